@@ -1,0 +1,1 @@
+"""The harvester: MP/R, lanes, engines and the command line."""

@@ -1,0 +1,1 @@
+"""Kafka publisher of outbox."""

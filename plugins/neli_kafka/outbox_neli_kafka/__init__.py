@@ -1,0 +1,1 @@
+"""NELI leader election on Kafka for outbox."""

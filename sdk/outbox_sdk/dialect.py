@@ -1,0 +1,222 @@
+"""The dialect seam: the outbox table of one kind of database.
+
+Three ways to mark exist; a dialect picks the one that its database does in the least SQL: one statement
+(``UPDATE … RETURNING``), one statement with ``OUTPUT``, or a transaction (``SELECT … FOR UPDATE``,
+``UPDATE``, commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from outbox_sdk.affinity import Condition
+from outbox_sdk.finding import Finding
+from outbox_sdk.record import MarkedRecord, Record
+
+
+class Capability(StrEnum):
+    """What a dialect can do beyond the contract; the conformance suite asks these, never a name."""
+
+    MARK_IN_ONE_STATEMENT = "mark in one statement"
+    BYTES_VALUES = "bytes values"
+    CONCURRENT_DDL = "concurrent ddl"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """One lane's right to work, compared by every mark, purge and reset.
+
+    Attributes:
+        lane: The lane's number, from 0.
+        lanes: How many lanes share the outbox; a record belongs to lane ``hash(key) mod lanes``.
+        token: Raised by every new leader; an older one is dead.
+        attempt: Raised whenever the lane starts anew under one leader, so that a frozen copy of the
+            lane is dead too.
+    """
+
+    lane: int
+    lanes: int
+    token: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What the fence says of one lane, for operators.
+
+    Attributes:
+        fence: The lane's current fence.
+        holder: The name of the process that holds it.
+        since: When that leader raised the token (database clock).
+        beat: When the lane last wrote its reading; ``None`` before the first.
+        age: Seconds since ``beat`` by the database's clock; ``None`` before the first.
+        reading: The lane's last meter reading, name → number.
+    """
+
+    fence: Fence
+    holder: str
+    since: datetime
+    beat: datetime | None
+    age: float | None
+    reading: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much waits in the outbox.
+
+    Attributes:
+        records: Rows in the table, marked or not; an estimate when ``exact`` is false.
+        exact: Whether ``records`` was counted.
+        oldest: Age of the oldest row in seconds by the database's clock; ``None`` when empty.
+    """
+
+    records: int
+    exact: bool
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """How the stasher writes a record in this dialect.
+
+    Attributes:
+        sql: One INSERT whose parameters are written ``{name}``; the stasher turns them into the
+            connection's own style.
+        bind: Makes the parameters of a record; raises ``ValueError`` for one that the table cannot hold.
+    """
+
+    sql: str
+    bind: Callable[[Record], Mapping[str, object]]
+
+
+class OutboxTable(Protocol):
+    """A connection to one outbox table and its fence; used by one thread at a time.
+
+    Every method raises ``DriverError`` when the database refuses or cannot be reached. After a retryable
+    one the outcome of the call is unknown and the connection may be dead: close it and connect anew.
+    """
+
+    def bump(self, lanes: int, holder: str) -> int:
+        """Makes the caller the leader: raises the token of every lane durably, before it returns.
+
+        Creates the rows of lanes that are new; rows beyond ``lanes`` are raised too, so that a leader
+        with another number of lanes is fenced as well.
+
+        Returns:
+            The new token, larger than any before.
+        """
+        ...
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        """Starts one attempt at a lane under the leader's token, which ends every earlier attempt.
+
+        Raises:
+            LeadershipLost: The token is no longer the lane's.
+        """
+        ...
+
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        """Claims the lane's earliest rows that ``leader_id`` has not claimed (seed 000, step A3).
+
+        Checks the fence in the same statement or transaction, holding it against a concurrent bump.
+        Always starts at the table's head, never skips locked rows, and need not be durable.
+
+        Returns:
+            At most ``limit`` rows, ordered by id; none when nothing waits.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was marked.
+        """
+        ...
+
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        """Deletes rows that still carry ``leader_id`` (seed 000, step B1), durably before it returns.
+
+        Idempotent: a row that is gone is left out of the count.
+
+        Returns:
+            How many rows were deleted.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was deleted.
+        """
+        ...
+
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        """Clears the leader id of rows that still carry ``leader_id`` (seed 000, step B2). Idempotent.
+
+        Returns:
+            How many rows were reset.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was reset.
+        """
+        ...
+
+    def beat(self, fence: Fence, reading: Mapping[str, float]) -> None:
+        """Writes the lane's meter reading beside its fence, for ``outbox status``.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's.
+        """
+        ...
+
+    def holdings(self) -> list[Holding]:
+        """Returns what the fence says of each lane, ordered by lane; empty before the first leader."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """Returns how much waits, without a full scan of a large table."""
+        ...
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        ...
+
+
+class Dialect(Protocol):
+    """One outbox in one database. Holds options only; connects late."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What this dialect can do beyond the contract."""
+        ...
+
+    def connect(self, eligible: Sequence[Condition] = ()) -> OutboxTable:
+        """Connects to the outbox and makes sure that it can be harvested.
+
+        Args:
+            eligible: Conditions of which at least one must hold for a row to be marked; none means all.
+
+        Raises:
+            DriverError: Unreachable (retryable), or a missing table, column or permission (not retryable),
+                saying which and how to cure it.
+        """
+        ...
+
+    def ddl(self) -> Sequence[str]:
+        """Returns the statements that create the outbox and its fence where they do not exist."""
+        ...
+
+    def create(self) -> Sequence[str]:
+        """Creates the outbox and its fence where they do not exist.
+
+        Never touches an existing table. Idempotent.
+
+        Returns:
+            The names of the tables created.
+
+        Raises:
+            DriverError: Unreachable, or not permitted (the message carries the DDL for whoever may).
+        """
+        ...
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong with the database side; never raises."""
+        ...

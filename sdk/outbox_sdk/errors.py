@@ -1,0 +1,39 @@
+"""The errors of outbox: a small tree, picklable, each raised from its cause."""
+
+from __future__ import annotations
+
+
+class OutboxError(Exception):
+    """Anything that outbox itself reports; the message says what is wrong and how to cure it."""
+
+
+class ConfigError(OutboxError):
+    """The configuration cannot be used as it is written."""
+
+
+class PluginError(ConfigError):
+    """A driver named in the configuration is missing, ambiguous, or not a valid plugin."""
+
+
+class DriverError(OutboxError):
+    """A database, broker or coordinator refused or could not be reached.
+
+    Attributes:
+        retryable: Whether the same call may succeed later without anybody changing anything.
+    """
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keeps ``retryable`` when the error crosses a process boundary."""
+        return (_driver_error, (type(self), str(self), self.retryable))
+
+
+class LeadershipLost(OutboxError):  # noqa: N818 - the glossary's word: an event that a lane obeys, not a defect
+    """The fence no longer carries the caller's token: somebody else leads, stop at once."""
+
+
+def _driver_error(kind: type[DriverError], message: str, retryable: bool) -> DriverError:
+    return kind(message, retryable=retryable)

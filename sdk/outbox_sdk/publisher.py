@@ -1,0 +1,100 @@
+"""The publisher seam: sends marked records to a broker and reports each delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from outbox_sdk.finding import Finding
+from outbox_sdk.record import MarkedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that the broker, or the client on its behalf, did not take.
+
+    Attributes:
+        record: The record as it was sent.
+        reason: What happened, free of secrets.
+        retryable: ``False`` when sending the same bytes again cannot succeed (too large, unknown topic
+            where topics are not created, not authorized, not serializable).
+    """
+
+    record: MarkedRecord
+    reason: str
+    retryable: bool
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """What became of records since the last poll.
+
+    Attributes:
+        delivered: Records acknowledged by the broker and all in-sync replicas.
+        failed: Records that were not; whether the broker holds a copy all the same is unknown.
+    """
+
+    delivered: list[MarkedRecord] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+
+
+class Sender(Protocol):
+    """One lane's connection to the broker; used by one thread at a time."""
+
+    def send(self, records: Sequence[MarkedRecord]) -> None:
+        """Hands records to the client for sending, in the order given, and returns without waiting.
+
+        Never raises for the sake of one record: what the client will not take is reported by the next
+        :meth:`poll` as a failure. Every record handed over is reported exactly once.
+
+        Raises:
+            DriverError: The client as a whole is beyond repair; open a new sender.
+        """
+        ...
+
+    def poll(self, timeout: float) -> Deliveries:
+        """Returns what became of sent records.
+
+        Args:
+            timeout: Seconds to wait for the first report; 0 only collects what is there.
+
+        Raises:
+            DriverError: The client as a whole is beyond repair; open a new sender.
+        """
+        ...
+
+    def close(self, timeout: float) -> Deliveries:
+        """Waits up to ``timeout`` seconds for outstanding deliveries, drops the rest, and disconnects.
+
+        Returns:
+            The last reports. Records without one have an unknown outcome. Idempotent.
+        """
+        ...
+
+
+class Publisher(Protocol):
+    """Makes senders. Holds options only, so that it can be made anywhere from the same options."""
+
+    def open(self, lane: str) -> Sender:
+        """Connects a sender for one lane.
+
+        Args:
+            lane: A name that is the same for every holder of the lane ("outbox.3").
+        """
+        ...
+
+    def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
+        """Creates those of ``topics`` that are missing, with ``partitions`` partitions each.
+
+        Returns:
+            The topics created. Idempotent.
+
+        Raises:
+            DriverError: The broker cannot be reached or refuses.
+        """
+        ...
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong between here and the broker; never raises."""
+        ...
