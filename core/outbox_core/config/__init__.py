@@ -1,0 +1,23 @@
+"""Typed settings, and the reader that makes them from YAML."""
+
+from outbox_core.config.settings import (
+    Choice,
+    Delivery,
+    EngineSettings,
+    HarvestSettings,
+    Limits,
+    LoggingSettings,
+    LogLevel,
+    Settings,
+)
+
+__all__ = [
+    "Choice",
+    "Delivery",
+    "EngineSettings",
+    "HarvestSettings",
+    "Limits",
+    "LogLevel",
+    "LoggingSettings",
+    "Settings",
+]

@@ -1,0 +1,164 @@
+"""What a harvest is told: frozen, picklable settings whose repr carries no secrets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+
+from annotated_types import Ge, Gt
+from outbox_sdk.affinity import Affinity
+from outbox_sdk.dialect import Dialect
+from outbox_sdk.elector import Elector
+from outbox_sdk.hooks import Duration
+from outbox_sdk.publisher import Publisher
+from outbox_sdk.registry import Seam, find
+
+Made_co = TypeVar("Made_co", covariant=True)
+
+Seconds = Annotated[Duration, Gt(0)]
+"""Seconds, more than none."""
+
+Count = Annotated[int, Ge(1)]
+"""A number of things, at least one."""
+
+
+class Delivery(StrEnum):
+    """What a consumer may see of one record."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds and intervals of one harvest; names and defaults are those of seed 001.
+
+    Attributes:
+        min_poll_interval: Seconds between two polls of the elector, at least.
+        heartbeat_timeout: Seconds a leader keeps its office without a confirmation of it.
+        queue_timeout: Seconds a marked record may wait before it is marked anew.
+        mark_backoff: Seconds to wait after a mark that found nothing; the first of growing waits.
+        io_error_backoff: Seconds to wait after the database refused a mark, purge or reset.
+        max_in_flight_records: Records published but not yet acknowledged and purged, in all lanes.
+        send_concurrency: Lanes; each has its own connection to the database and to the broker.
+        send_buffer: Records that may be buffered for sending in one lane.
+        mark_query_records: Records one mark may return.
+        min_metrics_interval: Seconds between two meter readings, at least.
+        max_poll_interval: Seconds between two polls of an idle outbox, at most; ``None`` for half the
+            heartbeat timeout.
+        drain_interval: Seconds that records in flight are waited for before leadership is handed over.
+    """
+
+    min_poll_interval: Seconds = 0.1
+    heartbeat_timeout: Seconds = 5.0
+    queue_timeout: Seconds = 30.0
+    mark_backoff: Seconds = 0.01
+    io_error_backoff: Seconds = 0.5
+    max_in_flight_records: Count = 1000
+    send_concurrency: Count = 8
+    send_buffer: Count = 10
+    mark_query_records: Count = 100
+    min_metrics_interval: Seconds = 5.0
+    max_poll_interval: Seconds | None = None
+    drain_interval: Seconds = 3.0
+
+    @property
+    def longest_poll_interval(self) -> float:
+        """The seconds between two polls of an idle outbox, at most."""
+        return self.heartbeat_timeout / 2 if self.max_poll_interval is None else self.max_poll_interval
+
+
+@dataclass(frozen=True)
+class Choice(Generic[Made_co]):
+    """The driver chosen for one seam, with its options; travels to where the driver is made.
+
+    Attributes:
+        seam: The seam it serves.
+        driver: The entry-point name.
+        options: An instance of the plugin's options class; left out of the repr, as it may hold secrets.
+    """
+
+    seam: Seam
+    driver: str
+    options: Any = field(repr=False)
+
+    def create(self) -> Made_co:
+        """Makes the seam's object, without connecting.
+
+        Raises:
+            PluginError: The driver is not installed here.
+        """
+        return cast("Made_co", find(self.seam, self.driver).create(self.options))
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where lanes run.
+
+    Attributes:
+        driver: ``spark``, or ``inline`` for threads of this process without a JVM.
+        master: The Spark master's URL; ``None`` embeds ``local[…]`` in this process.
+        lane_groups: Spark tasks that the lanes are spread over; ``None`` lets the engine choose.
+        settings: Spark settings by name; left out of the repr, as they may hold secrets.
+    """
+
+    driver: Literal["spark", "inline"] = "spark"
+    master: str | None = None
+    lane_groups: Count | None = None
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class HarvestSettings:
+    """One outbox and everything needed to harvest it.
+
+    Attributes:
+        name: The name of this instance among its competitors; for people, never compared.
+        outbox: The outbox table; it names the fence and the lanes too.
+        dialect: The database.
+        elector: Who leads.
+        affinity: Which rows this cluster may mark.
+        publisher: The broker.
+        delivery: What a consumer may see of one record.
+        engine: Where lanes run.
+        limits: The bounds and intervals.
+    """
+
+    name: str
+    outbox: str
+    dialect: Choice[Dialect]
+    elector: Choice[Elector]
+    affinity: Choice[Affinity]
+    publisher: Choice[Publisher]
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    limits: Limits = field(default_factory=Limits)
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    TRACE = "trace"
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class LoggingSettings:
+    """What is logged.
+
+    Attributes:
+        level: The least grave level that is still logged.
+    """
+
+    level: LogLevel = LogLevel.INFO
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a configuration file says."""
+
+    harvest: HarvestSettings
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
