@@ -1,0 +1,1 @@
+"""How an outbox plugin is proven: real services, fixtures, and the conformance suites."""

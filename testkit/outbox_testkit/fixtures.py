@@ -1,0 +1,55 @@
+"""Pytest fixtures; loaded by pytest itself wherever outbox-testkit is installed.
+
+A service is started by the first test that asks for it and stopped at the end of the session. One that cannot be
+had fails the test; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    # Loaded in every pytest run of the environment, so the clients are imported only when a service is wanted.
+    from outbox_testkit.services.external import Kafka, Postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL server that the whole session shares: do not stop it."""
+    from outbox_testkit.finding import open_postgres
+
+    with open_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
+    """The libpq connection string of a database of the test's own, dropped afterwards."""
+    name = f"test_{uuid.uuid4().hex}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Kafka]:
+    """A Kafka cluster that the whole session shares: do not stop it."""
+    from outbox_testkit.finding import open_kafka
+
+    with open_kafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_bootstrap(kafka_broker: Kafka) -> str:
+    """The address of the session's Kafka, for ``bootstrap.servers``."""
+    return kafka_broker.bootstrap
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that nobody has used before; the topic itself is not created."""
+    return f"test-{uuid.uuid4().hex}"

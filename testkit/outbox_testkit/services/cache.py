@@ -1,0 +1,77 @@
+"""The folder of what is made or downloaded once and used by every later process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+Progress = Callable[[str], None]
+"""Receives one line of text per step of something slow."""
+
+
+def silent(_line: str) -> None:
+    """Ignores progress: the default where the caller passes no callback."""
+
+
+def cache_root() -> Path:
+    """Returns the cache folder, ``$OUTBOX_CACHE`` or ``~/.cache/outbox``, and creates it."""
+    named = os.environ.get("OUTBOX_CACHE")
+    root = Path(named).expanduser() if named else Path.home() / ".cache" / "outbox"
+    root.mkdir(parents=True, exist_ok=True)
+    return root.resolve()
+
+
+def cached_folder(
+    name: str, build: Callable[[Path], None], *, root: Path | None = None, progress: Progress = silent
+) -> Path:
+    """Returns the folder ``name`` of the cache, which ``build`` fills if it does not exist yet.
+
+    The folder appears by a rename after ``build`` has returned, so nobody ever sees a half-made one. Of several
+    processes that ask at once, one builds and the others wait for it. What a killed build left behind is removed
+    by the next one.
+
+    Args:
+        name: A file name; it should carry the version of what is cached.
+        build: Fills the (existing, empty) folder that it is given; if it raises, nothing is kept.
+        root: The folder that holds the cache; ``cache_root()`` if not given.
+        progress: Told when another process is building.
+
+    Raises:
+        Exception: Whatever ``build`` raises.
+    """
+    root = root or cache_root()
+    final = root / name
+    if final.is_dir():
+        return final
+    lock = FileLock(root / f"{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        progress(f"Another process is preparing {final}; waiting for it")
+        lock.acquire()
+    try:
+        if not final.is_dir():
+            _build(final, build)
+    finally:
+        lock.release()
+    return final
+
+
+def _build(final: Path, build: Callable[[Path], None]) -> None:
+    prefix = f".{final.name}-"
+    # Whoever holds the lock is the only builder, so every other unfinished folder is an orphan.
+    for orphan in final.parent.glob(f"{prefix}*"):
+        shutil.rmtree(orphan, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+    try:
+        build(unfinished)
+        # mkdtemp makes it private, but a server may read it under another user's id.
+        unfinished.chmod(0o755)
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
