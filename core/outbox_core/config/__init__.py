@@ -1,5 +1,6 @@
 """Typed settings, and the reader that makes them from YAML."""
 
+from outbox_core.config.reader import configure, load, locate, parse
 from outbox_core.config.settings import (
     Choice,
     Delivery,
@@ -20,4 +21,8 @@ __all__ = [
     "LogLevel",
     "LoggingSettings",
     "Settings",
+    "configure",
+    "load",
+    "locate",
+    "parse",
 ]

@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.elector import Elector
+from outbox_sdk.errors import ConfigError
 from outbox_sdk.hooks import Duration
 from outbox_sdk.publisher import Publisher
 from outbox_sdk.registry import Seam, find
@@ -17,6 +18,9 @@ Made_co = TypeVar("Made_co", covariant=True)
 
 Seconds = Annotated[Duration, Gt(0)]
 """Seconds, more than none."""
+
+Pause = Annotated[Duration, Ge(0)]
+"""Seconds, possibly none."""
 
 Count = Annotated[int, Ge(1)]
 """A number of things, at least one."""
@@ -49,18 +53,25 @@ class Limits:
         drain_interval: Seconds that records in flight are waited for before leadership is handed over.
     """
 
-    min_poll_interval: Seconds = 0.1
+    min_poll_interval: Pause = 0.1
     heartbeat_timeout: Seconds = 5.0
     queue_timeout: Seconds = 30.0
-    mark_backoff: Seconds = 0.01
-    io_error_backoff: Seconds = 0.5
+    mark_backoff: Pause = 0.01
+    io_error_backoff: Pause = 0.5
     max_in_flight_records: Count = 1000
     send_concurrency: Count = 8
-    send_buffer: Count = 10
+    send_buffer: Annotated[int, Ge(0)] = 10
     mark_query_records: Count = 100
-    min_metrics_interval: Seconds = 5.0
+    min_metrics_interval: Pause = 5.0
     max_poll_interval: Seconds | None = None
-    drain_interval: Seconds = 3.0
+    drain_interval: Pause = 3.0
+
+    def __post_init__(self) -> None:
+        if self.longest_poll_interval < self.min_poll_interval:
+            raise ConfigError(
+                f"maxPollInterval is {self.longest_poll_interval:g}s (half the heartbeat timeout by default) "
+                f"and minPollInterval {self.min_poll_interval:g}s; it cannot be less"
+            )
 
     @property
     def longest_poll_interval(self) -> float:
@@ -143,6 +154,11 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARN = "warn"
     ERROR = "error"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "LogLevel | None":
+        name = str(value).lower()
+        return next((level for level in cls if name in {level.value, f"{level.value}ing"}), None)
 
 
 @dataclass(frozen=True)

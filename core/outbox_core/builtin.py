@@ -1,0 +1,94 @@
+"""The drivers that come with core: the affinity ``none`` and the elector ``static``."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outbox_sdk.affinity import Affinity, Condition
+from outbox_sdk.elector import Candidate, Elector
+from outbox_sdk.finding import Finding, Level
+from outbox_sdk.hooks import Driver, hookimpl
+
+_JOIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """There is nothing to set."""
+
+
+class EveryRow:
+    """Makes every row eligible: one cluster harvests the whole table."""
+
+    def __init__(self, options: NoOptions) -> None:
+        self._options = options
+
+    def eligible(self) -> Sequence[Condition]:
+        """Returns no condition, so that every row is eligible."""
+        return ()
+
+
+class StaticElector:
+    """Makes its only candidate the leader, and lets it lead until it stops.
+
+    For a single process, and for tests: with two processes both would lead, and the fence would let the
+    later one win each time.
+    """
+
+    def __init__(self, options: NoOptions) -> None:
+        self._options = options
+        self._leads = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, candidate: Candidate) -> None:
+        """Starts the thread on which the candidate hears that it leads."""
+        self._thread = threading.Thread(
+            target=self._lead, args=(candidate,), name="static-elector", daemon=True
+        )
+        self._thread.start()
+
+    def lease(self) -> float:
+        """Returns infinity while the candidate leads: nobody can take it away."""
+        return math.inf if self._leads.is_set() else 0.0
+
+    def stop(self) -> None:
+        """Tells the candidate to hand over, and waits until it has."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_SECONDS)
+
+    def check(self) -> Sequence[Finding]:
+        """Says that there is no election."""
+        return [
+            Finding(
+                Level.WARNING,
+                "elector",
+                "the static elector makes every process a leader",
+                "start one process only, or choose another elector (harvest.elector)",
+            )
+        ]
+
+    def _lead(self, candidate: Candidate) -> None:
+        if not self._stop.is_set():
+            self._leads.set()
+            candidate.acquired()
+            self._stop.wait()
+            candidate.revoked()
+            self._leads.clear()
+
+
+@hookimpl
+def outbox_affinity() -> Driver[Affinity]:
+    """Offers the affinity ``none``."""
+    return Driver(options=NoOptions, create=EveryRow)
+
+
+@hookimpl
+def outbox_elector() -> Driver[Elector]:
+    """Offers the elector ``static``."""
+    return Driver(options=NoOptions, create=StaticElector)

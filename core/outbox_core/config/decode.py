@@ -1,0 +1,210 @@
+"""Turns a section of the tree into a dataclass: our own settings and plugins' options alike."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from outbox_sdk.errors import ConfigError, PluginError
+from outbox_sdk.hooks import Unit
+from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from outbox_core.config.document import Items, Node, Scalar, Section
+from outbox_core.config.duration import parse_duration
+from outbox_core.config.problems import Problems, join
+
+Kind = TypeVar("Kind")
+
+_SECRET = re.compile(r"passw|secret|token|credential|private|source|dsn", re.IGNORECASE)
+_LONGEST_SHOWN = 60
+_UNSET: Any = object()
+_EXPECTED = {
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "int_type": "expected a whole number",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "string_type": "expected text",
+    "dict_type": "expected a mapping of keys to values",
+    "mapping_type": "expected a mapping of keys to values",
+    "list_type": "expected a list",
+    "tuple_type": "expected a list",
+}
+
+Raw = Annotated[Node | None, "as it was written"]
+"""A field whose value is left to the caller to decode."""
+
+
+def camel(name: str) -> str:
+    """Returns the key that users write for the field ``name``: ``leader_group_id`` → ``leaderGroupID``."""
+    head, *rest = name.split("_")
+    return head + "".join("ID" if part == "id" and part is rest[-1] else part.capitalize() for part in rest)
+
+
+def decode(
+    kind: type[Kind],
+    section: Section,
+    path: str,
+    problems: Problems,
+    defaults: Mapping[str, Any] | None = None,
+) -> Kind | None:
+    """Makes an instance of a dataclass from a section.
+
+    A key whose value is null counts as not written. The class may refuse a combination of values by
+    raising ``ValueError`` or ``ConfigError`` from ``__post_init__``.
+
+    Args:
+        kind: A dataclass; each field is a key in camelCase.
+        section: What was written.
+        path: The section's dotted path, for messages.
+        problems: Where everything wrong is noted.
+        defaults: Field name → value to use instead of the class's own default.
+
+    Returns:
+        The instance, or ``None`` when ``problems`` grew.
+    """
+    before, defaults = len(problems.found), defaults or {}
+    keys = {camel(field.name): field for field in fields(kind) if field.init}  # type: ignore[arg-type]  # a dataclass
+    hints = _hints(kind)
+    for key, (place, _) in section.entries.items():
+        if key not in keys:
+            problems.unknown_key(place, path, key, list(keys))
+    values: dict[str, Any] = {}
+    for key, field in keys.items():
+        value = _UNSET
+        if _written(section, key):
+            value = _field(field, hints[field.name], section.entries[key][1], join(path, key), problems)
+        if value is _UNSET and field.name in defaults:
+            value = defaults[field.name]
+        if value is not _UNSET:
+            values[field.name] = value
+        elif field.default is MISSING and field.default_factory is MISSING and not _written(section, key):
+            problems.add(section.place, join(path, key), "missing, and it has no default")
+    if len(problems.found) > before:
+        return None
+    try:
+        return kind(**values)
+    except (ConfigError, ValueError) as error:
+        problems.add(section.place, path, str(error))
+        return None
+
+
+def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Problems) -> Any:
+    inner = _without_none(hint)
+    if hint == Raw:
+        return node
+    if is_dataclass(inner) and isinstance(inner, type):
+        if isinstance(node, Scalar) and "driver" in inner.__dataclass_fields__:
+            node = Section(node.place, {"driver": (node.place, node)})
+        if not isinstance(node, Section):
+            problems.add(node.place, path, "expected a mapping of keys to values")
+            return _UNSET
+        return decode(inner, node, path, problems)
+    try:
+        return _adapter(hint).validate_python(_data(node))
+    except ValidationError as error:
+        _refuse(error, node, path, problems, quiet=not field.repr or bool(_SECRET.search(field.name)))
+        return _UNSET
+
+
+def _written(section: Section, key: str) -> bool:
+    node = section.entries[key][1] if key in section.entries else Scalar(section.place, None)
+    return not (isinstance(node, Scalar) and node.text is None)
+
+
+def _data(node: Node, *, free: bool = False) -> Any:
+    """Returns the tree as plain data.
+
+    Keys without a value are left out. In a mapping of somebody else's settings, where no type says so, YAML's
+    ways to write yes and no become ``true`` and ``false``.
+    """
+    if isinstance(node, Section):
+        return {
+            key: _data(value, free=True) for key, (_, value) in node.entries.items() if _written(node, key)
+        }
+    if isinstance(node, Items):
+        return [_data(value, free=free) for value in node.values]
+    return str(node.switch).lower() if free and node.switch is not None else node.text
+
+
+def _refuse(error: ValidationError, node: Node, path: str, problems: Problems, *, quiet: bool) -> None:
+    """Notes what pydantic found; alternatives for one value become one problem."""
+    wanted: dict[str, tuple[Node, list[str]]] = {}
+    for detail in error.errors(include_url=False, include_input=False):
+        at, where = node, path
+        for step in detail["loc"]:
+            if isinstance(at, Section) and step in at.entries:
+                at, where = at.entries[str(step)][1], join(where, str(step))
+            elif isinstance(at, Items) and isinstance(step, int):
+                at, where = at.values[step], f"{where}[{step}]"
+        wanted.setdefault(where, (at, []))[1].append(_expected(detail))
+    for where, (at, messages) in wanted.items():
+        first, *others = dict.fromkeys(messages)
+        message = " or ".join([first, *(other.removeprefix("expected ") for other in others)])
+        problems.add(at.place, where, message + _found(at, quiet=quiet or at is not node))
+
+
+def _expected(detail: ErrorDetails) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    if kind in ("enum", "literal_error"):
+        return f"expected {context['expected']}"
+    if kind == "greater_than":
+        return f"expected more than {context['gt']:g}"
+    if kind == "greater_than_equal":
+        return f"expected at least {context['ge']:g}"
+    return detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+
+
+def _found(node: Node, *, quiet: bool) -> str:
+    """Says what stands there instead; a value only where it can be no secret."""
+    if isinstance(node, Section):
+        return ", found a mapping"
+    if isinstance(node, Items):
+        return ", found a list"
+    if quiet or node.substituted or node.text is None:
+        return ""
+    return f", found '{node.text}'" if len(node.text) <= _LONGEST_SHOWN else ""
+
+
+def _without_none(hint: Any) -> Any:
+    others = [part for part in get_args(hint) if part is not NoneType]
+    return others[0] if get_origin(hint) in (Union, UnionType) and len(others) == 1 else hint
+
+
+def _is_duration(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return any(isinstance(extra, Unit) and extra.name == "seconds" for extra in get_args(hint)[1:])
+    return get_origin(hint) in (Union, UnionType) and any(_is_duration(part) for part in get_args(hint))
+
+
+def _seconds(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[hint, BeforeValidator(_seconds)] if _is_duration(hint) else hint)
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Returns the types of a dataclass's fields.
+
+    Raises:
+        PluginError: They cannot be resolved, or are types that no YAML value can become.
+    """
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            hint = hints[field.name]
+            if field.init and hint != Raw and not is_dataclass(_without_none(hint)):
+                _adapter(hint)
+    except (NameError, PydanticUserError) as error:
+        raise PluginError(
+            f"the options of {kind.__module__}.{kind.__qualname__} cannot be read: {error}"
+        ) from error
+    return hints

@@ -1,0 +1,184 @@
+"""YAML as a tree that remembers where each value stands and how it was written.
+
+Scalars stay text: the setting that a value is for decides what it becomes, so an unquoted password ``0123``
+keeps its zero and a group named ``on`` stays a name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from outbox_sdk.errors import ConfigError
+
+from outbox_core.config.environment import substitute
+from outbox_core.config.problems import Place, Problem, Problems, join
+
+_MERGE = "tag:yaml.org,2002:merge"
+_NULL = "tag:yaml.org,2002:null"
+_BOOL = "tag:yaml.org,2002:bool"
+_OURS = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A single value.
+
+    Attributes:
+        place: Where it stands.
+        text: What was written, with the environment put in; ``None`` for YAML's null or nothing at all.
+        switch: What it means where it is a plain yes or no in YAML's eyes, else ``None``.
+        substituted: Whether the environment had a part in it.
+    """
+
+    place: Place
+    text: str | None
+    switch: bool | None = None
+    substituted: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A mapping: key → where the key stands, and its value."""
+
+    place: Place
+    entries: Mapping[str, tuple[Place, "Node"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list."""
+
+    place: Place
+    values: Sequence["Node"]
+
+
+Node = Scalar | Section | Items
+
+
+def read(text: str, source: str, variables: Mapping[str, str], problems: Problems) -> Node | None:
+    """Returns the document as a tree, or ``None`` for an empty one.
+
+    Raises:
+        ConfigError: The text is not YAML. Lesser problems are noted in ``problems``.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(str(_not_yaml(error, text, source))) from None  # the cause quotes the file
+    return _Tree(source, variables, problems).node(root, "", ()) if root else None
+
+
+def tree(data: Mapping[str, Any], source: str, variables: Mapping[str, str], problems: Problems) -> Node:
+    """Returns plain Python data as a tree, as if it had been written in YAML.
+
+    Raises:
+        ConfigError: The data holds something that YAML cannot express.
+    """
+    try:
+        root = yaml.SafeDumper("").represent_data(data)  # type: ignore[arg-type]  # nothing is ever written
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: holds a value that YAML cannot express") from error
+    return _Tree(source, variables, problems).node(root, "", ())
+
+
+def with_value(section: Section, path: Sequence[str], value: Scalar) -> Section:
+    """Returns ``section`` with ``value`` at ``path``, making sections on the way where there are none."""
+    key, rest = path[0], path[1:]
+    place, old = section.entries.get(key, (value.place, None))
+    new: Node = value
+    if rest:
+        new = with_value(old if isinstance(old, Section) else Section(value.place), rest, value)
+    return Section(section.place, {**section.entries, key: (place, new)})
+
+
+def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return Problem(
+            Place(source, mark.line + 1), "", f"not valid YAML: {getattr(error, 'problem', error)}"
+        )
+    position = getattr(error, "position", 0)
+    line = text.count("\n", 0, position) + 1
+    return Problem(Place(source, line), "", "not valid YAML: a character that YAML does not allow")
+
+
+@dataclass
+class _Tree:
+    source: str
+    variables: Mapping[str, str]
+    problems: Problems
+
+    def node(self, node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Node:
+        place = self.place(node)
+        if any(node is ancestor for ancestor in above):
+            self.problems.add(place, path, "an alias that holds itself")
+            return Scalar(place, None)
+        if not (node.tag or "").startswith(_OURS):
+            self.problems.add(place, path, f"the tag {node.tag} is not supported")
+        if isinstance(node, yaml.MappingNode):
+            return self.section(node, path, (*above, node))
+        if isinstance(node, yaml.SequenceNode):
+            values = [
+                self.node(value, f"{path}[{index}]", (*above, node)) for index, value in enumerate(node.value)
+            ]
+            return Items(place, values)
+        return self.scalar(node, path)
+
+    def scalar(self, node: yaml.Node, path: str) -> Scalar:
+        place, written = self.place(node), str(node.value)
+        if node.tag == _NULL:
+            return Scalar(place, None)
+        try:
+            text = substitute(written, self.variables)
+        except ValueError as error:
+            self.problems.add(place, path, str(error))
+            return Scalar(place, None)
+        quoted = getattr(node, "style", None) is not None
+        if not text and not quoted:
+            return Scalar(place, None)
+        switch = None if quoted else _switch(node.tag if text == written else _resolve(text), text)
+        return Scalar(place, text, switch, substituted=text != written)
+
+    def section(self, node: yaml.MappingNode, path: str, above: tuple[yaml.Node, ...]) -> Section:
+        entries: dict[str, tuple[Place, Node]] = {}
+        merged: dict[str, tuple[Place, Node]] = {}
+        for key, value in node.value:
+            place = self.place(key)
+            if key.tag == _MERGE:
+                merged = {**self.merged(value, path, above), **merged}
+            elif not isinstance(key, yaml.ScalarNode):
+                self.problems.add(place, path, "a key must be a single value")
+            elif key.value in entries:
+                first = entries[key.value][0]
+                self.problems.add(place, join(path, key.value), f"written twice; first in line {first.line}")
+            else:
+                entries[key.value] = (place, self.node(value, join(path, key.value), above))
+        return Section(self.place(node), {**merged, **entries})
+
+    def merged(
+        self, value: yaml.Node, path: str, above: tuple[yaml.Node, ...]
+    ) -> dict[str, tuple[Place, Node]]:
+        # The first of several merged mappings wins, as YAML's merge key demands.
+        entries: dict[str, tuple[Place, Node]] = {}
+        for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            section = self.node(part, path, above)
+            if isinstance(section, Section):
+                entries = {**section.entries, **entries}
+            else:
+                self.problems.add(self.place(value), path, "'<<' takes a mapping")
+        return entries
+
+    def place(self, node: yaml.Node) -> Place:
+        return Place(self.source, node.start_mark.line + 1 if node.start_mark else 0)
+
+
+def _resolve(text: str) -> str:
+    for tag, pattern in yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], []):
+        if pattern.match(text):
+            return str(tag)
+    return ""
+
+
+def _switch(tag: str | None, text: str) -> bool | None:
+    return bool(yaml.SafeLoader.bool_values[text.lower()]) if tag == _BOOL else None

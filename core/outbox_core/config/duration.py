@@ -1,0 +1,41 @@
+"""Durations as Go writes them: ``10ms``, ``1.5s``, ``1m30s``, ``1h``."""
+
+import re
+
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+"""Unit → seconds; the micro sign exists twice in Unicode."""
+
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+
+
+def parse_duration(text: str) -> float:
+    """Returns the seconds of a duration.
+
+    Args:
+        text: Numbers with their units, without spaces; a bare ``0`` needs no unit.
+
+    Raises:
+        ValueError: The text is none.
+    """
+    if text == "0":
+        return 0.0
+    seconds, position = 0.0, 0
+    while match := _PART.match(text, position):
+        seconds += float(match[1]) * UNITS[match[2]]
+        position = match.end()
+    if not text or position < len(text):
+        raise ValueError("expected a duration such as 500ms, 5s or 1m30s")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Returns ``seconds`` as people write them: ``250ms``, ``5s``, ``2m05s``, ``3h10m``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g}ms" if seconds else "0s"
+    if seconds < 60:  # noqa: PLR2004 - seconds in a minute
+        return f"{seconds:.3g}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:  # noqa: PLR2004 - minutes in an hour
+        return f"{minutes}m{rest:02}s" if rest else f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if minutes else f"{hours}h"

@@ -1,0 +1,202 @@
+"""Reads a configuration: the seed's YAML as it is, and ours beside it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outbox_sdk.errors import ConfigError
+from outbox_sdk.registry import Seam
+
+from outbox_core.config.decode import Raw, decode
+from outbox_core.config.document import Node, Scalar, Section, read, tree, with_value
+from outbox_core.config.identity import default_leader_group, instance_name
+from outbox_core.config.problems import Place, Problems
+from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, choose, driver_of
+from outbox_core.config.settings import (
+    Delivery,
+    EngineSettings,
+    HarvestSettings,
+    Limits,
+    LoggingSettings,
+    Settings,
+)
+
+FILE_VARIABLE = "OUTBOX_FILE"
+DEFAULT_FILE = Path("outbox.yaml")
+DEFAULT_BROKERS = {"bootstrap.servers": "localhost:9092"}
+DEFAULT_DATA_SOURCE = "host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable"
+"""Seed 001's local Postgres; stands in only where the dialect is the default one."""
+
+
+@dataclass(frozen=True)
+class HarvestKeys:
+    """The keys below ``harvest:``, as users write them."""
+
+    base_kafka_config: KafkaSettings = field(default_factory=dict, repr=False)
+    producer_kafka_config: KafkaSettings = field(default_factory=dict, repr=False)
+    leader_topic: str | None = None
+    leader_group_id: str | None = None
+    data_source: str | None = field(default=None, repr=False)
+    outbox_table: str = "outbox"
+    name: str | None = None
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    limits: Limits = field(default_factory=Limits)
+    dialect: Raw = None
+    elector: Raw = None
+    affinity: Raw = None
+    publisher: Raw = None
+
+
+@dataclass(frozen=True)
+class FileKeys:
+    """The keys at the top of a file."""
+
+    harvest: Raw = None
+    logging: LoggingSettings = field(default_factory=LoggingSettings)
+
+
+def locate(path: Path | None, variables: Mapping[str, str] = os.environ) -> Path | None:
+    """Returns the file to read: ``path``, else ``$OUTBOX_FILE``, else ``outbox.yaml`` here, else none."""
+    if path is not None:
+        return path
+    if named := variables.get(FILE_VARIABLE):
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def load(
+    path: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Reads the settings from a file, or takes the defaults where there is none.
+
+    Args:
+        path: The file; ``None`` for ``$OUTBOX_FILE`` or ``outbox.yaml`` in the working directory.
+        overrides: Dotted key → value to use instead of the file's (``harvest.engine.driver`` → ``inline``).
+        variables: The environment.
+
+    Raises:
+        ConfigError: The file cannot be read or used as it is written; the message lists all that is wrong.
+        PluginError: A driver is missing.
+    """
+    file = locate(path, variables)
+    if file is None:
+        return configure({}, overrides, variables)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{file}: there is no such file; name one with -f, or in ${FILE_VARIABLE}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    return parse(text, str(file), variables, overrides)
+
+
+def parse(
+    text: str,
+    source: str = "configuration",
+    variables: Mapping[str, str] = os.environ,
+    overrides: Mapping[str, str] | None = None,
+) -> Settings:
+    """Reads the settings from YAML text.
+
+    Args:
+        text: The YAML.
+        source: What messages call it.
+        variables: The environment.
+        overrides: Dotted key → value to use instead.
+
+    Raises:
+        ConfigError: See :func:`load`.
+        PluginError: See :func:`load`.
+    """
+    problems = Problems()
+    root = read(text, source, variables, problems)
+    if root is None:
+        raise ConfigError(f"{source}: is empty; it needs at least 'harvest: {{}}'")
+    return _settings(root, overrides or {}, problems)
+
+
+def configure(
+    data: Mapping[str, Any],
+    overrides: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] = os.environ,
+    source: str = "configuration",
+) -> Settings:
+    """Makes the settings from plain data with the keys of a file: ``{"harvest": {"dataSource": …}}``.
+
+    Args:
+        data: What a file would hold.
+        overrides: Dotted key → value to use instead.
+        variables: The environment.
+        source: What messages call it.
+
+    Raises:
+        ConfigError: See :func:`load`.
+        PluginError: See :func:`load`.
+    """
+    problems = Problems()
+    return _settings(tree(dict(data), source, variables, problems), overrides or {}, problems)
+
+
+def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> Settings:
+    if not isinstance(root, Section):
+        raise ConfigError(f"{root.place}: expected a mapping with 'harvest:' and 'logging:' at the top")
+    for key, value in overrides.items():
+        root = with_value(root, key.split("."), Scalar(Place("command line"), value))
+    top = decode(FileKeys, root, "", problems)
+    node = root.entries["harvest"][1] if "harvest" in root.entries else None
+    harvest = _harvest(node, root.place, problems)
+    problems.raise_any()
+    if top is None or harvest is None:  # pragma: no cover - there was a problem then
+        raise ConfigError(f"{root.place}: cannot be used")
+    return Settings(harvest, top.logging)
+
+
+def _harvest(node: Node | None, place: Place, problems: Problems) -> HarvestSettings | None:
+    if node is None or (isinstance(node, Scalar) and node.text is None):
+        node = Section(place)
+    if not isinstance(node, Section):
+        problems.add(node.place, "harvest", "expected a mapping of keys to values")
+        return None
+    keys = decode(HarvestKeys, node, "harvest", problems)
+    # Seams are looked at even when the rest is wrong, so that one message tells everything.
+    seams = _seams(node, keys or HarvestKeys(data_source=DEFAULT_DATA_SOURCE), problems)
+    if keys is None or problems.found:
+        return None
+    return HarvestSettings(
+        name=keys.name or instance_name(),
+        outbox=keys.outbox_table,
+        dialect=seams[Seam.DIALECT],
+        elector=seams[Seam.ELECTOR],
+        affinity=seams[Seam.AFFINITY],
+        publisher=seams[Seam.PUBLISHER],
+        delivery=keys.delivery,
+        engine=keys.engine,
+        limits=keys.limits,
+    )
+
+
+def _seams(section: Section, keys: HarvestKeys, problems: Problems) -> dict[Seam, Any]:
+    nodes = {seam: section.entries[seam][1] if seam in section.entries else None for seam in Seam}
+    data_source = keys.data_source
+    if data_source is None and driver_of(Seam.DIALECT, nodes[Seam.DIALECT]) == DEFAULT_DRIVERS[Seam.DIALECT]:
+        data_source = DEFAULT_DATA_SOURCE
+    shared = Shared(
+        table=keys.outbox_table,
+        data_source=data_source,
+        base_kafka={**DEFAULT_BROKERS, **keys.base_kafka_config},
+        producer_kafka=keys.producer_kafka_config,
+        leader_group_id=keys.leader_group_id or default_leader_group(data_source, keys.outbox_table),
+        leader_topic=keys.leader_topic,
+        min_poll_interval=keys.limits.min_poll_interval,
+        heartbeat_timeout=keys.limits.heartbeat_timeout,
+    )
+    return {seam: choose(seam, nodes[seam], section.place, shared, problems) for seam in Seam}

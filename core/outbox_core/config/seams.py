@@ -1,0 +1,130 @@
+"""Chooses a driver for each seam, and gives its options the settings that seams share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from outbox_sdk.errors import PluginError
+from outbox_sdk.registry import Seam, find
+
+from outbox_core.config.decode import camel, decode
+from outbox_core.config.document import Items, Node, Scalar, Section
+from outbox_core.config.identity import default_leader_topic
+from outbox_core.config.problems import Place, Problems, join
+from outbox_core.config.settings import Choice
+
+DEFAULT_DRIVERS = {
+    Seam.DIALECT: "postgres",
+    Seam.ELECTOR: "neli-kafka",
+    Seam.AFFINITY: "none",
+    Seam.PUBLISHER: "kafka",
+}
+
+KafkaSettings = Mapping[str, str | list[str]]
+"""Settings of a Kafka client by their own names."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Settings of the harvest that drivers of several seams need.
+
+    Attributes:
+        table: The outbox table.
+        data_source: Where the database is; ``None`` leaves it to the driver's own default.
+        base_kafka: Client settings of everything that talks to Kafka.
+        producer_kafka: Client settings on top, for the publisher.
+        leader_group_id: The name that competing processes share.
+        leader_topic: The topic of the election; ``None`` to follow from the group.
+        min_poll_interval: Seconds.
+        heartbeat_timeout: Seconds.
+    """
+
+    table: str
+    data_source: str | None = field(repr=False)
+    base_kafka: KafkaSettings = field(repr=False)
+    producer_kafka: KafkaSettings = field(repr=False)
+    leader_group_id: str
+    leader_topic: str | None
+    min_poll_interval: float
+    heartbeat_timeout: float
+
+    def defaults(self, seam: Seam) -> dict[str, Any]:
+        """Returns option name → value for the drivers of ``seam``."""
+        kafka = {**self.base_kafka, **(self.producer_kafka if seam is Seam.PUBLISHER else {})}
+        shared = {
+            "table": self.table,
+            "kafka": kafka,
+            "leader_group_id": self.leader_group_id,
+            "leader_topic": self.leader_topic or default_leader_topic(self.leader_group_id),
+            "min_poll_interval": self.min_poll_interval,
+            "heartbeat_timeout": self.heartbeat_timeout,
+        }
+        return shared if self.data_source is None else {**shared, "data_source": self.data_source}
+
+
+def driver_of(seam: Seam, node: Node | None) -> str | None:
+    """Returns the name of the driver chosen in ``node``; ``None`` where it names none but should."""
+    if isinstance(node, Section):
+        node = node.entries["driver"][1] if "driver" in node.entries else None
+    if node is None or (isinstance(node, Scalar) and node.text is None):
+        return DEFAULT_DRIVERS[seam]
+    return node.text if isinstance(node, Scalar) else None
+
+
+def choose(
+    seam: Seam, node: Node | None, place: Place, shared: Shared, problems: Problems
+) -> Choice[Any] | None:
+    """Makes the choice for one seam.
+
+    Args:
+        seam: The seam.
+        node: What was written for it: nothing, a driver's name, or ``driver:`` with options.
+        place: Where the harvest is configured, for a driver that was not chosen but lacks something.
+        shared: The settings that options take their defaults from.
+        problems: Where everything wrong is noted.
+
+    Returns:
+        The choice, or ``None`` when ``problems`` grew.
+    """
+    path = f"harvest.{seam}"
+    place = node.place if node else place
+    name = driver_of(seam, node)
+    if isinstance(node, Items) or name is None:
+        problems.add(
+            place, path, "expected the name of a driver, or a mapping with 'driver:' and its options"
+        )
+        return None
+    section = node if isinstance(node, Section) else Section(place)
+    if "driver" in section.entries:
+        place = section.entries["driver"][1].place
+    try:
+        driver = find(seam, name)
+        known = {camel(option.name) for option in fields(driver.options)}
+        options = {key: entry for key, entry in section.entries.items() if key != "driver"}
+        defaults = _defaults(seam, options, known, shared, problems)
+        chosen = decode(driver.options, Section(place, options), path, problems, defaults)
+    except PluginError as error:
+        problems.add(place, join(path, "driver"), str(error), plugin=True)
+        return None
+    return None if chosen is None else Choice(seam, name, chosen)
+
+
+def _defaults(
+    seam: Seam, options: dict[str, tuple[Place, Node]], known: set[str], shared: Shared, problems: Problems
+) -> dict[str, Any]:
+    """Returns the defaults of a driver's options; moves ``kafka`` from ``options`` on top of them."""
+    defaults = shared.defaults(seam)
+    if "kafka" in known and "kafka" in options:
+        written = decode(
+            _Kafka, Section(options["kafka"][0], {"kafka": options.pop("kafka")}), f"harvest.{seam}", problems
+        )
+        defaults["kafka"] = {**defaults["kafka"], **(written.kafka if written else {})}
+    group = options["leaderGroupID"][1] if "leaderGroupID" in options else None
+    if shared.leader_topic is None and isinstance(group, Scalar) and group.text:
+        defaults["leader_topic"] = default_leader_topic(group.text)
+    return defaults
+
+
+@dataclass(frozen=True)
+class _Kafka:
+    kafka: KafkaSettings = field(default_factory=dict, repr=False)
