@@ -1,0 +1,108 @@
+"""The data source: libpq's connection string with its secrets kept to itself."""
+
+from __future__ import annotations
+
+import re
+
+from psycopg import ProgrammingError, pq
+from psycopg.conninfo import conninfo_to_dict
+
+from outbox_sdk import DriverError
+
+_PAIR = re.compile(
+    r"""\s*(?P<key>\w+)\s*=
+        (?: \s*(?P<quoted>'(?:\\.|[^'\\])*')
+          | (?P<bare>\s*(?:\\.|[^\s\\])*) )""",
+    re.VERBOSE | re.DOTALL,
+)
+_NEXT_KEY = re.compile(r"\s+(\w+)=")
+_URL = re.compile(r"postgres(?:ql)?://")
+_URL_SECRET = re.compile(r"://[^:/?#]*:(.*)@", re.DOTALL)
+_KEEPALIVE = {
+    # A database that vanished without a word is noticed within about ten seconds.
+    "keepalives": "1",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+
+class DataSource:
+    """A parsed data source.
+
+    Attributes:
+        parameters: libpq's connection parameters.
+    """
+
+    def __init__(self, text: str, connect_timeout: float) -> None:
+        """Parses ``text`` and adds defaults: application name, keepalives, time-out.
+
+        Raises:
+            DriverError: It cannot be parsed (not retryable). The message quotes nothing of it.
+        """
+        self._secrets = _secrets_of_url(text)
+        try:
+            parsed = conninfo_to_dict(_with_empty_values(text))
+        except ProgrammingError:
+            # libpq quotes the part it stumbled over, which may be a piece of the password.
+            raise DriverError(
+                "dataSource is not a libpq connection string; write key=value pairs, with values that hold "
+                "blanks in single quotes, or a postgresql:// URL with special characters percent-encoded",
+                retryable=False,
+            ) from None
+        for key in ("password", "sslpassword"):
+            if secret := parsed.get(key):
+                self._secrets.add(str(secret))
+        defaults = {**_KEEPALIVE, "application_name": "outbox", "client_encoding": "utf8"}
+        if connect_timeout:
+            # libpq counts whole seconds, and takes 1 for 2.
+            defaults["connect_timeout"] = str(max(2, round(connect_timeout)))
+        if "," in str(parsed.get("host", "")):
+            defaults["target_session_attrs"] = "read-write"
+        self.parameters: dict[str, str] = {
+            **defaults,
+            **{key: str(value) for key, value in parsed.items() if value is not None},
+        }
+        # An empty value means libpq's default; "" would hide the environment and the service file.
+        self.parameters = {key: value for key, value in self.parameters.items() if value != ""}
+
+    def scrub(self, text: str) -> str:
+        """Returns ``text`` without any secret of the data source in it."""
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+    def __str__(self) -> str:
+        """Says where the data source leads, without secrets, for messages."""
+        where = self.parameters.get("host") or self.parameters.get("hostaddr") or "the local socket"
+        port = self.parameters.get("port", "5432")
+        database = self.parameters.get("dbname") or self.parameters.get("user") or "the default"
+        return self.scrub(f"database {database} at {where}:{port}")
+
+
+def _with_empty_values(text: str) -> str:
+    # libpq skips blanks behind "=", so that "password= dbname=x" would make "dbname=x" the password.
+    if _URL.match(text):
+        return text
+    keywords = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    pairs: list[str] = []
+    position = 0
+    while pair := _PAIR.match(text, position):
+        value_start = pair.start("bare")
+        following = _NEXT_KEY.match(text, value_start) if value_start >= 0 else None
+        if following and following[1] in keywords:
+            pairs.append(text[position:value_start] + "''")
+            position = value_start
+        else:
+            pairs.append(pair[0])
+            position = pair.end()
+    return "".join(pairs) + text[position:]
+
+
+def _secrets_of_url(text: str) -> set[str]:
+    # Where a password was not percent-encoded, libpq takes pieces of it for a host or a port and quotes them.
+    match = _URL_SECRET.search(text) if _URL.match(text) else None
+    if not match:
+        return set()
+    return {match[1], *(piece for piece in re.split(r"[@:/?#]", match[1]) if len(piece) > 1)}

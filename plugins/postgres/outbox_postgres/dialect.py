@@ -1,0 +1,53 @@
+"""The PostgreSQL dialect: options, and connections made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from outbox_postgres.options import PostgresOptions
+from outbox_sdk import Capability, Condition, Finding
+
+if TYPE_CHECKING:
+    from outbox_postgres.table import PostgresTable
+
+_CAPABILITIES = frozenset(
+    {Capability.MARK_IN_ONE_STATEMENT, Capability.BYTES_VALUES, Capability.CONCURRENT_DDL}
+)
+
+
+class PostgresDialect:
+    """An outbox in a PostgreSQL database."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What PostgreSQL can do beyond the contract."""
+        return _CAPABILITIES
+
+    def connect(self, eligible: Sequence[Condition] = ()) -> PostgresTable:
+        """Connects to the outbox and makes sure that it can be harvested."""
+        # psycopg is loaded here and not earlier: listing the drivers must not need it.
+        from outbox_postgres.session import open_table  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return open_table(self._options, eligible)
+
+    def ddl(self) -> Sequence[str]:
+        """Returns the statements that create the outbox and its fence where they do not exist."""
+        from outbox_postgres.sql import ddl  # noqa: PLC0415 - nothing but the options is needed to list drivers
+
+        return ddl(self._options)
+
+    def create(self) -> Sequence[str]:
+        """Creates the outbox and its fence where they do not exist."""
+        from outbox_postgres.session import create  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return create(self._options)
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong with the database side."""
+        from outbox_postgres.check import check  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return check(self._options)

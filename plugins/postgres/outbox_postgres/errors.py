@@ -1,0 +1,79 @@
+"""Which of PostgreSQL's errors may pass by themselves."""
+
+from __future__ import annotations
+
+import psycopg
+
+from outbox_postgres.conninfo import DataSource
+from outbox_sdk import DriverError
+
+RETRYABLE_CLASSES = frozenset({"08", "40", "53", "57", "58"})
+"""SQLSTATE classes: connection, rollback (deadlock, serialization), resources, operator, system."""
+
+RETRYABLE_STATES = frozenset(
+    {
+        "0A000",  # a cached plan that no longer fits an altered table: a new connection plans anew
+        "25006",  # read-only: a failover has left this connection at a former primary
+        "25P03",  # this process stood still inside a transaction for too long
+        "55006",  # a database that is being moved or copied
+        "55P03",  # a lock was not to be had in time
+    }
+)
+PERMANENT_STATES = frozenset({"57P04"})  # the database was dropped
+
+_REFUSALS = (
+    # A failed connection attempt carries no SQLSTATE, only the server's words.
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "pg_hba.conf rejects",
+    "is not permitted to log in",
+    "permission denied",
+    "does not support SSL",
+    "certificate",
+    "invalid ",
+)
+_CURES = {
+    "26000": "a pooler lost the prepared statement: connect directly, or set prepare: false",
+    "42P05": "a pooler mixes up prepared statements: connect directly, or set prepare: false",
+    "53100": "free disk space on the database server",
+    "53300": "raise max_connections, or close idle connections",
+    "25006": "the server is read-only, perhaps after a failover; connect to the primary",
+    "55P03": "another transaction holds the lock for too long; see pg_blocking_pids",
+    "57014": "the statement ran for longer than statementTimeout allows",
+    "42501": "grant the permission to this user",
+}
+
+
+def translate(error: psycopg.Error, source: DataSource, doing: str) -> DriverError:
+    """Returns ``error`` as a driver error that says what was being done, without secrets.
+
+    The result carries the error as its cause, unless the error's own text holds a secret.
+    """
+    text = _one_line(str(error))
+    clean = source.scrub(text)
+    cure = _CURES.get(error.sqlstate or "", "")
+    message = f"cannot {doing} in {source}: {clean}{f'; {cure}' if cure else ''}"
+    result = DriverError(message, retryable=retryable(error))
+    result.__cause__ = error if clean == text else None
+    result.__suppress_context__ = True
+    return result
+
+
+def retryable(error: psycopg.Error) -> bool:
+    """Tells whether the same call may succeed later without anybody changing anything."""
+    state = error.sqlstate
+    if state:
+        if state in PERMANENT_STATES:
+            return False
+        return state in RETRYABLE_STATES or state[:2] in RETRYABLE_CLASSES
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    text = str(error)
+    if "FATAL" in text and "does not exist" in text:
+        return False
+    return not any(refusal in text for refusal in _REFUSALS)
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())

@@ -1,0 +1,55 @@
+"""How the stasher writes into a PostgreSQL outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from outbox_postgres.options import TableName
+from outbox_sdk import Insert, Record
+
+
+def insert(table: str) -> Insert:
+    """Returns the statement that stashes one record into ``table``, with or without a schema.
+
+    The creation time is the statement's, not the transaction's, so that an age is never older than the
+    wait in the outbox.
+
+    Raises:
+        ConfigError: ``table`` is not a table name.
+    """
+    return Insert(
+        sql=(
+            f"INSERT INTO {TableName.parse(table)} (create_time, kafka_topic, kafka_key, kafka_value, "
+            "kafka_header_keys, kafka_header_values) VALUES (clock_timestamp(), {topic}, {key}, {value}, "
+            "{header_names}, {header_values})"
+        ),
+        bind=_bind,
+    )
+
+
+def _bind(record: Record) -> Mapping[str, object]:
+    names = [name for name, _ in record.headers]
+    values = [_text(value, name) for name, value in record.headers]
+    for text in (record.topic, record.key, record.value, *names, *values):
+        if isinstance(text, str) and "\0" in text:
+            raise ValueError(
+                "PostgreSQL's text types hold no NUL character; stash the value as bytes into a bytea column"
+            )
+    return {
+        "topic": record.topic,
+        "key": record.key,
+        "value": record.value,
+        "header_names": names,
+        "header_values": values,
+    }
+
+
+def _text(value: str | bytes | None, name: str) -> str | None:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"header '{name}' is not UTF-8; a PostgreSQL outbox keeps header values as text"
+        ) from error
