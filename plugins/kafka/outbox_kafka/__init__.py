@@ -1,1 +1,16 @@
-"""Kafka publisher of outbox."""
+"""Publishes outbox records to Kafka (driver ``kafka``)."""
+
+from __future__ import annotations
+
+from outbox_sdk import Driver, Publisher, hookimpl
+
+from outbox_kafka.options import KafkaOptions
+from outbox_kafka.publisher import KafkaPublisher
+
+__all__ = ["KafkaOptions", "KafkaPublisher", "outbox_publisher"]
+
+
+@hookimpl
+def outbox_publisher() -> Driver[Publisher]:
+    """Offers the Kafka publisher."""
+    return Driver(options=KafkaOptions, create=KafkaPublisher)

@@ -1,0 +1,45 @@
+"""Carries librdkafka's log lines and error events into Python's logging, at sensible levels."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+LOGGER = logging.getLogger("outbox.kafka")
+
+
+_QUIET = 30.0
+"""Seconds for which a failure that repeats itself word for word is not told again."""
+
+
+class ClientLog:
+    """What the client takes as its ``logger``: it calls ``log`` from ``poll``, never on its own threads."""
+
+    def __init__(self) -> None:
+        self._failure = ""
+        self._told_at = 0.0
+
+    def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
+        """Logs one line of librdkafka's.
+
+        Args:
+            level: A level of Python's logging.
+            template: How the three parts make a line.
+            facility: librdkafka's short name for the kind of event.
+            client: The client's name.
+            line: The text; librdkafka keeps secrets out of it.
+        """
+        if facility == "CONFWARN":
+            # Settings are shared by producers and consumers; that one ignores the other's is intended.
+            level = logging.DEBUG
+        elif facility in ("FAIL", "ERROR"):
+            # A lost connection is retried by the client; what it costs shows in the delivery reports.
+            level = logging.DEBUG if self._repeats(line) else min(level, logging.WARNING)
+        LOGGER.log(level, template, facility, client, line)
+
+    def _repeats(self, line: str) -> bool:
+        now = time.monotonic()
+        if line == self._failure and now - self._told_at < _QUIET:
+            return True
+        self._failure, self._told_at = line, now
+        return False

@@ -1,0 +1,22 @@
+"""The options of the Kafka publisher, as users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """How to reach Kafka, and how to produce to it.
+
+    Attributes:
+        kafka: librdkafka settings by their own names (``bootstrap.servers``, ``linger.ms``, …). Values may
+            be text, numbers, booleans, or lists (joined by commas); a setting without a value keeps its
+            default. Consumer settings are ignored, so that the mapping can be shared with an elector.
+    """
+
+    kafka: Mapping[str, Any] = field(
+        default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
+    )

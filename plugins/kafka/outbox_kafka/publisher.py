@@ -1,0 +1,52 @@
+"""The Kafka publisher: holds options, and makes senders of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from outbox_sdk import Finding
+
+from outbox_kafka.options import KafkaOptions
+from outbox_kafka.settings import client_settings, producer_settings, validate
+
+if TYPE_CHECKING:
+    from outbox_kafka.sender import KafkaSender
+
+
+class KafkaPublisher:
+    """Publishes to Kafka; see :class:`outbox_sdk.Publisher` for the contract."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        """Takes the options and connects to nothing.
+
+        Args:
+            options: The user's settings.
+
+        Raises:
+            ConfigError: librdkafka does not know a setting or cannot read its value, or a setting
+                contradicts what the order of records rests on.
+        """
+        self._kafka = options.kafka
+        validate(producer_settings(options.kafka))
+
+    def open(self, lane: str) -> KafkaSender:
+        """Makes a sender whose ``client.id`` is the lane's name, unless the settings have one.
+
+        The broker may be down: the sender connects on its own, and reports what it cannot deliver.
+        """
+        from outbox_kafka.sender import KafkaSender  # noqa: PLC0415 - the client is imported late
+
+        return KafkaSender(producer_settings(self._kafka, client_id=lane))
+
+    def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
+        """Creates missing topics with the broker's default replication; see the contract."""
+        from outbox_kafka.topics import create_missing  # noqa: PLC0415 - the client is imported late
+
+        return create_missing(client_settings(self._kafka), topics, partitions)
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at the settings, the broker and what it permits; see the contract."""
+        from outbox_kafka.findings import look  # noqa: PLC0415 - the client is imported late
+
+        return look(client_settings(self._kafka))

@@ -1,0 +1,169 @@
+"""A lane's producer: hands records to librdkafka and gathers its delivery reports."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from outbox_sdk import Deliveries, DriverError, Failure, MarkedRecord
+
+from outbox_kafka.client_log import LOGGER, ClientLog
+from outbox_kafka.settings import config_error, redact
+from outbox_kafka.verdict import is_permanent, is_purged, is_refusal, reason
+
+_SLICE = 0.1
+"""Seconds of one wait inside the client: between two, Python handles signals."""
+
+_ANY_PARTITION = -1
+_NOW = 0
+
+
+class KafkaSender:
+    """Sends over one idempotent producer; see :class:`outbox_sdk.Sender` for the contract."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Makes the producer; it connects on its own, so a broker that is down does not hold this up.
+
+        Args:
+            settings: librdkafka's settings, complete.
+
+        Raises:
+            ConfigError: librdkafka refuses the settings.
+        """
+        self._settings = settings
+        self._reports = Deliveries()
+        self._delivered_any = False
+        self._broken: DriverError | None = None
+        try:
+            self._producer: Producer | None = Producer(
+                {**settings, "logger": ClientLog(), "error_cb": self._heed}
+            )
+        except KafkaException as error:
+            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+
+    def send(self, records: Sequence[MarkedRecord]) -> None:
+        """Hands ``records`` to the client in order; see :meth:`outbox_sdk.Sender.send`.
+
+        Once the client's queue is full the rest of ``records`` fails too, so that none passes another.
+        """
+        if self._broken:
+            raise self._broken
+        produce, report, failed = self._open().produce, self._report, self._reports.failed
+        for index, record in enumerate(records):
+            _, topic, key, value, headers, partition, timestamp, _ = record
+            try:
+                produce(
+                    topic,
+                    value,
+                    key,
+                    _ANY_PARTITION if partition is None else partition,
+                    partial(report, record),
+                    None,
+                    timestamp or _NOW,
+                    (headers if type(headers) is list else list(headers)) if headers else None,
+                )
+            except BufferError as error:
+                failed.extend(Failure(rest, str(error), retryable=True) for rest in records[index:])
+                return
+            except KafkaException as error:
+                self._reject(record, error.args[0])
+            except (TypeError, ValueError, OverflowError) as error:
+                failed.append(Failure(record, f"cannot be made into a message: {error}", retryable=False))
+
+    def poll(self, timeout: float) -> Deliveries:
+        """Waits for the first report and takes all that are there; see :meth:`outbox_sdk.Sender.poll`.
+
+        Reports that came in before the client broke are returned first; the call after raises.
+        """
+        if self._broken is None:
+            self._wait(timeout)
+        reports = self._take()
+        if self._broken and not (reports.delivered or reports.failed):
+            raise self._broken
+        return reports
+
+    def close(self, timeout: float) -> Deliveries:
+        """Flushes, drops what is left, and disconnects; see :meth:`outbox_sdk.Sender.close`."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return Deliveries()
+        deadline = time.monotonic() + timeout
+        while len(producer) and self._broken is None and (left := deadline - time.monotonic()) > 0:
+            self._serve(producer, min(left, _SLICE))
+        producer.purge()
+        # What was purged reports itself now; those reports only say that nothing is known.
+        self._serve(producer, 0)
+        producer.close()
+        self._broken = None
+        return self._take()
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise DriverError("the sender is closed; open a new one", retryable=True)
+        return self._producer
+
+    def _wait(self, timeout: float) -> None:
+        producer, reports = self._open(), self._reports
+        deadline = time.monotonic() + timeout
+        left = 0.0 if reports.failed else timeout
+        while True:
+            self._serve(producer, min(left, _SLICE))
+            if reports.delivered or reports.failed or self._broken:
+                return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+
+    def _serve(self, producer: Producer, timeout: float) -> None:
+        try:
+            producer.poll(timeout)
+        except KafkaException as error:
+            self._break(error.args[0])
+
+    def _take(self) -> Deliveries:
+        reports, self._reports = self._reports, Deliveries()
+        if reports.delivered:
+            self._delivered_any = True
+        return reports
+
+    def _report(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._reports.delivered.append(record)
+        elif not is_purged(error):
+            self._reject(record, error)
+
+    def _reject(self, record: MarkedRecord, error: KafkaError) -> None:
+        self._reports.failed.append(
+            Failure(record, redact(reason(error), self._settings), retryable=not is_permanent(error))
+        )
+        if error.fatal():
+            self._break(error)
+
+    def _heed(self, error: KafkaError) -> None:
+        """Takes an error of the client's own; it reconnects by itself, so few of them end anything."""
+        # What befell one connection is in the client's log already.
+        grave = error.code() == KafkaError._ALL_BROKERS_DOWN or is_refusal(error)  # noqa: SLF001 - its spelling
+        LOGGER.log(
+            logging.WARNING if grave else logging.DEBUG,
+            "%s: %s",
+            self._settings["client.id"],
+            redact(reason(error), self._settings),
+        )
+        # Once something was delivered the credentials are known to be good, and a refusal is the trouble of
+        # one broker (say, a rolling change of passwords) that the client may outlive.
+        if is_refusal(error) and not self._delivered_any:
+            self._break(error)
+
+    def _break(self, error: KafkaError) -> None:
+        if self._broken:
+            return
+        refused = is_refusal(error)
+        cure = "check the credentials and the permissions" if refused else "open a new sender"
+        self._broken = DriverError(
+            f"the Kafka producer can go on no longer: {redact(reason(error), self._settings)}; {cure}",
+            retryable=not refused,
+        )
