@@ -1,0 +1,40 @@
+"""Where lanes run: the contract of the engines."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from outbox_core.lane import Plan
+from outbox_core.term import Term
+
+
+class Engine(Protocol):
+    """Runs the lanes of one term at a time."""
+
+    def warm(self) -> None:
+        """Gets ready to start lanes without delay. Idempotent; may take many seconds.
+
+        Raises:
+            OutboxError: Lanes cannot be run here; the message says why and what to do.
+        """
+        ...
+
+    def start(self, plan: Plan, term: Term) -> None:
+        """Starts all lanes of the plan and returns; they live until the term is over."""
+        ...
+
+    def join(self, timeout: float) -> bool:
+        """Waits up to ``timeout`` seconds for all lanes to end; returns whether they have.
+
+        Raises:
+            Exception: What ended a lane that broke one of its own rules.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Ends lanes that did not end when told; their work in flight has an unknown outcome."""
+        ...
+
+    def close(self) -> None:
+        """Frees everything. Idempotent."""
+        ...

@@ -1,0 +1,66 @@
+"""What a harvest tells its observers (seed 001), and what a lane tells its harvest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from outbox_core.meter import Stats
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAcquired:
+    """This process leads now, and its lanes start.
+
+    Attributes:
+        leader_id: Names this term of leadership; never used before or after.
+        token: The fence token that every statement of this term carries.
+    """
+
+    leader_id: UUID
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRefreshed:
+    """A lane marks under a new leader id; informational.
+
+    Attributes:
+        leader_id: The new leader id, never used before.
+        lane: The lane's number.
+    """
+
+    leader_id: UUID
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRevoked:
+    """Leadership is handed over; the lanes have settled. A handler may block to wrap up work of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderFenced:
+    """Leadership is lost and somebody else may lead already. A handler must not block.
+
+    Attributes:
+        reason: Why, in a few words.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRead:
+    """Statistics of all lanes since the last reading.
+
+    Attributes:
+        stats: Rates and totals.
+    """
+
+    stats: Stats
+
+
+Event = LeaderAcquired | LeaderRefreshed | LeaderRevoked | LeaderFenced | MeterRead
+EventHandler = Callable[[Event], None]

@@ -1,0 +1,132 @@
+"""Several lanes in one process: keeps each alive, and reports for all of them to the leader."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from threading import Event, Thread
+from time import monotonic
+from uuid import UUID, uuid4
+
+from outbox_sdk import DriverError, LeadershipLost
+
+from outbox_core.lane import Lane, Plan
+from outbox_core.leash import BEAT_SECONDS, Leash, Link, Report
+from outbox_core.meter import Reading
+
+log = logging.getLogger(__name__)
+
+ORPHAN_SECONDS = 10.0
+"""How long a group without word from its leader lives on before it ends; it does not work meanwhile."""
+RESTART_SECONDS = (0.5, 5.0)
+"""The pause before a lane is started anew: at first, doubling up to at last."""
+
+
+class LaneGroup:
+    """The lanes that one engine task runs, a thread each.
+
+    Args:
+        plan: The term's plan.
+        group: The group's number.
+        lanes: The numbers of its lanes.
+        link: The way to the leader.
+    """
+
+    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], link: Link) -> None:
+        self._plan = plan
+        self._group = group
+        self._link = link
+        self._leash = Leash()
+        self._attempt = str(uuid4())
+        self._past = {number: Reading() for number in lanes}
+        self._lanes: dict[int, Lane] = {}
+        self._lost = ""
+        self._crash: Exception | None = None
+        self._wake = Event()
+        self._threads = [Thread(target=self._keep, args=(number,), name=f"lane-{number}") for number in lanes]
+
+    def run(self) -> Iterator[dict[int, int]]:
+        """Runs the lanes until the leader says to end, the lease has long run out, or the caller closes.
+
+        Yields:
+            On every beat with deliveries: lane number → records purged since the last beat.
+
+        Raises:
+            Exception: A lane broke one of its own rules; the group is of no more use.
+        """
+        purged = dict.fromkeys(self._past, 0)
+        self._exchange()
+        for thread in self._threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in self._threads):
+                self._wake.wait(BEAT_SECONDS)
+                self._wake.clear()
+                readings = self._exchange()
+                new = {lane: readings[lane].purged - purged[lane] for lane in readings}
+                purged = {lane: readings[lane].purged for lane in readings}
+                if any(new.values()):
+                    yield {lane: records for lane, records in new.items() if records}
+        finally:
+            self._leash.stopped = True
+            for thread in self._threads:
+                thread.join()
+            self._exchange()
+        if self._crash is not None:
+            raise self._crash
+
+    def _exchange(self) -> dict[int, Reading]:
+        readings = {number: past + self._reading(number) for number, past in self._past.items()}
+        report = Report(self._group, self._attempt, readings, self._take_refreshed(), self._lost)
+        sent_at = monotonic()
+        try:
+            self._leash.follow(self._link.exchange(report), sent_at)
+        except (OSError, EOFError) as error:
+            if not self._leash.stopped:
+                log.debug("group %d cannot reach its leader: %s", self._group, error)
+            if self._leash.lease_until + ORPHAN_SECONDS < sent_at:
+                self._leash.stopped = True
+        return readings
+
+    def _reading(self, number: int) -> Reading:
+        lane = self._lanes.get(number)
+        return replace(lane.reading) if lane else Reading()
+
+    def _take_refreshed(self) -> tuple[tuple[int, UUID], ...]:
+        refreshed = []
+        for number, lane in list(self._lanes.items()):
+            leader_ids, lane.refreshed = lane.refreshed, []
+            refreshed += [(number, leader_id) for leader_id in leader_ids]
+        return tuple(refreshed)
+
+    def _keep(self, number: int) -> None:
+        """Runs one lane, attempt after attempt."""
+        pause, last = RESTART_SECONDS
+        while not (self._leash.stopped or self._leash.draining):
+            started = monotonic()
+            try:
+                lane = Lane(self._plan, number, self._leash)
+                self._lanes[number] = lane
+                lane.run()
+            except LeadershipLost as error:
+                self._lost = str(error)
+                self._leash.stopped = True
+            except DriverError as error:
+                log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)  # noqa: TRY400 - no defect
+                self._retire(number)
+                self._pause(pause)
+                pause = RESTART_SECONDS[0] if monotonic() - started > 60 else min(pause * 2, last)  # noqa: PLR2004 - a minute's good work
+            except Exception as error:
+                log.exception("lane %d broke a rule of its own", number)
+                self._crash = error
+                self._leash.stopped = True
+        self._wake.set()
+
+    def _retire(self, number: int) -> None:
+        self._past[number] += self._lanes.pop(number).reading
+
+    def _pause(self, seconds: float) -> None:
+        until = monotonic() + seconds
+        while monotonic() < until and not (self._leash.stopped or self._leash.draining):
+            Event().wait(BEAT_SECONDS)

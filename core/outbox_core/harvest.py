@@ -1,0 +1,265 @@
+"""One outbox's harvest: elect, fence, start the lanes, and hand over; the owner of the events.
+
+Threads: the elector's own thread tells of leadership and never touches the database; the harvest's thread
+does what follows from it. The lanes live in the engine.
+
+    standby --acquired--> bump the fence --> lanes run --revoked--> drain --> standby
+                                                 |---fenced, or a lane finds a newer token--> stop --> standby
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from math import ceil
+from threading import Event as Flag
+from threading import Lock, Thread
+from time import monotonic
+from uuid import uuid4
+
+from outbox_sdk import DriverError, OutboxError
+
+from outbox_core.config.settings import Delivery, HarvestSettings
+from outbox_core.engine import Engine
+from outbox_core.events import (
+    Event,
+    EventHandler,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+    MeterRead,
+)
+from outbox_core.inline import InlineEngine
+from outbox_core.lane import Plan
+from outbox_core.leash import BEAT_SECONDS
+from outbox_core.meter import Meter, Reading
+from outbox_core.term import Term
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 2.0
+"""How long lanes that were told to stop at once are waited for before the engine cancels them."""
+
+
+class Harvest:
+    """Moves one outbox's records to the broker whenever this process leads.
+
+    Build it from settings, set an event handler if there is anything to observe, :meth:`start`,
+    :meth:`wait`, :meth:`stop`. One harvest is started once.
+
+    Args:
+        settings: What to harvest, from where to where.
+
+    Raises:
+        PluginError: A driver that the settings name is not installed.
+        ConfigError: The settings ask for what does not exist.
+    """
+
+    def __init__(self, settings: HarvestSettings) -> None:
+        self._settings = settings
+        self._limits = settings.limits
+        self._dialect = settings.dialect.create()
+        self._publisher = settings.publisher.create()
+        self._elector = settings.elector.create()
+        self._engine = _engine(settings)
+        self._handler: EventHandler | None = None
+        self._emitting = Lock()
+        self._office = Flag()  # set while the elector says that this process leads
+        self._ending = Flag()
+        self._idle = Flag()  # set while no term runs
+        self._idle.set()
+        self._term: Term | None = None
+        self._past = Reading()
+        self._meter = Meter(self._limits.min_metrics_interval, monotonic())
+        self._error: Exception | None = None
+        self._thread = Thread(target=self._run, name="harvest", daemon=True)
+
+    def set_event_handler(self, handler: EventHandler) -> None:
+        """Registers what is called for each event, one at a time; call it before :meth:`start`.
+
+        A handler may block on ``LeaderRevoked`` only. What it raises ends the harvest.
+        """
+        self._handler = handler
+
+    def start(self) -> None:
+        """Makes sure of database and broker, warms the engine and joins the election.
+
+        Raises:
+            OutboxError: Something needed cannot be reached or used; the message says what and the cure.
+        """
+        if self._settings.delivery is Delivery.EXACTLY_ONCE:
+            raise OutboxError("delivery 'exactly-once' is not there yet; use 'at-least-once'")
+        self._dialect.connect(self._settings.affinity.create().eligible()).close()
+        self._publisher.prepare((), partitions=1)
+        self._engine.warm()
+        self._thread.start()
+        try:
+            self._elector.start(self)
+        except BaseException:
+            self._end()
+            raise
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for the harvest to end, up to ``timeout`` seconds; returns whether it has.
+
+        Raises:
+            Exception: What ended it, when that was not :meth:`stop`.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """Hands over to a successor at once: drains the lanes, leaves the election, frees the engine.
+
+        Takes about ``drain_interval`` seconds at most. Idempotent.
+        """
+        self._elector.stop()
+        self._end()
+
+    def _end(self) -> None:
+        self._ending.set()
+        self._office.set()  # wakes the harvest's thread
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._engine.close()
+
+    # --- what the elector tells (its thread) --------------------------------------------------------
+
+    def acquired(self) -> None:
+        """Takes that this process leads now; see :class:`outbox_sdk.Candidate`."""
+        self._office.set()
+
+    def revoked(self) -> None:
+        """Takes that leadership is to be handed over: lets the lanes settle, then tells the observers."""
+        self._office.clear()
+        if (term := self._term) is not None:
+            term.drain()
+            if not self._idle.wait(self._limits.drain_interval):
+                log.warning("lanes did not settle within %.1f s", self._limits.drain_interval)
+                term.stop()
+        self._emit(LeaderRevoked())
+
+    def fenced(self) -> None:
+        """Takes that leadership is gone; only raises flags, so that it cannot block."""
+        self._office.clear()
+        if (term := self._term) is not None:
+            term.fence("leadership was not confirmed in time")
+
+    def failed(self, error: Exception) -> None:
+        """Takes that the elector can go on no longer: the harvest ends with its error."""
+        self._error = self._error or error
+        self._office.clear()
+        if (term := self._term) is not None:
+            term.fence("the elector failed")
+        self._ending.set()
+        self._office.set()
+
+    # --- the harvest's own thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._office.wait()
+                if self._ending.is_set():
+                    return
+                self._lead()
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            self._error = self._error or error
+
+    def _lead(self) -> None:
+        """Leads for one term: bumps the fence, runs the lanes, sees them end."""
+        self._idle.clear()
+        try:
+            term = self._begin()
+            if term is not None:
+                self._watch(term)
+        finally:
+            self._term = None
+            self._idle.set()
+
+    def _begin(self) -> Term | None:
+        """Bumps the fence and starts the lanes; ``None`` when leadership went before that was done."""
+        lanes = self._limits.send_concurrency
+        while self._office.is_set() and not self._ending.is_set():
+            try:
+                table = self._dialect.connect()
+                try:
+                    token = table.bump(lanes, self._settings.name)
+                finally:
+                    table.close()
+            except DriverError as error:
+                log.warning("cannot raise the fence, trying again: %s", error)
+                self._ending.wait(self._limits.io_error_backoff)
+                continue
+            self._term = term = Term(token, self._lease)
+            if not self._office.is_set():
+                return None  # leadership went while the fence was raised, and nobody told this term
+            self._emit(LeaderAcquired(uuid4(), token))
+            self._engine.start(self._plan(token, lanes), term)
+            return term
+        return None
+
+    def _lease(self) -> float:
+        return self._elector.lease() if self._office.is_set() else 0.0
+
+    def _plan(self, token: int, lanes: int) -> Plan:
+        settings = self._settings
+        share = ceil(self._limits.max_in_flight_records / lanes)
+        return Plan(
+            outbox=settings.outbox,
+            token=token,
+            lanes=lanes,
+            dialect=settings.dialect,
+            affinity=settings.affinity,
+            publisher=settings.publisher,
+            limits=replace(self._limits, max_in_flight_records=share),
+        )
+
+    def _watch(self, term: Term) -> None:
+        """Passes on what the lanes report, until they have all ended."""
+        cancel_at = float("inf")
+        while not self._engine.join(BEAT_SECONDS):
+            self._report(term)
+            if term.stopped and cancel_at == float("inf"):
+                cancel_at = monotonic() + STOP_SECONDS
+                if term.lost:
+                    self._emit(LeaderFenced(term.lost))
+            if monotonic() > cancel_at:
+                self._engine.cancel()
+        self._report(term)
+        self._past += term.reading()
+        if term.lost:
+            if cancel_at == float("inf"):  # the lanes ended before their loss was seen here
+                self._emit(LeaderFenced(term.lost))
+            # Another token was seen although the elector may still name us: let the other side be heard.
+            self._ending.wait(self._limits.io_error_backoff)
+
+    def _report(self, term: Term) -> None:
+        for lane, leader_id in term.take_refreshed():
+            self._emit(LeaderRefreshed(leader_id, lane))
+        if stats := self._meter.read(monotonic(), (self._past, term.reading())):
+            self._emit(MeterRead(stats))
+
+    def _emit(self, event: Event) -> None:
+        log.debug("%s", event)
+        if self._handler is None:
+            return
+        try:
+            with self._emitting:
+                self._handler(event)
+        except Exception as error:  # noqa: BLE001 - a broken handler ends the harvest, which raises from wait()
+            self.failed(error)
+
+
+def _engine(settings: HarvestSettings) -> Engine:
+    if settings.engine.driver == "inline":
+        return InlineEngine()
+    # PySpark is imported only when it is the engine.
+    from outbox_core.spark import SparkEngine  # noqa: PLC0415
+
+    return SparkEngine(settings.name, settings.engine, settings.limits.send_concurrency)

@@ -1,0 +1,53 @@
+"""The inline engine: lanes as threads of this process, without a JVM."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+from outbox_core.group import LaneGroup
+from outbox_core.lane import Plan
+from outbox_core.term import Term
+
+
+class InlineEngine:
+    """Runs all lanes as one group in this process."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._crash: Exception | None = None
+
+    def warm(self) -> None:
+        """Does nothing: threads need no preparation."""
+
+    def start(self, plan: Plan, term: Term) -> None:
+        """Starts a thread for each lane and one that reports for them."""
+        self._crash = None
+        group = LaneGroup(plan, 0, range(plan.lanes), term)
+        self._thread = Thread(target=self._run, args=(group,), name="lanes", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Waits for the lanes to end."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            return False
+        self._thread = None
+        if self._crash is not None:
+            raise self._crash
+        return True
+
+    def cancel(self) -> None:
+        """Leaves the threads to themselves: they have their orders, and no lease to work on."""
+        self._thread = None
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to free."""
+
+    def _run(self, group: LaneGroup) -> None:
+        try:
+            for _ in group.run():
+                pass
+        except Exception as error:  # noqa: BLE001 - handed to whoever joins
+            self._crash = error

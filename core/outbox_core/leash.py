@@ -1,0 +1,94 @@
+"""What ties a lane to its leader: reports one way, orders the other way, on every beat.
+
+Lanes run where the engine puts them, in threads or in Spark's workers. Each group of lanes reports to the
+leader a few times a second and is answered for how long leadership is vouched for, and whether to end. A
+group that cannot reach its leader simply runs out of lease: it needs nobody's word to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from outbox_core.meter import Reading
+
+BEAT_SECONDS = 0.1
+"""How often a group reports, and how soon its lanes heed an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a group of lanes tells its leader.
+
+    Attributes:
+        group: The group's number.
+        attempt: Names this run of the group; a later run of the same group has another name.
+        readings: Lane number → what the lane has done in this run of the group.
+        refreshed: Lane number and new leader id, for every remark since the last report.
+        lost: Why a lane found that somebody else leads, or empty.
+    """
+
+    group: int
+    attempt: str
+    readings: Mapping[int, Reading]
+    refreshed: tuple[tuple[int, UUID], ...] = ()
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the leader answers.
+
+    Attributes:
+        lease: Seconds for which leadership is vouched for, counted from when the report was sent.
+        draining: Whether lanes shall settle what is in flight and end.
+        stopped: Whether lanes shall end at once.
+    """
+
+    lease: float
+    draining: bool = False
+    stopped: bool = False
+
+
+class Link(Protocol):
+    """A group's way to its leader."""
+
+    def exchange(self, report: Report) -> Orders:
+        """Delivers a report and returns the orders.
+
+        Raises:
+            OSError: The leader cannot be reached.
+            EOFError: The leader hung up.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Leash:
+    """The orders in force, as the lanes of one process see them. Written by one thread, read by many.
+
+    Attributes:
+        lease_until: Until when lanes may mark and send, on the process's monotonic clock.
+        draining: Whether lanes shall settle what is in flight and end.
+        stopped: Whether lanes shall end at once.
+        attention_seconds: The longest time a lane may go without looking here.
+    """
+
+    lease_until: float = float("-inf")
+    draining: bool = False
+    stopped: bool = False
+    attention_seconds: float = field(default=BEAT_SECONDS)
+
+    def follow(self, orders: Orders, sent_at: float) -> None:
+        """Puts orders into force.
+
+        Args:
+            orders: The leader's answer.
+            sent_at: When the report was sent that they answer; the lease counts from there, so that a slow
+                network can only shorten it.
+        """
+        self.lease_until = sent_at + orders.lease
+        self.draining |= orders.draining
+        self.stopped |= orders.stopped

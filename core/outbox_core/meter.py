@@ -1,0 +1,87 @@
+"""Counts and rates: what one lane has done, and what all lanes do per second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(slots=True)
+class Reading:
+    """One lane's counters since it started, and its gauges at this moment, all in records.
+
+    Attributes:
+        marked: Returned by marks.
+        sent: Handed to the publisher.
+        purged: Delivered, and deleted from the outbox.
+        failed: Deliveries that failed.
+        remarks: Times the lane took a new leader id.
+        in_flight: Published and not yet purged, now.
+        waiting: Marked and not yet published, now.
+        held: Keys held after a failure, now.
+        parked: Keys among them whose failure retrying alone cannot cure, now.
+    """
+
+    marked: int = 0
+    sent: int = 0
+    purged: int = 0
+    failed: int = 0
+    remarks: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    held: int = 0
+    parked: int = 0
+
+    def __add__(self, other: Reading) -> Reading:
+        """Adds counters and gauges of two lanes, or of two attempts at one."""
+        return Reading(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+
+
+_NAMES = tuple(field.name for field in fields(Reading))
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What all lanes of a harvest did over a while.
+
+    Attributes:
+        seconds: How long the while was.
+        purged_per_second: Records delivered and purged per second.
+        total: The sum of all lanes' readings since this process first led.
+    """
+
+    seconds: float
+    purged_per_second: float
+    total: Reading
+
+
+class Meter:
+    """Turns readings into rates, at most once per interval and only when something was delivered.
+
+    Args:
+        interval: Seconds between two statistics, at least (``min_metrics_interval``).
+        now: The present time in seconds.
+    """
+
+    def __init__(self, interval: float, now: float) -> None:
+        self._interval = interval
+        self._since = now
+        self._purged = 0
+
+    def read(self, now: float, readings: Iterable[Reading]) -> Stats | None:
+        """Returns statistics when they are due; ``None`` otherwise."""
+        seconds = now - self._since
+        if seconds < self._interval:
+            return None
+        total = sum(readings, Reading())
+        purged, self._purged = total.purged - self._purged, total.purged
+        self._since = now
+        return Stats(seconds, purged / seconds, total) if purged > 0 else None
+
+
+def as_numbers(reading: Reading, purged_per_second: float) -> dict[str, float]:
+    """Returns a reading as the plain numbers that a lane writes beside its fence for ``outbox status``."""
+    numbers: dict[str, float] = asdict(reading)
+    numbers["purged_total"] = numbers.pop("purged")
+    numbers["purged_per_second"] = round(purged_per_second, 1)
+    return numbers

@@ -1,0 +1,269 @@
+"""Mark-purge/reset: the algorithm of seed 000 as a pure state machine, without I/O, clock or threads.
+
+What happened goes in as a method call (``marked``, ``delivered``, ``failed``, …); what to do comes out of
+:meth:`MarkPurgeReset.decide` as commands. A1–A9 and B1–B5 in the comments are the seed's steps.
+
+The life of one record::
+
+    in the outbox --Mark--> ready --Send--> in flight --delivered--> acknowledged --Purge--> gone
+                      |       ^                |
+                   its key    |              failed --Reset--> in the outbox, its key held for a while
+                   is busy    |
+                      |    its key
+                      v    is free
+                    waiting --+
+
+Three rules keep the order of a key through crashes, pauses and lost replies:
+
+* At most one record of a key is between *ready* and *gone*; its successors wait in the key's own queue,
+  where they hold up nobody else (the seed waits in line for the key instead).
+* The next record of a key is released only when the purge of the one before is durable.
+* A failed record takes its whole key back to the outbox, so that the key is marked again in order.
+
+A *remark* forgets all that is marked but not sent, lets what is in flight settle, and marks anew under a
+leader id never used before. It follows every doubt about what is marked in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+from outbox_sdk import Failure, MarkedRecord
+
+from outbox_core.config.settings import Limits
+from outbox_core.scoreboard import Scoreboard
+
+BYTES_KNOWN = 64 * 1024 * 1024
+"""Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
+IDLE_SECONDS = 0.05
+"""The longest pause between two marks of an empty outbox."""
+IO_BACKOFF_SECONDS = 5.0
+"""The longest pause between two tries at a database that fails."""
+SCAN_SECONDS = 1.0
+"""How often the whole scoreboard is looked at for what has stood still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Claim the earliest rows for ``leader_id``, at most ``limit`` of them (A3)."""
+
+    leader_id: UUID
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Publish these records, in this order, without waiting (A8)."""
+
+    records: list[MarkedRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Delete these acknowledged rows where they still carry ``leader_id`` (B1)."""
+
+    leader_id: UUID
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Clear the leader id of these rows where they still carry ``leader_id`` (B2)."""
+
+    leader_id: UUID
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Note the leader id that marks carry from now on (A9)."""
+
+    leader_id: UUID
+
+
+Command = Mark | Send | Purge | Reset | Refresh
+DatabaseCommand = TypeVar("DatabaseCommand", Mark, Purge, Reset)
+
+
+class MarkPurgeReset:
+    """One lane's marker, scoreboard and throttle.
+
+    At most one command to the database (mark, purge or reset) is out at a time. It is answered by
+    :meth:`marked`, :meth:`purged`, :meth:`reset_done`, or by :meth:`outcome_unknown`.
+
+    Args:
+        limits: Bounds and times.
+        new_leader_id: Returns a UUID that was never used before.
+
+    Attributes:
+        leader_id: What marks carry at present.
+        in_flight: Records published and not yet purged or reset.
+        scoreboard: The barrier of every key, and what waits behind it.
+    """
+
+    def __init__(self, limits: Limits, new_leader_id: Callable[[], UUID]) -> None:
+        self.leader_id = new_leader_id()
+        self.in_flight = 0
+        self.scoreboard = Scoreboard()
+        self._limits = limits
+        self._new_leader_id = new_leader_id
+        self._capacity = limits.max_in_flight_records + limits.send_buffer
+        self._delivered: list[MarkedRecord] = []
+        self._failed: list[Failure] = []
+        self._out: Mark | Purge | Reset | None = None
+        self._repeat = False
+        self._purging: list[MarkedRecord] = []
+        self._resetting: list[Failure] = []
+        self._remark = False
+        self._draining = False
+        self._mark_limit = min(100, limits.mark_query_records)
+        self._mark_pause = limits.mark_backoff
+        self._next_mark = self._next_database = self._next_scan = 0.0
+        self._database_errors = 0
+
+    # --- what to do ---------------------------------------------------------------------------------
+
+    def decide(self, now: float, leading: bool = True) -> list[Command]:
+        """Returns what to do now, in order; empty when there is nothing before :meth:`wake_at`.
+
+        Args:
+            now: Seconds on a clock that never goes back.
+            leading: Whether leadership is vouched for at this moment (A1). While it is not, nothing is
+                marked or sent, and what was marked is marked anew afterwards.
+        """
+        commands: list[Command] = []
+        self._look_at_clock(now)
+        if not leading:
+            self._remark = True
+        if self._remark or self._draining:
+            self.scoreboard.forget_unsent()
+        if self._remark and leading and not self._draining and self.settled:
+            self._remark = False  # A2
+            self.leader_id = self._new_leader_id()  # A9
+            self._next_mark = now
+            commands.append(Refresh(self.leader_id))
+        if records := self._next_to_send():
+            commands.append(Send(records))
+        if command := self._next_for_database(now):
+            commands.append(command)
+        return commands
+
+    def wake_at(self) -> float:
+        """Returns when :meth:`decide` may next have something to do though nothing happens."""
+        wake = min(self._next_scan, self.scoreboard.next_hold_end())
+        if self._failed or self._delivered or self._repeat:
+            wake = min(wake, self._next_database)
+        if self._room() > 0:
+            wake = min(wake, max(self._next_mark, self._next_database))
+        return wake
+
+    def drain(self) -> None:
+        """Stops marking and sending for good; what is in flight still settles. Idempotent."""
+        self._draining = True
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is in flight and no command is out to the database."""
+        return self.in_flight == 0 and self._out is None
+
+    def _next_to_send(self) -> list[MarkedRecord]:
+        taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
+        self.in_flight += len(taken)  # A6, A7
+        faulty = [record for record in taken if record.fault]
+        if not faulty:
+            return taken
+        self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
+        return [record for record in taken if not record.fault]
+
+    def _next_for_database(self, now: float) -> Mark | Purge | Reset | None:
+        if now < self._next_database or (self._out is not None and not self._repeat):
+            return None
+        if self._repeat:
+            self._repeat = False
+        elif self._failed:
+            self._resetting, self._failed = self._failed, []
+            failed = (failure.record for failure in self._resetting)
+            self._out = Reset(self.leader_id, self.scoreboard.withdraw(failed))
+        elif self._delivered:
+            self._purging, self._delivered = self._delivered, []
+            self._out = Purge(self.leader_id, [record.id for record in self._purging])
+        elif now >= self._next_mark and (room := self._room()) > 0:
+            self._out = Mark(self.leader_id, min(self._mark_limit, room))
+        return self._out
+
+    def _room(self) -> int:
+        """How many records may be marked now; 0 also when so few that a mark is not worth its while."""
+        if self._remark or self._draining or self.scoreboard.bytes >= BYTES_KNOWN:
+            return 0
+        room = self._capacity - self.in_flight - self.scoreboard.waiting
+        return room if room >= min(self._mark_limit, self._capacity // 8 + 1) else 0
+
+    def _look_at_clock(self, now: float) -> None:
+        self.scoreboard.end_holds(now)
+        if now >= self._next_scan:
+            self._next_scan = now + SCAN_SECONDS
+            if self.scoreboard.stalled(now, self._limits.queue_timeout):
+                self._remark = True
+
+    # --- what happened ------------------------------------------------------------------------------
+
+    def marked(self, now: float, records: Sequence[MarkedRecord]) -> None:
+        """Takes the rows of the mark that was out, ordered by id."""
+        mark = self._answered(Mark)
+        self._pace(now, full=len(records) >= mark.limit, empty=not records)
+        if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
+            self.scoreboard.admit(now, records)
+
+    def delivered(self, records: Iterable[MarkedRecord]) -> None:
+        """Takes records that the broker has acknowledged; they are purged next (B1)."""
+        self._delivered.extend(records)
+
+    def failed(self, failures: Iterable[Failure]) -> None:
+        """Takes records whose delivery failed; they are reset next, their successors with them (B2)."""
+        self._failed.extend(failures)
+
+    def purged(self, now: float) -> None:
+        """Takes that the purge that was out is durable: the barriers of its keys fall (B4, B5)."""
+        self._answered(Purge)
+        self.in_flight -= len(self._purging)
+        self.scoreboard.release(now, self._purging)
+        self._purging = []
+
+    def reset_done(self, now: float) -> None:
+        """Takes that the reset that was out is durable: its keys are marked again, in order (B3–B5)."""
+        self._answered(Reset)
+        self.in_flight -= len(self._resetting)
+        self.scoreboard.hold(now, self._resetting)
+        self._resetting = []
+        self._next_mark = now
+
+    def outcome_unknown(self, now: float) -> None:
+        """Takes that the command that was out failed, or that its reply was lost.
+
+        A purge or a reset is repeated: a row that is gone or free already does it no harm. A mark is not:
+        rows may carry the leader id without our knowing them, and only a new one brings them back.
+        """
+        if isinstance(self._out, Mark):
+            self._out = None
+            self._remark = True
+        else:
+            self._repeat = True
+        pause = self._limits.io_error_backoff * 2.0 ** min(self._database_errors, 10)
+        self._next_database = now + min(pause, IO_BACKOFF_SECONDS)
+        self._database_errors += 1
+
+    def _answered(self, kind: type[DatabaseCommand]) -> DatabaseCommand:
+        command, self._out = self._out, None
+        if not isinstance(command, kind):
+            raise TypeError(f"{kind.__name__} was answered, but {command} is out")
+        self._database_errors = 0
+        return command
+
+    def _pace(self, now: float, *, full: bool, empty: bool) -> None:
+        if full:  # a backlog: go on at once, with larger marks
+            self._mark_limit = min(self._mark_limit * 2, self._limits.mark_query_records)
+        self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS) if empty else self._limits.mark_backoff
+        self._next_mark = now if full else now + self._mark_pause

@@ -1,0 +1,102 @@
+"""One term of leadership, as the leader keeps it: the lanes' readings and the orders they get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from uuid import UUID
+
+from outbox_core.leash import Orders, Report
+from outbox_core.meter import Reading
+
+
+@dataclass(slots=True)
+class _Run:
+    """The latest run of one group."""
+
+    attempt: str
+    readings: dict[int, Reading] = field(default_factory=dict)
+
+
+class Term:
+    """Answers the reports of lane groups; the leader's end of every link. Safe to use from any thread.
+
+    Args:
+        token: The fence token of the term.
+        lease: Returns for how many seconds leadership is vouched for.
+    """
+
+    def __init__(self, token: int, lease: Callable[[], float]) -> None:
+        self.token = token
+        self._lease = lease
+        self._lock = Lock()
+        self._draining = False
+        self._stopped = False
+        self._lost = ""
+        self._runs: dict[int, _Run] = {}
+        self._superseded: set[str] = set()
+        self._past = Reading()
+        self._refreshed: list[tuple[int, UUID]] = []
+
+    def exchange(self, report: Report) -> Orders:
+        """Takes a group's report and returns its orders.
+
+        A group may run twice at once when the engine gave up on a frozen copy of it; all but the run heard
+        of last are told to end. (The fence keeps them from doing harm until they hear it.)
+        """
+        with self._lock:
+            run = self._runs.get(report.group)
+            if report.attempt in self._superseded:
+                return Orders(0.0, stopped=True)
+            if run is None or run.attempt != report.attempt:
+                if run is not None:
+                    self._superseded.add(run.attempt)
+                    self._past = sum(run.readings.values(), self._past)
+                run = self._runs[report.group] = _Run(report.attempt)
+            run.readings.update(report.readings)
+            self._refreshed.extend(report.refreshed)
+            if report.lost:
+                self.fence(report.lost)
+            return Orders(self._lease(), self._draining, self._stopped)
+
+    def drain(self) -> None:
+        """Orders all lanes to settle what is in flight and end."""
+        self._draining = True
+
+    def stop(self) -> None:
+        """Orders all lanes to end at once."""
+        self._stopped = True
+
+    def fence(self, reason: str) -> None:
+        """Notes that leadership is lost, and orders all lanes to end at once."""
+        self._lost = self._lost or reason
+        self._stopped = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the lanes were told to end at once."""
+        return self._stopped
+
+    @property
+    def over(self) -> bool:
+        """Whether the lanes were told to end."""
+        return self._draining or self._stopped
+
+    @property
+    def lost(self) -> str:
+        """Why leadership was lost, or empty."""
+        return self._lost
+
+    def reading(self) -> Reading:
+        """Returns the sum of what all lanes have done in this term."""
+        with self._lock:
+            return sum(
+                (reading for run in self._runs.values() for reading in run.readings.values()), self._past
+            )
+
+    def take_refreshed(self) -> list[tuple[int, UUID]]:
+        """Returns lane number and new leader id of every remark since the last call."""
+        with self._lock:
+            refreshed, self._refreshed = self._refreshed, []
+            return refreshed
