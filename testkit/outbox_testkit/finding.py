@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from outbox_testkit.services.cache import Progress, silent
 from outbox_testkit.services.external import ExternalKafka, ExternalPostgres, Kafka, Postgres
@@ -13,11 +12,11 @@ from outbox_testkit.services.kafka import KafkaBroker
 from outbox_testkit.services.postgres import PostgresServer
 from outbox_testkit.services.process import ServiceError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
 POSTGRES_VARIABLE = "OUTBOX_TEST_POSTGRES"
 KAFKA_VARIABLE = "OUTBOX_TEST_KAFKA"
-
-POSTGRES_IMAGE = "postgres:17"
-KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
 T = TypeVar("T")
 
@@ -84,29 +83,15 @@ def _first(variable: str, ways: Mapping[str, Callable[[], T]]) -> T:
 
 @contextmanager
 def _postgres_container() -> Iterator[Postgres]:
-    from docker.errors import DockerException  # type: ignore[import-untyped] # no stubs are needed for one name
-    from testcontainers.community.postgres import PostgresContainer
+    from outbox_testkit import containers  # noqa: PLC0415 - loads Docker's client, which few runs need
 
-    try:
-        container = PostgresContainer(POSTGRES_IMAGE).start()
-    except DockerException as error:
-        raise ServiceError(f"Docker could not start {POSTGRES_IMAGE}: {error}") from error
-    with container:
-        yield ExternalPostgres(container.get_connection_url(driver=None))
+    with containers.postgres() as server:
+        yield server
 
 
 @contextmanager
 def _kafka_container() -> Iterator[Kafka]:
-    from docker.errors import DockerException  # type: ignore[import-untyped] # no stubs are needed for one name
-    from testcontainers.community.kafka import KafkaContainer
+    from outbox_testkit import containers  # noqa: PLC0415 - loads Docker's client, which few runs need
 
-    try:
-        container = KafkaContainer(KAFKA_IMAGE).with_kraft()
-        container.with_env("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", "1")
-        container.with_env("KAFKA_TRANSACTION_STATE_LOG_MIN_ISR", "1")
-        container.with_env("KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS", "1000")
-        container.start()
-    except DockerException as error:
-        raise ServiceError(f"Docker could not start {KAFKA_IMAGE}: {error}") from error
-    with container:
-        yield ExternalKafka(container.get_bootstrap_server())
+    with containers.kafka() as broker:
+        yield broker

