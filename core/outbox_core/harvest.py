@@ -262,4 +262,4 @@ def _engine(settings: HarvestSettings) -> Engine:
     # PySpark is imported only when it is the engine.
     from outbox_core.spark import SparkEngine  # noqa: PLC0415
 
-    return SparkEngine(settings.name, settings.engine, settings.limits.send_concurrency)
+    return SparkEngine(settings)

@@ -28,6 +28,7 @@ class Report:
         readings: Lane number → what the lane has done in this run of the group.
         refreshed: Lane number and new leader id, for every remark since the last report.
         lost: Why a lane found that somebody else leads, or empty.
+        messages: Level and text of what lanes logged where the leader's log does not reach.
     """
 
     group: int
@@ -35,6 +36,7 @@ class Report:
     readings: Mapping[int, Reading]
     refreshed: tuple[tuple[int, UUID], ...] = ()
     lost: str = ""
+    messages: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

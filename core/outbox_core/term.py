@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -9,6 +10,8 @@ from uuid import UUID
 
 from outbox_core.leash import Orders, Report
 from outbox_core.meter import Reading
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -45,6 +48,8 @@ class Term:
         A group may run twice at once when the engine gave up on a frozen copy of it; all but the run heard
         of last are told to end. (The fence keeps them from doing harm until they hear it.)
         """
+        for level, message in report.messages:
+            log.log(level, "group %d: %s", report.group, message)
         with self._lock:
             run = self._runs.get(report.group)
             if report.attempt in self._superseded:

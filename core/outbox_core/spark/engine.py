@@ -1,0 +1,137 @@
+"""The Spark engine: lanes as long-running tasks of a Spark application, embedded or on a cluster.
+
+Each lane group is a Spark job of its own with one task, which runs the lanes until the term is over and
+yields Arrow batches of receipts meanwhile. One job for each group, because a lost worker then takes no other
+group with it; no micro-batches, because starting one takes longer than moving a thousand records.
+"""
+
+from __future__ import annotations
+
+import logging
+from threading import Event, Thread
+from time import monotonic
+
+from outbox_sdk import OutboxError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.lane import Plan
+from outbox_core.link import LinkServer
+from outbox_core.spark.session import start_session
+from outbox_core.spark.task import RECEIPT, Task, harvest_task, warming_task
+from outbox_core.term import Term
+
+log = logging.getLogger(__name__)
+
+GROUPS_MOST = 2
+"""Lane groups when the settings name no number: a worker process each."""
+JOB_PAUSE_SECONDS = 0.5
+"""The pause before the job of a lost group is submitted again."""
+STILLBORN_SECONDS, STILLBORN_MOST = 5.0, 3
+"""A group whose job fails this soon, this many times in a row, is not worth another try."""
+
+
+class SparkEngine:
+    """Runs lane groups as tasks of one Spark application, which stays warm between terms.
+
+    Args:
+        settings: The harvest's settings; its engine's say the master, the number of groups and Spark's own.
+    """
+
+    def __init__(self, settings: HarvestSettings) -> None:
+        self._settings = settings
+        engine = settings.engine
+        self._groups = min(settings.limits.send_concurrency, engine.lane_groups or GROUPS_MOST)
+        # One slot more than groups: a group that starts anew need not wait for its frozen copy to be killed.
+        self._master = engine.master or f"local[{self._groups + 1}]"
+        self._session: SparkSession | None = None
+        self._server: LinkServer | None = None
+        self._jobs: list[Thread] = []
+        self._crash: PySparkException | None = None
+
+    def warm(self) -> None:
+        """Starts the application and a Python worker for each group, and makes sure of enough slots."""
+        if self._session is not None:
+            return
+        settings = self._settings
+        session = start_session(settings.name, self._master, settings.engine.settings)
+        slots = session.sparkContext.defaultParallelism
+        if slots < self._groups:
+            session.stop()
+            raise OutboxError(
+                f"{self._groups} lane groups need {self._groups} task slots and {self._master} offers {slots}: "
+                "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
+            )
+        self._session = session
+        self._server = LinkServer(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
+        self._run(0, self._groups, warming_task((settings.dialect, settings.affinity, settings.publisher)))
+
+    def start(self, plan: Plan, term: Term) -> None:
+        """Submits a job for each group."""
+        assert self._server is not None  # noqa: S101 - a harvest warms its engine before it is elected
+        self._server.serve(term)
+        groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
+        self._jobs = [
+            Thread(
+                target=self._keep, args=(plan, term, group, list(lanes)), name=f"group-{group}", daemon=True
+            )
+            for group, lanes in enumerate(groups)
+        ]
+        for job in self._jobs:
+            job.start()
+
+    def join(self, timeout: float) -> bool:
+        """Waits for the jobs to end."""
+        for job in self._jobs:
+            job.join(timeout / len(self._jobs))
+        if any(job.is_alive() for job in self._jobs):
+            return False
+        if self._crash is not None:
+            raise OutboxError(f"lanes do not stay alive on {self._master}: {self._crash}") from self._crash
+        return True
+
+    def cancel(self) -> None:
+        """Cancels all jobs: Spark ends their tasks, and kills the workers of those that will not end."""
+        if self._session is not None:
+            self._session.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        """Stops the application."""
+        if self._server is not None:
+            self._server.close()
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def _keep(self, plan: Plan, term: Term, group: int, lanes: list[int]) -> None:
+        """Runs one group's job, and again whenever it is lost, until the term is over."""
+        assert self._session is not None  # noqa: S101 - started after warm
+        assert self._server is not None  # noqa: S101 - started after warm
+        task = harvest_task(plan, group, lanes, self._server.address)
+        stillborn = 0
+        while not term.over:
+            started = monotonic()
+            try:
+                self._session.sparkContext.setJobDescription(f"{plan.outbox}: lanes {lanes}")
+                self._run(group, group + 1, task)
+            except PySparkException as error:
+                if term.over:
+                    return
+                stillborn = stillborn + 1 if monotonic() < started + STILLBORN_SECONDS else 0
+                if stillborn == STILLBORN_MOST:
+                    self._crash = error
+                    term.stop()
+                    return
+                log.warning("lane group %d was lost, starting it anew: %s", group, _first_line(error))
+                Event().wait(JOB_PAUSE_SECONDS)
+
+    def _run(self, first: int, last: int, task: Task) -> None:
+        """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
+        assert self._session is not None  # noqa: S101 - started by warm
+        groups = self._session.range(first, last, 1, last - first)
+        groups.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

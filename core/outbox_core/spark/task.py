@@ -1,0 +1,104 @@
+"""What runs inside Spark's Python worker: one lane group, as a function over Arrow batches."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow
+
+from outbox_core.config.settings import Choice
+from outbox_core.group import LaneGroup
+from outbox_core.lane import Plan
+from outbox_core.leash import Orders, Report
+from outbox_core.link import RemoteLink
+
+Batches = Iterator[pyarrow.RecordBatch]
+Task = Callable[[Batches], Batches]
+
+RECEIPT = "outbox string, lane int, token bigint, records bigint, at timestamp"
+"""What a group yields on a beat: how many records a lane delivered and purged since the beat before."""
+MESSAGES_MOST = 100
+"""Log messages kept between two beats; of a flood the latest are told."""
+
+
+def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: tuple[str, int, bytes]) -> Task:
+    """Makes the function that runs a lane group in a worker until the leader says to end."""
+
+    def run(batches: Batches) -> Batches:
+        for _ in batches:
+            pass  # the one row says that the task is on; lanes find their records in the outbox
+        with RemoteLink(address) as link, Messages() as messages:
+            for purged in LaneGroup(plan, group, lanes, MessengerLink(link, messages)).run():
+                yield _receipts(plan, purged)
+
+    return run
+
+
+def warming_task(choices: Sequence[Choice[object]]) -> Task:
+    """Makes a function that has a worker import all that a lane group needs, so that a takeover need not."""
+
+    def run(batches: Batches) -> Batches:
+        for choice in choices:
+            choice.create()
+        return batches
+
+    return run
+
+
+class Messages(logging.Handler):
+    """Collects what lanes log in a worker, where nobody reads it, to be told with the next report."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._kept: deque[tuple[int, str]] = deque(maxlen=MESSAGES_MOST)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps a message."""
+        self._kept.append((record.levelno, f"{record.name}: {self.format(record)}"))
+
+    def take(self) -> tuple[tuple[int, str], ...]:
+        """Returns the messages since the last call."""
+        return tuple(self._kept.popleft() for _ in range(len(self._kept)))
+
+    def __enter__(self) -> Messages:
+        """Starts collecting."""
+        logging.getLogger().addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stops collecting."""
+        logging.getLogger().removeHandler(self)
+
+
+class MessengerLink:
+    """A link that adds to every report what was logged."""
+
+    def __init__(self, link: RemoteLink, messages: Messages) -> None:
+        self._link = link
+        self._messages = messages
+
+    def exchange(self, report: Report) -> Orders:
+        """Delivers a report with the messages since the last; see :class:`outbox_core.leash.Link`."""
+        return self._link.exchange(replace(report, messages=self._messages.take()))
+
+
+def _receipts(plan: Plan, purged: dict[int, int]) -> pyarrow.RecordBatch:
+    at = datetime.now(UTC)
+    rows = [
+        {"outbox": plan.outbox, "lane": lane, "token": plan.token, "records": records, "at": at}
+        for lane, records in purged.items()
+    ]
+    schema = pyarrow.schema(
+        [
+            ("outbox", pyarrow.string()),
+            ("lane", pyarrow.int32()),
+            ("token", pyarrow.int64()),
+            ("records", pyarrow.int64()),
+            ("at", pyarrow.timestamp("us", tz="UTC")),
+        ]
+    )
+    return pyarrow.RecordBatch.from_pylist(rows, schema=schema)
