@@ -72,7 +72,7 @@ def decode(
     hints = _hints(kind)
     for key, (place, _) in section.entries.items():
         if key not in keys:
-            problems.unknown_key(place, path, key, list(keys))
+            problems.unknown_key(place, path, key, list(keys), _below(keys, hints))
     values: dict[str, Any] = {}
     for key, field in keys.items():
         value = _UNSET
@@ -91,6 +91,16 @@ def decode(
     except (ConfigError, ValueError) as error:
         problems.add(section.place, path, str(error))
         return None
+
+
+def _below(keys: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Returns the keys of the sections below, by the section's key."""
+    kinds = {key: _without_none(hints[field.name]) for key, field in keys.items()}
+    return {
+        key: [camel(field.name) for field in fields(kind)]
+        for key, kind in kinds.items()
+        if is_dataclass(kind)
+    }
 
 
 def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Problems) -> Any:

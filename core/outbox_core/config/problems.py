@@ -1,5 +1,6 @@
 """What is wrong with a configuration, collected so that one message tells all of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -47,10 +48,31 @@ class Problems:
         if problem not in self.found:
             self.found.append(problem)
 
-    def unknown_key(self, place: Place, path: str, key: str, valid: list[str]) -> None:
-        """Notes a key that does not exist, with the nearest one that does."""
+    def unknown_key(
+        self, place: Place, path: str, key: str, valid: list[str], below: Mapping[str, list[str]]
+    ) -> None:
+        """Notes a key that does not exist, with where it belongs or the nearest one that does.
+
+        Args:
+            place: Where the key stands.
+            path: The dotted path of its section.
+            key: The key.
+            valid: The keys of this section.
+            below: The keys of the sections below this one, by the section's key.
+        """
         nearest = nearest_key(key, valid)
-        hint = f"did you mean '{nearest}'?" if nearest else f"valid keys here: {', '.join(sorted(valid))}"
+        homes = [
+            f"{name}.{child}"
+            for name, keys in below.items()
+            for child in keys
+            if _plain(child) == _plain(key)
+        ]
+        if homes:
+            hint = f"did you mean '{homes[0]}'?"
+        elif nearest:
+            hint = f"did you mean '{nearest}'?"
+        else:
+            hint = f"valid keys here: {', '.join(sorted(valid))}"
         self.add(place, join(path, key), f"unknown key; {hint}")
 
     def raise_any(self) -> None:

@@ -1,0 +1,101 @@
+"""Puts the commands together."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from inspect import cleandoc
+from typing import Annotated
+
+import typer
+from outbox_sdk.errors import OutboxError
+
+from outbox_core.cli import check, drivers, init, pump, run, status
+from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
+from outbox_core.cli.invocation import FileOption, Invocation
+from outbox_core.cli.terminal import messages, note, print_error
+
+INTRODUCTION = """Moves records from an outbox table to Kafka: nothing lost, order kept per key.
+
+An application writes a record to the outbox in its own transaction; **outbox run** publishes it.
+"""
+EXAMPLES = (
+    "outbox check -f outbox.yaml            # what could be wrong, and how to cure it",
+    "outbox init -f outbox.yaml -t orders   # create the tables, and a topic",
+    "outbox run -f outbox.yaml              # harvest until Ctrl-C",
+    "outbox status -f outbox.yaml --watch   # how it is going",
+)
+
+
+def _help(text: str, examples: Sequence[str]) -> str:
+    """Returns help in Markdown: the text, and examples as they are typed."""
+    return "\n".join([cleandoc(text), "", "**Examples**", "", "```", *examples, "```"])
+
+
+def _exit_codes() -> str:
+    codes = [f"- **{code}**: {meaning}" for code, meaning in MEANINGS.items()]
+    return "\n".join(
+        ["", "**Exit codes**", "", *codes, "- **130, 143**: stopped hard by a second Ctrl-C or SIGTERM"]
+    )
+
+
+app = typer.Typer(
+    name="outbox",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+# In the order in which a newcomer needs them; `outbox --help` lists them so.
+COMMANDS: tuple[tuple[Callable[..., None], Sequence[str]], ...] = (
+    (check.check, check.EXAMPLES),
+    (init.init, init.EXAMPLES),
+    (run.run, run.EXAMPLES),
+    (status.status, status.EXAMPLES),
+    (pump.pump, pump.EXAMPLES),
+    (drivers.drivers, drivers.EXAMPLES),
+)
+for command, examples in COMMANDS:
+    app.command(help=_help(command.__doc__ or "", examples))(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outbox {version('outbox-core')} (Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+@app.callback(help=_help(INTRODUCTION, EXAMPLES) + _exit_codes())
+def _every_command(
+    context: typer.Context,
+    file: FileOption = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Takes what is written before the command."""
+    invocation: Invocation = context.obj
+    invocation.file, invocation.debug = file, debug
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the program and exits.
+
+    Args:
+        arguments: The command line after the program's name; ``None`` for that of this process.
+    """
+    invocation = Invocation()
+    try:
+        app(arguments, prog_name="outbox", obj=invocation)
+    except OutboxError as error:
+        print_error(str(error))
+        if invocation.debug:
+            messages().print_exception()
+        sys.exit(exit_code(error))
+    except Exception as error:  # noqa: BLE001 - the last stop of everything nobody foresaw
+        print_error(f"{type(error).__name__}: {error}")
+        if invocation.debug:
+            messages().print_exception()
+        else:
+            note("this is a defect of outbox or of a plugin; 'outbox --debug …' shows where it comes from")
+        sys.exit(ExitCode.INTERNAL)

@@ -1,0 +1,55 @@
+"""The exit codes of ``outbox``, and which error leads to which."""
+
+from enum import IntEnum
+
+from outbox_sdk.errors import ConfigError, DriverError
+
+
+class ExitCode(IntEnum):
+    """Exit codes; those above 64 are the ones that ``sysexits.h`` gives these meanings."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNAVAILABLE = 69
+    INTERNAL = 70
+    NO_PERMISSION = 77
+    CONFIG = 78
+
+
+MEANINGS = {
+    ExitCode.OK: "done; a harvester was told to stop and has handed over",
+    ExitCode.FAILED: "failed, or something must be cured first: a missing table, an error that 'check' found",
+    ExitCode.USAGE: "the command line is wrong",
+    ExitCode.UNAVAILABLE: "a database, broker or coordinator cannot be reached; later it may work",
+    ExitCode.INTERNAL: "a defect of outbox or of a plugin",
+    ExitCode.NO_PERMISSION: "a database or broker refuses the user",
+    ExitCode.CONFIG: "the configuration cannot be used, or a plugin is missing",
+}
+"""What each code means, for ``--help`` and the documentation; 130 and 143 are those of a hard stop."""
+
+_INSUFFICIENT_PRIVILEGE = "42501"
+_INVALID_AUTHORIZATION = "28"
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """Returns the code with which ``error`` ends the program."""
+    if isinstance(error, ConfigError):
+        return ExitCode.CONFIG
+    if isinstance(error, DriverError):
+        if _denied(error):
+            return ExitCode.NO_PERMISSION
+        return ExitCode.UNAVAILABLE if error.retryable else ExitCode.FAILED
+    return ExitCode.FAILED
+
+
+def _denied(error: BaseException | None) -> bool:
+    """Whether a cause of the error carries one of the standard's SQLSTATEs for a refused user."""
+    while error is not None:
+        state = str(getattr(error, "sqlstate", None) or "")
+        if isinstance(error, PermissionError) or state == _INSUFFICIENT_PRIVILEGE:
+            return True
+        if state.startswith(_INVALID_AUTHORIZATION):
+            return True
+        error = error.__cause__
+    return False

@@ -1,0 +1,60 @@
+"""``outbox init``: creates what a harvest needs and does not find."""
+
+from typing import Annotated
+
+import typer
+
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.terminal import note, output, print_json
+
+_PARTITIONS = 6
+
+
+EXAMPLES = (
+    "outbox init -f outbox.yaml --topic orders --topic payments --partitions 12",
+    "outbox init -f outbox.yaml --dry-run | psql …   # have somebody with the rights run the DDL",
+)
+"""For ``--help``."""
+
+
+def init(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    file: FileOption = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC", show_default=False, help="A topic to create; repeatable."
+        ),
+    ] = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic created.")] = _PARTITIONS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the DDL and touch nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Create the outbox table, the fence and topics, where they do not exist.
+
+    What exists is never changed, so this can be repeated. An outbox made for goharvest is used as it is.
+    """
+    invocation: Invocation = context.obj
+    settings = quiet(invocation.settings(file)).harvest
+    dialect = settings.dialect.create()
+    wanted = list(dict.fromkeys(topics or []))
+    if dry_run:
+        ddl = [statement.rstrip().rstrip(";") + ";" for statement in dialect.ddl()]
+        if json:
+            print_json({"ddl": ddl, "topics": wanted, "partitions": partitions})
+            return
+        output().print("\n\n".join(ddl), markup=False, soft_wrap=True)
+        for topic in wanted:
+            note(f"would create topic {topic} with {partitions} partitions, unless it exists")
+        return
+    tables = list(dialect.create())
+    made = list(settings.publisher.create().prepare(wanted, partitions)) if wanted else []
+    if json:
+        print_json({"tables_created": tables, "topics_created": made})
+        return
+    for table in tables:
+        output().print(f"created table {table}", markup=False, soft_wrap=True)
+    for topic in made:
+        output().print(f"created topic {topic} with {partitions} partitions", markup=False, soft_wrap=True)
+    if not tables and not made:
+        output().print("nothing to create: all of it exists")

@@ -1,0 +1,73 @@
+"""Sets up logging to stderr: for people on a terminal, for machines elsewhere, never with a secret."""
+
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+
+from rich.logging import RichHandler
+
+from outbox_core.cli.terminal import messages
+from outbox_core.config import LogLevel
+
+TRACE = 5
+"""More than debug, as in seed 001."""
+
+_LEVELS = {
+    LogLevel.TRACE: TRACE,
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARN: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+}
+_CHATTY = ("py4j", "pyspark", "asyncio")
+"""Loggers of others that say more than anybody wants to read below a warning."""
+
+_PAIR = re.compile(
+    r"(?i)(\b[\w.]*(?:password|passwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s,;&}]+)"
+)
+_URL = re.compile(r"(\w+://[^\s:/@]+:)[^\s@/]+@")
+
+
+class Redaction(logging.Filter):
+    """Takes passwords out of messages: a last net under the rule that nobody logs one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrites the record's message; lets every record pass."""
+        record.msg, record.args = redact(record.getMessage()), ()
+        return True
+
+
+class PlainFormatter(logging.Formatter):
+    """Formats a record as ``time level logger message``, with the time in UTC."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - the base class's signature
+        """Returns the time as ISO 8601 with milliseconds."""
+        return (
+            datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
+
+
+def redact(text: str) -> str:
+    """Returns ``text`` with what looks like a password replaced."""
+    return _URL.sub(r"\1***@", _PAIR.sub(r"\1***", text))
+
+
+def configure_logging(level: LogLevel) -> None:
+    """Sends log records of ``level`` and above to stderr, in place of any earlier set-up."""
+    logging.addLevelName(TRACE, "TRACE")
+    handler: logging.Handler
+    if sys.stderr.isatty():
+        handler = RichHandler(console=messages(), show_path=False, log_time_format="[%X]")
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(PlainFormatter())
+    handler.addFilter(Redaction())
+    logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))

@@ -1,0 +1,172 @@
+"""``outbox pump``: writes records into the outbox, for trials and load tests (seed 001's ``pump``)."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, islice
+from typing import Annotated, Any, Protocol, runtime_checkable
+
+import typer
+from outbox_sdk.errors import ConfigError, DriverError
+from outbox_sdk.record import Record
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, quiet
+from outbox_core.cli.terminal import messages, output, print_json
+from outbox_core.config import HarvestSettings
+from outbox_core.config.duration import format_duration, parse_duration
+
+_NOTE_SECONDS = 5.0
+
+
+@runtime_checkable
+class Stashing(Protocol):
+    """A dialect that lends a connection to write records with."""
+
+    def stash_connection(self) -> Any:
+        """Opens a DB-API connection to the outbox's database, with transactions."""
+        ...
+
+
+EXAMPLES = (
+    "outbox pump -f outbox.yaml --keys 10 --records 100000 --topic orders",
+    "outbox pump -f outbox.yaml --records 0 --interval 10ms --batch 1   # 100 records/s until Ctrl-C",
+    "outbox pump -f outbox.yaml --blank   # tombstones",
+)
+"""For ``--help``."""
+
+
+def pump(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    file: FileOption = None,
+    keys: Annotated[int, typer.Option(min=1, help="How many different keys.")] = 100,
+    records: Annotated[
+        int, typer.Option(min=0, help="How many records; 0 for as many as come until Ctrl-C.")
+    ] = 1000,
+    interval: Annotated[
+        str, typer.Option(metavar="DURATION", help="Time between two records; a bare number is milliseconds.")
+    ] = "0",
+    blank: Annotated[
+        bool, typer.Option("--blank", help="Write tombstones: records without a value.")
+    ] = False,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic of all records.")] = "pump",
+    batch: Annotated[int, typer.Option(min=1, help="Records in one transaction.")] = 20,
+    value_size: Annotated[
+        int | None, typer.Option(min=0, show_default=False, help="Characters of each value.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(show_default=False, help="Writes the same records every time.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write records into the outbox, as an application would.
+
+    Each record has the header 'Seq', its number from 0, so that a reader can tell what is missing.
+    """
+    from outbox_sdk.stasher import Stasher  # noqa: PLC0415 - only this command writes
+
+    pause = _pause(interval)
+    invocation: Invocation = context.obj
+    settings = quiet(invocation.settings(file)).harvest
+    made = _records(random.Random(seed), topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
+    wanted = islice(made, records) if records else made
+    with (
+        StopSignals() as signals,
+        _connection(settings) as connection,
+        _progress(records, quiet=json) as progress,
+    ):
+        stasher = Stasher(settings.outbox, settings.dialect.driver)
+        begin = time.monotonic()
+        done = 0
+        while not signals.requested.is_set() and (some := list(islice(wanted, batch))):
+            # The pace holds over the whole run: what one batch lost the next ones make up for.
+            signals.requested.wait(
+                max(0.0, begin + (done + len(some)) * pause - time.monotonic()) if pause else 0
+            )
+            if signals.requested.is_set():
+                break
+            stasher.stash_many(connection, some)
+            connection.commit()
+            done += len(some)
+            progress.advance(len(some))
+        seconds = time.monotonic() - begin
+    rate = done / seconds if seconds else 0.0
+    if json:
+        print_json({"records": done, "seconds": round(seconds, 3), "records_per_second": round(rate, 1)})
+    else:
+        output().print(f"stashed {done:,} records in {format_duration(seconds)}: {rate:,.0f} records/s")
+
+
+def _pause(interval: str) -> float:
+    try:
+        return float(interval) / 1000 if interval.replace(".", "", 1).isdigit() else parse_duration(interval)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--interval") from None
+
+
+def _records(
+    source: random.Random, topic: str, keys: int, size: int | None, *, blank: bool
+) -> Iterator[Record]:
+    for number in count():
+        drawn = source.getrandbits(64)
+        value = f"value-{drawn:x}"
+        if size is not None:
+            value = (value + "." * size)[:size]
+        yield Record(topic, f"key-{drawn % keys:x}", None if blank else value, (("Seq", str(number)),))
+
+
+@contextmanager
+def _connection(settings: HarvestSettings) -> Iterator[Any]:
+    """Lends a connection; what the database refuses is told as a driver's error."""
+    dialect = settings.dialect.create()
+    if not isinstance(dialect, Stashing):
+        raise ConfigError(
+            f"the dialect '{settings.dialect.driver}' lends no connection to write records with"
+        )
+    connection = dialect.stash_connection()
+    try:
+        yield connection
+    except connection.Error as error:  # PEP 249's optional extension, which our drivers have
+        raise DriverError(f"cannot write to the outbox: {error}", retryable=False) from error
+    finally:
+        connection.close()
+
+
+class _Notes:
+    """Says every few seconds how far the pump is, where there is no terminal for a bar."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._done = 0
+        self._next = time.monotonic() + _NOTE_SECONDS
+
+    def advance(self, records: int) -> None:
+        """Counts records."""
+        self._done += records
+        if not self._quiet and time.monotonic() >= self._next:
+            self._next += _NOTE_SECONDS
+            messages().print(f"{self._done:,} records stashed")
+
+
+class _Bar:
+    """A progress bar."""
+
+    def __init__(self, progress: Progress, records: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("stashing", total=records or None)
+
+    def advance(self, records: int) -> None:
+        """Counts records."""
+        self._progress.advance(self._task, records)
+
+
+@contextmanager
+def _progress(records: int, *, quiet: bool) -> Iterator[_Notes | _Bar]:
+    console = messages()
+    if quiet or not console.is_terminal:
+        yield _Notes(quiet=quiet)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bar(progress, records)
