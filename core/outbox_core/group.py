@@ -113,7 +113,7 @@ class LaneGroup:
                 self._lost = str(error)
                 self._leash.stopped = True
             except DriverError as error:
-                log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)  # noqa: TRY400 - no defect
+                log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)
                 self._retire(number)
                 self._pause(pause)
                 pause = RESTART_SECONDS[0] if monotonic() - started > 60 else min(pause * 2, last)  # noqa: PLR2004 - a minute's good work

@@ -1,7 +1,7 @@
 """Mark-purge/reset: the algorithm of seed 000 as a pure state machine, without I/O, clock or threads.
 
 What happened goes in as a method call (``marked``, ``delivered``, ``failed``, …); what to do comes out of
-:meth:`MarkPurgeReset.decide` as commands. A1–A9 and B1–B5 in the comments are the seed's steps.
+:meth:`MarkPurgeReset.decide` as commands. A1 to A9 and B1 to B5 in the comments are the seed's steps.
 
 The life of one record::
 
@@ -233,7 +233,7 @@ class MarkPurgeReset:
         self._purging = []
 
     def reset_done(self, now: float) -> None:
-        """Takes that the reset that was out is durable: its keys are marked again, in order (B3–B5)."""
+        """Takes that the reset that was out is durable: its keys are marked again, in order (B3, B4, B5)."""
         self._answered(Reset)
         self.in_flight -= len(self._resetting)
         self.scoreboard.hold(now, self._resetting)
@@ -263,7 +263,11 @@ class MarkPurgeReset:
         return command
 
     def _pace(self, now: float, *, full: bool, empty: bool) -> None:
-        if full:  # a backlog: go on at once, with larger marks
-            self._mark_limit = min(self._mark_limit * 2, self._limits.mark_query_records)
-        self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS) if empty else self._limits.mark_backoff
+        if empty:
+            self._next_mark = now + self._mark_pause
+            self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS)
+            return
+        self._mark_pause = self._limits.mark_backoff
         self._next_mark = now if full else now + self._mark_pause
+        if full:  # a backlog: the next mark may be larger
+            self._mark_limit = min(self._mark_limit * 2, self._limits.mark_query_records)

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Self
 
-import pyarrow
+import pyarrow as pa
 
 from outbox_core.config.settings import Choice
 from outbox_core.group import LaneGroup
@@ -16,7 +17,7 @@ from outbox_core.lane import Plan
 from outbox_core.leash import Orders, Report
 from outbox_core.link import RemoteLink
 
-Batches = Iterator[pyarrow.RecordBatch]
+Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 
 RECEIPT = "outbox string, lane int, token bigint, records bigint, at timestamp"
@@ -64,7 +65,7 @@ class Messages(logging.Handler):
         """Returns the messages since the last call."""
         return tuple(self._kept.popleft() for _ in range(len(self._kept)))
 
-    def __enter__(self) -> Messages:
+    def __enter__(self) -> Self:
         """Starts collecting."""
         logging.getLogger().addHandler(self)
         return self
@@ -86,19 +87,19 @@ class MessengerLink:
         return self._link.exchange(replace(report, messages=self._messages.take()))
 
 
-def _receipts(plan: Plan, purged: dict[int, int]) -> pyarrow.RecordBatch:
+def _receipts(plan: Plan, purged: dict[int, int]) -> pa.RecordBatch:
     at = datetime.now(UTC)
     rows = [
         {"outbox": plan.outbox, "lane": lane, "token": plan.token, "records": records, "at": at}
         for lane, records in purged.items()
     ]
-    schema = pyarrow.schema(
+    schema = pa.schema(
         [
-            ("outbox", pyarrow.string()),
-            ("lane", pyarrow.int32()),
-            ("token", pyarrow.int64()),
-            ("records", pyarrow.int64()),
-            ("at", pyarrow.timestamp("us", tz="UTC")),
+            ("outbox", pa.string()),
+            ("lane", pa.int32()),
+            ("token", pa.int64()),
+            ("records", pa.int64()),
+            ("at", pa.timestamp("us", tz="UTC")),
         ]
     )
-    return pyarrow.RecordBatch.from_pylist(rows, schema=schema)
+    return pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -1,0 +1,334 @@
+"""The state machine against a world that fails at random, and its rules one by one."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+from outbox_core.config.settings import Limits
+from outbox_core.mpr import Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
+from outbox_sdk import Failure, MarkedRecord
+
+LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
+
+
+def leader_ids():
+    count = 0
+    while True:
+        count += 1
+        yield UUID(int=count)
+
+
+def machine(limits=LIMITS):
+    return MarkPurgeReset(limits, leader_ids().__next__)
+
+
+def record(number, key="k", fault=None):
+    return MarkedRecord(number, "topic", key, "value", fault=fault)
+
+
+def only(commands, kind):
+    (found,) = [command for command in commands if isinstance(command, kind)]
+    return found
+
+
+def sent(commands):
+    return [record.id for command in commands if isinstance(command, Send) for record in command.records]
+
+
+def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
+    mpr = machine()
+    mark = only(mpr.decide(0), Mark)
+    assert mark == Mark(mpr.leader_id, 5)
+    mpr.marked(0, [record(1)])
+    assert sent(mpr.decide(0)) == [1]
+    assert mpr.in_flight == 1
+    mpr.delivered([record(1)])
+    assert only(mpr.decide(0), Purge) == Purge(mpr.leader_id, [1])
+    mpr.purged(0)
+    assert mpr.in_flight == 0
+    assert mpr.settled
+    assert mpr.wake_at() == LIMITS.mark_backoff
+
+
+def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1, "a"), record(2, "a"), record(3, "b")])
+    assert sent(mpr.decide(0)) == [1, 3]
+    mpr.delivered([record(1, "a")])
+    purge = mpr.decide(0)
+    assert sent(purge) == [], "acknowledged is not enough: the purge must be durable"
+    mpr.purged(0)
+    assert sent(mpr.decide(0)) == [2]
+
+
+def test_the_throttle_bounds_what_is_in_flight_and_what_is_marked():
+    mpr = machine()
+    marked = 0
+    for _ in range(10):
+        for command in mpr.decide(0):
+            if isinstance(command, Mark):
+                records = [record(marked + n, f"k{marked + n}") for n in range(command.limit)]
+                marked += len(records)
+                mpr.marked(0, records)
+    assert mpr.in_flight == LIMITS.max_in_flight_records
+    assert marked <= LIMITS.max_in_flight_records + LIMITS.send_buffer
+
+
+def test_a_failed_record_takes_its_successors_back_and_its_key_is_held():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1, "a"), record(2, "a"), record(3, "b")])
+    mpr.decide(0)
+    mpr.failed([Failure(record(1, "a"), "timed out", retryable=True)])
+    assert only(mpr.decide(0), Reset).ids == [1, 2]
+    mpr.reset_done(0)
+    only(mpr.decide(0), Mark)
+    mpr.marked(0, [record(1, "a"), record(2, "a")])
+    assert sent(mpr.decide(0)) == [], "the key is held"
+    assert not mpr.scoreboard.holds["a"].parked
+    assert mpr.wake_at() <= mpr.scoreboard.holds["a"].until
+    assert sent(mpr.decide(mpr.scoreboard.holds["a"].until)) == [1]
+
+
+def test_holds_grow_with_every_failure_and_end_with_a_delivery():
+    mpr = machine()
+    now, pauses = 0.0, []
+    for _ in range(4):
+        only(mpr.decide(now), Mark)
+        mpr.marked(now, [record(1)])
+        now = max(now, mpr.scoreboard.holds["k"].until if mpr.scoreboard.holds else now)
+        commands = mpr.decide(now)
+        assert sent(commands) == [1]
+        if any(isinstance(command, Mark) for command in commands):
+            mpr.marked(now, [])
+        mpr.failed([Failure(record(1), "timed out", retryable=True)])
+        only(mpr.decide(now), Reset)
+        mpr.reset_done(now)
+        pauses.append(mpr.scoreboard.holds["k"].until - now)
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8])
+    now += 1
+    only(mpr.decide(now), Mark)
+    mpr.marked(now, [record(1)])
+    if any(isinstance(command, Mark) for command in mpr.decide(now)):
+        mpr.marked(now, [])
+    mpr.delivered([record(1)])
+    mpr.decide(now)
+    mpr.purged(now)
+    assert mpr.scoreboard.holds == {}
+
+
+def test_a_faulty_row_is_never_sent_and_parks_its_key_only():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a"), record(3, "b")])
+    commands = mpr.decide(0)
+    assert sent(commands) == [3]
+    assert only(commands, Reset).ids == [1, 2]
+    mpr.reset_done(0)
+    hold = mpr.scoreboard.holds["a"]
+    assert hold.parked
+    assert hold.reason == "header arrays differ in length"
+
+
+def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled():
+    mpr = machine()
+    first = mpr.leader_id
+    mpr.decide(0)
+    mpr.marked(0, [record(1, "a"), record(2, "a")])
+    mpr.decide(0)
+    only(mpr.decide(1), Mark)
+    mpr.outcome_unknown(1)
+    assert mpr.decide(1) == [], "one record is still in flight"
+    mpr.delivered([record(1, "a")])
+    assert only(mpr.decide(10), Purge) == Purge(first, [1])
+    mpr.purged(10)
+    commands = mpr.decide(10)
+    assert only(commands, Refresh).leader_id == mpr.leader_id != first
+    assert only(commands, Mark).leader_id == mpr.leader_id
+    assert sent(commands) == [], "record 2 was forgotten: it is marked anew"
+
+
+@pytest.mark.parametrize("kind", [Purge, Reset])
+def test_a_purge_or_reset_of_unknown_outcome_is_repeated_after_a_growing_pause(kind):
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1)])
+    mpr.decide(0)
+    if kind is Purge:
+        mpr.delivered([record(1)])
+    else:
+        mpr.failed([Failure(record(1), "timed out", retryable=True)])
+    command = only(mpr.decide(0), kind)
+    now = 0.0
+    for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
+        mpr.outcome_unknown(now)
+        assert mpr.decide(now + pause * 0.99) == []
+        now += pause
+        assert only(mpr.decide(now), kind) == command
+
+
+def test_without_leadership_nothing_is_marked_or_sent_and_all_is_marked_anew_afterwards():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1), record(2, "b")])
+    assert mpr.decide(0, leading=False) == []
+    commands = mpr.decide(1)
+    assert only(commands, Refresh).leader_id == UUID(int=2)
+    assert only(commands, Mark).leader_id == UUID(int=2)
+
+
+def test_a_queue_that_stands_still_for_too_long_is_marked_anew():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1), record(2)])
+    mpr.decide(0)
+    late = LIMITS.queue_timeout + 1
+    mpr.decide(late)
+    mpr.delivered([record(1)])
+    mpr.decide(late)
+    mpr.purged(late)
+    assert only(mpr.decide(late), Refresh)
+
+
+def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1), record(2)])
+    mpr.decide(0)
+    mpr.drain()
+    assert mpr.decide(0) == []
+    assert not mpr.settled
+    mpr.delivered([record(1)])
+    only(mpr.decide(0), Purge)
+    mpr.purged(0)
+    assert mpr.settled
+    assert mpr.decide(100) == []
+
+
+def test_an_empty_outbox_is_asked_less_and_less_often():
+    mpr = machine()
+    now, pauses = 0.0, []
+    for _ in range(6):
+        only(mpr.decide(now), Mark)
+        mpr.marked(now, [])
+        pauses.append(mpr.wake_at() - now)
+        now = mpr.wake_at()
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05, 0.05])
+
+
+def test_large_values_bound_what_is_marked():
+    mpr = machine(Limits(max_in_flight_records=1000, send_buffer=1000, mark_query_records=1000))
+    marked = 0
+    for now in range(100):
+        for command in mpr.decide(now):
+            if isinstance(command, Mark):
+                rows = [
+                    MarkedRecord(marked + n, "t", "k", "x" * 1_000_000) for n in range(min(command.limit, 20))
+                ]
+                marked += len(rows)
+                mpr.marked(now, rows)
+    assert 64 <= marked <= 90
+
+
+@dataclass
+class World:
+    """A database and a broker in memory, and one machine between them; everything fails at random."""
+
+    chance: random.Random
+    rows: dict[int, str] = field(default_factory=dict)
+    leader: dict[int, UUID] = field(default_factory=dict)
+    log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    flying: list[MarkedRecord] = field(default_factory=list)
+    used: list[UUID] = field(default_factory=list)
+
+    def mark(self, leader_id, limit):
+        ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id][:limit]
+        self.leader.update(dict.fromkeys(ids, leader_id))
+        return [record(i, self.rows[i]) for i in ids]
+
+    def purge(self, command):
+        for i in command.ids:
+            if self.leader.get(i) == command.leader_id:
+                assert i in self.log[self.rows[i]], "I1, I8: only what the broker has is purged"
+                del self.rows[i], self.leader[i]
+
+    def reset(self, command):
+        for i in command.ids:
+            if self.leader.get(i) == command.leader_id:
+                del self.leader[i]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_nothing_is_lost_or_reordered_whatever_fails(seed):
+    chance = random.Random(seed)
+    world = World(chance)
+    fresh = leader_ids()
+
+    def new_leader_id():
+        world.used.append(next(fresh))
+        return world.used[-1]
+
+    mpr = MarkPurgeReset(LIMITS, new_leader_id)
+    written = defaultdict(list)
+    now, next_id = 0.0, 0
+    for step in range(3000):
+        calm = step > 2000
+        now += chance.choice([0.001, 0.02, 0.6, 0 if calm else 5])
+        if not calm and chance.random() < 0.3:
+            next_id += 1
+            key = chance.choice("abc")
+            world.rows[next_id] = key
+            written[key].append(next_id)
+        for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
+            carry_out(world, mpr, command, now, calm)
+        settle_deliveries(world, mpr, calm)
+        if calm and not world.rows and mpr.settled:
+            break
+    assert world.rows == {}, "I9: the outbox empties"
+    for key, ids in written.items():
+        first = list(dict.fromkeys(world.log[key]))
+        assert first == ids, "I2: every record arrives, first deliveries in order"
+        seen = 0
+        for number in world.log[key]:
+            assert number >= seen, "I2: a repeat never comes behind a successor"
+            seen = number
+    assert len(set(world.used)) == len(world.used), "I7"
+
+
+def carry_out(world, mpr, command, now, calm):
+    lost = not calm and world.chance.random() < 0.1  # the statement did its work, the reply was lost
+    failed = not calm and not lost and world.chance.random() < 0.1
+    match command:
+        case Send(records):
+            for r in records:
+                assert r.key not in {f.key for f in world.flying}, "I3: one record of a key in flight"
+                world.flying.append(r)
+        case Mark(leader_id, limit):
+            rows = [] if failed else world.mark(leader_id, limit)
+            mpr.outcome_unknown(now) if lost or failed else mpr.marked(now, rows)
+        case Purge():
+            if not failed:
+                world.purge(command)
+            mpr.outcome_unknown(now) if lost or failed else mpr.purged(now)
+        case Reset():
+            if not failed:
+                world.reset(command)
+            mpr.outcome_unknown(now) if lost or failed else mpr.reset_done(now)
+
+
+def settle_deliveries(world, mpr, calm):
+    world.chance.shuffle(world.flying)
+    for _ in range(world.chance.randint(0, len(world.flying))):
+        r = world.flying.pop()
+        fate = 1.0 if calm else world.chance.random()
+        if fate > 0.1:
+            world.log[r.key].append(r.id)
+        if fate > 0.2:
+            mpr.delivered([r])
+        else:  # failed, perhaps with a copy in the log all the same
+            mpr.failed([Failure(r, "timed out", retryable=world.chance.random() > 0.3)])
