@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import psycopg
 from confluent_kafka import Consumer, Producer
+from outbox_testkit.services import Postgres
 
 
-def test_every_test_gets_a_database_of_its_own(postgres_dsn: str, postgres_server) -> None:
+def test_every_test_gets_a_database_of_its_own(postgres_dsn: str, postgres_server: Postgres) -> None:
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute("CREATE TABLE made_here (x int)")
         name = connection.info.dbname

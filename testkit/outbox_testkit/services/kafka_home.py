@@ -94,6 +94,12 @@ def write_storage(home: Path, data: Path) -> None:
     write_properties(data / "meta.properties", identity)
 
 
+def cluster_id(data: Path) -> str:
+    """Returns the identity of the cluster whose storage folder this is."""
+    lines = (data / "meta.properties").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
+
+
 def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
     """Writes a Java properties file and returns its path."""
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")

@@ -177,7 +177,7 @@ class PostgresServer(Service, Postgres):
             if probe.connect_ex(("127.0.0.1", self.port)) != 0:
                 return False
         try:
-            psycopg.connect(self.dsn, connect_timeout=5).close()
+            psycopg.connect(self.dsn, connect_timeout=2).close()
         except psycopg.OperationalError:
             return False  # It answers before it has recovered, and says so.
         return True

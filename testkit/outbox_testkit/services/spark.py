@@ -149,13 +149,18 @@ class _SparkDaemon(Service):
 
 
 class SparkMaster(_SparkDaemon):
-    """The master of a cluster: loses track of applications when it is killed."""
+    """The master of a cluster: loses track of applications when it is killed.
+
+    Attributes:
+        options: The Java options that it and its workers share.
+    """
 
     title: ClassVar[str] = "Spark-Master"
 
     def __init__(self, java: Java, *, worker_timeout: int) -> None:
         super().__init__(java)
-        self._worker_timeout = worker_timeout
+        # Workers need it too: they send a heartbeat every quarter of it.
+        self.options = f"{_ONE_PORT} -Dspark.worker.timeout={worker_timeout}"
         self._port: int | None = None
 
     @property
@@ -173,11 +178,10 @@ class SparkMaster(_SparkDaemon):
         self._port = free_port()
 
     def _launch(self) -> ServerProcess:
-        options = f"{_ONE_PORT} -Dspark.worker.timeout={self._worker_timeout}"
         return self._run(
             "org.apache.spark.deploy.master.Master",
             ["--port", str(self._port)],
-            {"SPARK_MASTER_OPTS": options},
+            {"SPARK_MASTER_OPTS": self.options},
         )
 
     def _ready(self) -> bool:
@@ -209,7 +213,7 @@ class SparkWorker(_SparkDaemon):
         return self._run(
             "org.apache.spark.deploy.worker.Worker",
             [*arguments, self._master.url],
-            {"SPARK_WORKER_OPTS": _ONE_PORT},
+            {"SPARK_WORKER_OPTS": self._master.options},
         )
 
     def _ready(self) -> bool:
