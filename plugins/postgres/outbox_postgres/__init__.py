@@ -1,9 +1,10 @@
 """PostgreSQL dialect of outbox."""
 
+from outbox_sdk import Dialect, Driver, hookimpl
+
 from outbox_postgres.dialect import PostgresDialect
 from outbox_postgres.insert import insert
 from outbox_postgres.options import PostgresOptions
-from outbox_sdk import Dialect, Driver, hookimpl
 
 __all__ = ["PostgresDialect", "PostgresOptions", "insert", "outbox_dialect"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outbox_sdk import DriverError, Finding, Level
+
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.session import open_table
-from outbox_sdk import DriverError, Finding, Level
 
 
 def check(options: PostgresOptions) -> Sequence[Finding]:

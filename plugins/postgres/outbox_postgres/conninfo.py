@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
+from outbox_sdk import DriverError
 from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict
-
-from outbox_sdk import DriverError
 
 _PAIR = re.compile(
     r"""\s*(?P<key>\w+)\s*=

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from outbox_postgres.options import PostgresOptions
 from outbox_sdk import Capability, Condition, Finding
+
+from outbox_postgres.ddl import ddl
+from outbox_postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
     from outbox_postgres.table import PostgresTable
@@ -36,8 +38,6 @@ class PostgresDialect:
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create the outbox and its fence where they do not exist."""
-        from outbox_postgres.sql import ddl  # noqa: PLC0415 - nothing but the options is needed to list drivers
-
         return ddl(self._options)
 
     def create(self) -> Sequence[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import psycopg
+from outbox_sdk import DriverError
 
 from outbox_postgres.conninfo import DataSource
-from outbox_sdk import DriverError
 
 RETRYABLE_CLASSES = frozenset({"08", "40", "53", "57", "58"})
 """SQLSTATE classes: connection, rollback (deadlock, serialization), resources, operator, system."""

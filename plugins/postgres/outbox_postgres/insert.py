@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outbox_postgres.options import TableName
 from outbox_sdk import Insert, Record
+
+from outbox_postgres.options import TableName
 
 
 def insert(table: str) -> Insert:
@@ -17,14 +18,10 @@ def insert(table: str) -> Insert:
     Raises:
         ConfigError: ``table`` is not a table name.
     """
-    return Insert(
-        sql=(
-            f"INSERT INTO {TableName.parse(table)} (create_time, kafka_topic, kafka_key, kafka_value, "
-            "kafka_header_keys, kafka_header_values) VALUES (clock_timestamp(), {topic}, {key}, {value}, "
-            "{header_names}, {header_values})"
-        ),
-        bind=_bind,
-    )
+    columns = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
+    values = "clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
+    # The name is quoted, the rest is constant.
+    return Insert(sql=f"INSERT INTO {TableName.parse(table)} ({columns}) VALUES ({values})", bind=_bind)  # noqa: S608 - quoted
 
 
 def _bind(record: Record) -> Mapping[str, object]:

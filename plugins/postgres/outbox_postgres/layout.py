@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
-
-from outbox_postgres.options import PostgresOptions, TableName
-from outbox_postgres.sql import fence_ddl
 from outbox_sdk import ColumnIs, Condition, DriverError
+
+from outbox_postgres.ddl import fence_ddl
+from outbox_postgres.options import PostgresOptions, TableName
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod),
@@ -21,7 +21,7 @@ LEFT JOIN pg_type AS b ON b.oid = nullif(t.typbasetype, 0)
 WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 _TABLE = """
-SELECT c.oid, n.nspname, c.relname, c.relkind::text
+SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = to_regclass($1)
 """
@@ -30,29 +30,59 @@ SELECT wanted FROM unnest($2::text[]) AS wanted
 WHERE NOT CASE WHEN wanted = 'UPDATE' THEN has_any_column_privilege($1::oid, wanted)
                ELSE has_table_privilege($1::oid, wanted) END
 """
+_SEQUENCE = """
+SELECT s.seqrelid::bigint
+FROM pg_attribute AS a
+JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r'
+JOIN pg_depend AS o ON o.refclassid = 'pg_class'::regclass AND o.refobjid = a.attrelid
+                   AND o.refobjsubid = a.attnum AND o.classid = 'pg_class'::regclass AND o.deptype IN ('a', 'i')
+JOIN pg_sequence AS s ON s.seqrelid = o.objid
+WHERE a.attrelid = $1 AND a.attname = 'id'
+  AND s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle
+  AND (a.attidentity <> '' OR EXISTS (
+      SELECT FROM pg_attrdef AS f
+      JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
+      WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND d.refobjid = s.seqrelid))
+  AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid)
+"""
 _SERVER = """
 SELECT current_database(), current_user, array_to_string(current_schemas(false), ', '), pg_is_in_recovery(),
        current_setting('transaction_read_only')
 """
 
-_TEXTS = frozenset({"text", "varchar", "bpchar", "citext", "name"})
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
 _TEXT_ARRAYS = frozenset({f"_{text}" for text in _TEXTS})
-WANTED: dict[str, tuple[frozenset[str], str]] = {
-    "id": (frozenset({"int8", "int4"}), "bigint"),
-    "create_time": (frozenset({"timestamptz", "timestamp"}), "timestamp with time zone"),
-    "kafka_topic": (_TEXTS, "text or varchar"),
-    "kafka_key": (_TEXTS, "text or varchar"),
-    "kafka_value": (_TEXTS | {"bytea"}, "text, varchar or bytea"),
-    "kafka_header_keys": (_TEXT_ARRAYS, "text[]"),
-    "kafka_header_values": (_TEXT_ARRAYS, "text[]"),
-    "leader_id": (frozenset({"uuid"}), "uuid"),
+WANTED: dict[str, tuple[frozenset[str], str, str]] = {
+    "id": (frozenset({"int8", "int4"}), "bigint", "bigint"),
+    "create_time": (frozenset({"timestamptz", "timestamp"}), "timestamp with time zone", "timestamptz"),
+    "kafka_topic": (_TEXTS, "varchar or text", "text"),
+    "kafka_key": (_TEXTS, "varchar or text", "text"),
+    "kafka_value": (_TEXTS | {"bytea"}, "varchar, text or bytea", "text"),
+    "kafka_header_keys": (_TEXT_ARRAYS, "text[]", "text[]"),
+    "kafka_header_values": (_TEXT_ARRAYS, "text[]", "text[]"),
+    "leader_id": (frozenset({"uuid"}), "uuid", "uuid"),
 }
-"""Column → the types it can have, and how to call them."""
+"""Column → the types it can have, what to call them, and the one to recommend."""
 
 OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
 FENCE_PRIVILEGES = ("SELECT", "INSERT", "UPDATE")
 TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index"}
+
+
+FENCE_COLUMNS = frozenset({"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading"})
+
+
+class Fault(NamedTuple):
+    """What keeps an outbox from being harvested.
+
+    Attributes:
+        message: What was found.
+        cure: What to do about it.
+    """
+
+    message: str
+    cure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +110,8 @@ class Layout:
         outbox: The table with its schema.
         fence: The fence table with its schema.
         oid: The outbox table's object id.
+        sequence: The object id of the sequence that gives every id in the order of asking, or ``None`` where
+            ids may come from elsewhere: a cache, another database, the application.
         database: The database's name.
         user: Whom the database takes the connection for.
     """
@@ -87,6 +119,7 @@ class Layout:
     outbox: TableName
     fence: TableName
     oid: int
+    sequence: int | None
     database: str
     user: str
 
@@ -118,94 +151,118 @@ class Inspector:
                 "hosts with target_session_attrs=read-write",
                 retryable=True,
             )
-        found = self._rows(_TABLE, str(self._options.outbox))
+        wanted = self._options.outbox
+        found = self._rows(_TABLE, str(wanted))
         if not found:
-            wanted = self._options.outbox
-            where = f"schema '{wanted.schema}'" if wanted.schema else f"the search path {path}"
+            where = f"schema '{wanted.schema}'" if wanted.schema else f"the search path ({path})"
             raise DriverError(
-                f"there is no table '{wanted.table}' in {where} of database '{database}' as user '{user}' sees it; "
+                f"user '{user}' sees no table '{wanted.table}' in {where} of database '{database}'; "
                 "run 'outbox init', correct outboxTable, or grant USAGE on its schema",
                 retryable=False,
             )
         oid, schema, table, kind = found[0]
         if kind not in TABLE_KINDS:
+            kind = OTHER_KINDS.get(kind, "something else")
             raise DriverError(
-                f"'{schema}.{table}' is a {OTHER_KINDS.get(kind, 'relation')}, not a table; name the table itself",
-                retryable=False,
+                f"'{schema}.{table}' is not a table but a {kind}; name the table itself", retryable=False
             )
         fence = TableName.parse(self._options.fence_table)
         fence = fence if fence.schema else TableName(schema, fence.table)
-        return Layout(TableName(schema, table), fence, oid, database, user)
+        outbox = TableName(schema, table)
+        sequence = self._rows(_SEQUENCE, oid)
+        return Layout(outbox, fence, oid, sequence[0][0] if sequence else None, database, user)
 
-    def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[str]:
-        """Says what keeps the outbox from being harvested, each in a sentence with its cure."""
+    def require(self, layout: Layout, eligible: Sequence[Condition]) -> None:
+        """Makes sure that the outbox can be harvested, and creates its fence where there is none.
+
+        Raises:
+            DriverError: It cannot (not retryable); the message says why and what to do.
+        """
+        faults = list(self.faults(layout, eligible))
+        if not faults and not (faults := list(self.fence_faults(layout))):
+            faults = list(self._make_fence(layout))
+        if faults:
+            reasons = "; ".join(f"{fault.message}: {fault.cure}" for fault in faults)
+            raise DriverError(
+                f"outbox {layout.outbox} in database '{layout.database}' cannot be harvested: {reasons}",
+                retryable=False,
+            )
+
+    def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[Fault]:
+        """Says what is wrong with the outbox table."""
         columns = self.columns(layout.oid)
-        for name, (bases, wanted) in WANTED.items():
+        for name, (bases, wanted, type_) in WANTED.items():
+            alter = f"ALTER TABLE {layout.outbox}"
             column = columns.get(name)
             if column is None:
-                yield f"column '{name}' is missing; add it: ALTER TABLE {layout.outbox} ADD COLUMN {name} {wanted}"
+                yield Fault(f"column '{name}' is missing", f"{alter} ADD COLUMN {name} {type_}")
             elif column.base not in bases:
-                yield f"column '{name}' has type {column.type}; it must be {wanted}"
+                yield Fault(
+                    f"column '{name}' has type {column.type} and must be {wanted}",
+                    f"{alter} ALTER COLUMN {name} TYPE {type_} USING {name}::{type_}",
+                )
         for condition in eligible:
             if isinstance(condition, ColumnIs) and condition.column not in columns:
-                yield f"column '{condition.column}', which the affinity asks for, is missing"
-        if missing := self.missing_privileges(layout.oid, OUTBOX_PRIVILEGES):
-            yield f"user '{layout.user}' may not {_verbs(missing)} on {layout.outbox}; run: {grant(missing, layout.outbox, layout.user)}"
+                yield Fault(
+                    f"column '{condition.column}', which the affinity asks for, is missing",
+                    "add the column, or correct the affinity",
+                )
+        yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
+
+    def fence_faults(self, layout: Layout) -> Iterator[Fault]:
+        """Says what is wrong with the fence table; nothing where there is none."""
+        oid = self.fence_oid(layout)
+        if oid is None:
+            return
+        if missing := FENCE_COLUMNS.difference(self.columns(oid)):
+            yield Fault(
+                f"table {layout.fence} lacks the fence's columns {', '.join(sorted(missing))}",
+                "set fenceTable to another name, or drop the table while no harvester runs",
+            )
+        yield from self._privilege_faults(layout, oid, layout.fence, FENCE_PRIVILEGES)
 
     def columns(self, oid: int) -> dict[str, Column]:
         """Returns a table's columns by name."""
         return {row[0]: Column(*row) for row in self._rows(_COLUMNS, oid)}
-
-    def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
-        """Returns those of ``wanted`` that the user lacks on a table."""
-        return [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]
 
     def fence_oid(self, layout: Layout) -> int | None:
         """Returns the fence table's object id, or ``None`` where there is no fence."""
         found = self._rows(_TABLE, str(layout.fence))
         return found[0][0] if found else None
 
-    def make_fence(self, layout: Layout) -> bool:
-        """Creates the fence where it is missing and looks at the privileges on it.
-
-        Returns:
-            Whether it was created.
-
-        Raises:
-            DriverError: It may not be created or used (not retryable); the message holds what to run.
-        """
-        created = False
-        oid = self.fence_oid(layout)
-        if oid is None:
-            try:
-                self._connection.execute(fence_ddl(layout.fence))
-                created = True
-            except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
-                created = False  # two processes created it at the same moment; the other one was first
-            except psycopg.errors.InsufficientPrivilege as error:
-                raise DriverError(
-                    f"there is no fence table {layout.fence} and user '{layout.user}' may not create it; let its "
-                    f"owner run: {fence_ddl(layout.fence)}; "
-                    f"{grant(FENCE_PRIVILEGES, layout.fence, layout.user)}",
-                    retryable=False,
-                ) from error
-            oid = self.fence_oid(layout)
-        if oid is not None and (missing := self.missing_privileges(oid, FENCE_PRIVILEGES)):
-            raise DriverError(
-                f"user '{layout.user}' may not {_verbs(missing)} on the fence table {layout.fence}; "
-                f"run: {grant(missing, layout.fence, layout.user)}",
-                retryable=False,
+    def _privilege_faults(
+        self, layout: Layout, oid: int, table: TableName, wanted: Sequence[str]
+    ) -> Iterator[Fault]:
+        if missing := [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]:
+            yield Fault(
+                f"user '{layout.user}' lacks the privileges {', '.join(missing)} on {table}",
+                grant(missing, table, layout.user),
             )
-        return created
+
+    def _make_fence(self, layout: Layout) -> Iterator[Fault]:
+        if self.fence_oid(layout) is not None:
+            return
+        try:
+            self._connection.execute(fence_ddl(layout.fence))
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+            # Two processes create it at the same moment, and the other one was first.
+            yield from self.fence_faults(layout)
+        except psycopg.errors.InsufficientPrivilege:
+            yield missing_fence(layout)
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, parameters).fetchall()
 
 
+def missing_fence(layout: Layout) -> Fault:
+    """Returns what to say where there is no fence and the user may not create it."""
+    return Fault(
+        f"there is no fence table {layout.fence} and user '{layout.user}' may not create it",
+        f"let somebody who may run {fence_ddl(layout.fence)}; "
+        f"{grant(FENCE_PRIVILEGES, layout.fence, layout.user)}",
+    )
+
+
 def grant(privileges: Sequence[str], table: TableName, user: str) -> str:
     """Returns the statement that grants ``privileges`` on ``table``."""
     return f"GRANT {', '.join(privileges)} ON {table} TO {TableName('', user)}"
-
-
-def _verbs(privileges: Sequence[str]) -> str:
-    return " or ".join(privileges)

@@ -60,11 +60,13 @@ class PostgresOptions:
             another key (``password= dbname=x``) is read as empty.
         table: The outbox table, optionally with its schema.
         fence_table: The fence table; without a schema it lives beside the outbox.
-        value_type: The value column's type in the DDL, ``text`` or ``bytea``. An existing table keeps its own.
+        value_type: The value column's type in the DDL, ``text`` or ``bytea``; an existing table keeps its
+            own.
         fillfactor: Percentage of a page that inserts may fill in a table of the DDL; the rest takes the
             marked versions of the same rows, which then need no index entries.
         connect_timeout: How long to try to connect to each address.
-        lock_timeout: How long a statement may wait for a lock, so that a forgotten transaction shows as an error.
+        lock_timeout: How long a statement may wait for a lock; a forgotten transaction then shows as an
+            error.
         statement_timeout: How long a statement may run; 0 for any time.
         prepare: Whether to prepare statements. Switch it off behind a pooler that cannot keep them.
         skip_settled: Whether marks may start behind ids below which, provably, no row can appear any more.

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
+from outbox_sdk import Condition, DriverError
+from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
+from outbox_postgres.ddl import ddl
 from outbox_postgres.errors import translate
 from outbox_postgres.layout import Inspector
 from outbox_postgres.options import PostgresOptions, TableName
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import Condition, DriverError
 
 
 def connect(source: DataSource) -> psycopg.Connection[Any]:
@@ -25,7 +28,7 @@ def connect(source: DataSource) -> psycopg.Connection[Any]:
     """
     try:
         connection: psycopg.Connection[Any] = psycopg.Connection.connect(
-            **source.parameters, autocommit=True, cursor_factory=psycopg.RawCursor
+            make_conninfo(**source.parameters), autocommit=True, cursor_factory=psycopg.RawCursor
         )
     except psycopg.Error as error:
         raise translate(error, source, "connect") from error
@@ -44,12 +47,10 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
             sql.SESSION, (f"{options.lock_timeout * 1000:.0f}ms", f"{options.statement_timeout * 1000:.0f}ms")
         )
         layout = inspector.layout()
-        faults = list(inspector.faults(layout, eligible))
-        if faults:
-            raise DriverError(
-                f"table {layout.outbox} in {source} cannot be harvested: {'; '.join(faults)}", retryable=False
-            )
-        inspector.make_fence(layout)
+        inspector.require(layout, eligible)
+        if eligible or not options.skip_settled:
+            # A row can become eligible long after it appeared, so no id is ever settled.
+            layout = replace(layout, sequence=None)
         return PostgresTable(connection, source, layout, eligible, prepare=options.prepare)
     except psycopg.Error as error:
         connection.close()
@@ -64,14 +65,14 @@ def create(options: PostgresOptions) -> Sequence[str]:
     source = DataSource(options.data_source, options.connect_timeout)
     created: list[str] = []
     with connect(source) as connection:
-        for name, statement in zip((options.outbox, options.fence), sql.ddl(options), strict=True):
+        for name, statement in zip((options.outbox, options.fence), ddl(options), strict=True):
             try:
                 if _create(connection, name, statement):
                     created.append(".".join(part for part in name if part))
             except psycopg.errors.InsufficientPrivilege as error:
                 raise DriverError(
                     f"the user may not create table {name} in {source}; let somebody who may run: "
-                    f"{'; '.join(sql.ddl(options))}",
+                    f"{'; '.join(ddl(options))}",
                     retryable=False,
                 ) from error
             except psycopg.Error as error:

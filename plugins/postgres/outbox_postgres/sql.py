@@ -3,13 +3,15 @@
 Parameters are numbered as in the server's own protocol. ``_HELD`` is the fence: $1 to $5 are the outbox's
 name, lane, lanes, token and attempt in each statement that it is part of.
 """
+# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outbox_postgres.options import PostgresOptions, TableName
 from outbox_sdk import ColumnIs, Condition
+
+from outbox_postgres.options import TableName
 
 _HELD = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
 _FIRST_CONDITION = 9
@@ -20,9 +22,9 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('idle_in_transaction_session_timeout', '10s', false),
        set_config('lock_timeout', $1, false),
        set_config('statement_timeout', $2, false),
-       -- Purges and bumps are durable whatever the server's default; stronger settings stay.
-       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-                                        WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
+       -- Purges and bumps are durable whatever the server's default is; stronger settings stay.
+       set_config('synchronous_commit',
+                  coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false),
        -- The head of the table is read through its primary key whatever the statistics of a table that
        -- fills and empties all day say; the price tag this puts on plans must not start the JIT compiler.
        set_config('enable_seqscan', 'off', false),
@@ -33,40 +35,50 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
 """
 """Settings of a harvesting session; $1 and $2 are the lock and the statement time-out."""
 
+ESTIMATE = """
+SELECT greatest(pg_stat_get_live_tuples(c.oid),
+                CASE WHEN c.relpages > 0 AND c.reltuples > 0
+                     THEN (c.reltuples / c.relpages * pg_relation_size(c.oid)
+                           / current_setting('block_size')::int)::bigint END)
+FROM pg_class AS c WHERE c.oid = $1
+"""
+"""How many rows the table $1 has by the server's own bookkeeping."""
+
 
 class Statements:
     """The statements for one outbox table and its fence.
 
+    Args:
+        outbox: The outbox table.
+        fence: The fence table.
+        eligible: Conditions of which one must hold for a row to be marked.
+
     Attributes:
-        mark: $6 leader id, $7 limit, $8 the lowest id to look at, then the values of the conditions. One row
-            at least comes back while the fence is held; its id is null when nothing was marked.
-        purge: $6 leader id, $7 ids as an array literal. No row when the fence is lost, else the count.
+        mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from, then the values
+            of the conditions. Returns nothing when the fence is lost, else the marked rows and with each the
+            number of rows that were found to mark; a row without an id when none was marked.
+        mark_lane: The same for one of several lanes.
+        purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
+            number of rows deleted.
         reset: As ``purge``.
+        bump_lock: $1 what to lock until the transaction ends.
+        bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
+        enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt, or nothing when fenced.
+        beat: $6 the reading as JSON. Returns nothing when the fence is lost.
+        holdings: $1 name.
+        count: $1 where to stop counting.
+        oldest: The lowest id and the age of its row in seconds.
+        newest: The highest id.
+        listing: $1 an id, $2 the sequence. The newest id from there on; the transactions that have taken an
+            id; whether one of them is prepared.
     """
 
-    def __init__(
-        self, outbox: TableName, fence: TableName, lanes: int, eligible: Sequence[Condition] = ()
-    ) -> None:
-        """Writes the statements; ``lanes`` says whether the lane's own rows must be picked (more than one)."""
-        wanted = ["(leader_id IS NULL OR leader_id <> $6)", "id >= $8"]
-        if lanes > 1:
-            wanted.append("(hashtext(coalesce(kafka_key::text, '')) & 2147483647) % $3::int = $2::int")
-        if eligible:
-            wanted.append(
-                f"({' OR '.join(_condition(c, _FIRST_CONDITION + n) for n, c in enumerate(eligible))})"
-            )
-        self.mark = f"""
-            WITH fence AS MATERIALIZED (
-                SELECT set_config('synchronous_commit', 'off', true) FROM {fence} WHERE {_HELD} FOR SHARE
-            ), marked AS (
-                UPDATE {outbox} SET leader_id = $6
-                WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE {" AND ".join(wanted)} ORDER BY id LIMIT $7))
-                  AND EXISTS (SELECT FROM fence)
-                RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
-            )
-            SELECT marked.* FROM fence LEFT JOIN marked ON true"""
-        self.purge = self._touch(fence, f"DELETE FROM {outbox}")
-        self.reset = self._touch(fence, f"UPDATE {outbox} SET leader_id = NULL")
+    def __init__(self, outbox: TableName, fence: TableName, eligible: Sequence[Condition] = ()) -> None:
+        own = "(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"
+        self.mark = _mark(outbox, fence, _conditions(eligible))
+        self.mark_lane = _mark(outbox, fence, [own, *_conditions(eligible)])
+        self.purge = _touch(f"DELETE FROM {outbox}", fence)
+        self.reset = _touch(f"UPDATE {outbox} SET leader_id = NULL", fence)
         self.bump_lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
         self.bump = f"""
             WITH next AS (
@@ -83,9 +95,9 @@ class Statements:
         self.enter = f"""
             UPDATE {fence} SET attempt = attempt + 1
             WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt"""
-        self.beat = (
-            f"UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb WHERE {_HELD} RETURNING lane"
-        )
+        self.beat = f"""
+            UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
+            WHERE {_HELD} RETURNING lane"""
         self.holdings = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading
@@ -95,27 +107,13 @@ class Statements:
             SELECT id, extract(epoch FROM clock_timestamp() - create_time)::float8
             FROM {outbox} ORDER BY id LIMIT 1"""
         self.newest = f"SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1"
-
-    @staticmethod
-    def _touch(fence: TableName, change: str) -> str:
-        return f"""
-            WITH fence AS MATERIALIZED (
-                SELECT FROM {fence} WHERE {_HELD}
-            ), touched AS (
-                {change} WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
-                RETURNING id
-            )
-            SELECT (SELECT count(*) FROM touched) FROM fence"""
-
-
-ESTIMATE = """
-SELECT greatest(pg_stat_get_live_tuples(c.oid),
-                CASE WHEN c.relpages > 0 AND c.reltuples > 0
-                     THEN (c.reltuples / c.relpages * pg_relation_size(c.oid)
-                           / current_setting('block_size')::int)::bigint END)
-FROM pg_class AS c WHERE c.oid = $1::regclass
-"""
-"""How many rows the table $1 has by the server's own bookkeeping."""
+        # The snapshot, and with it the newest id, is older than the look at the locks, as it must be.
+        self.listing = f"""
+            SELECT (SELECT id FROM {outbox} WHERE id >= $1 ORDER BY id DESC LIMIT 1),
+                   coalesce(array_agg(virtualtransaction), '{{}}'), coalesce(bool_or(pid IS NULL), false)
+            FROM pg_locks
+            WHERE locktype = 'relation' AND relation = $2 AND mode = 'RowExclusiveLock'
+              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 def parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:
@@ -123,42 +121,41 @@ def parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:
     return tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
 
 
+def _mark(outbox: TableName, fence: TableName, conditions: Sequence[str]) -> str:
+    wanted = " AND ".join(["id >= $8", "(leader_id IS NULL OR leader_id <> $6)", *conditions])
+    # The share lock comes first: a mark behind a bump waits here, looks at the row anew and finds nothing.
+    # Only the mark's own transaction commits without waiting for the disk: a mark that is lost is repeated.
+    return f"""
+        WITH fence AS MATERIALIZED (
+            SELECT set_config('synchronous_commit', 'off', true) FROM {fence} WHERE {_HELD} FOR SHARE
+        ), chosen AS MATERIALIZED (
+            SELECT ARRAY(SELECT id FROM {outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids FROM fence
+        ), marked AS (
+            UPDATE {outbox} SET leader_id = $6 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
+            RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
+        )
+        SELECT marked.*, cardinality(ids) FROM chosen LEFT JOIN marked ON true"""
+
+
+def _touch(change: str, fence: TableName) -> str:
+    return f"""
+        WITH fence AS MATERIALIZED (
+            SELECT FROM {fence} WHERE {_HELD}
+        ), touched AS (
+            {change} WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
+            RETURNING id
+        )
+        SELECT (SELECT count(*) FROM touched) FROM fence"""
+
+
+def _conditions(eligible: Sequence[Condition]) -> list[str]:
+    if not eligible:
+        return []
+    either = (_condition(condition, _FIRST_CONDITION + n) for n, condition in enumerate(eligible))
+    return [f"({' OR '.join(either)})"]
+
+
 def _condition(condition: Condition, number: int) -> str:
     if isinstance(condition, ColumnIs):
         return f"{TableName('', condition.column)} = ${number}"
     return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"
-
-
-def outbox_ddl(outbox: TableName, value_type: str, fillfactor: int) -> str:
-    """Returns the statement that creates the outbox in the layout of the seed (document 001)."""
-    return f"""CREATE TABLE IF NOT EXISTS {outbox} (
-    id BIGSERIAL PRIMARY KEY,
-    create_time TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),
-    kafka_topic VARCHAR(249) NOT NULL,
-    kafka_key TEXT NOT NULL,
-    kafka_value {value_type.upper()},
-    kafka_header_keys TEXT[] NOT NULL DEFAULT '{{}}',
-    kafka_header_values TEXT[] NOT NULL DEFAULT '{{}}',
-    leader_id UUID
-) WITH (fillfactor = {fillfactor}, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000)"""
-
-
-def fence_ddl(fence: TableName) -> str:
-    """Returns the statement that creates the fence table."""
-    return f"""CREATE TABLE IF NOT EXISTS {fence} (
-    name TEXT NOT NULL,
-    lane INTEGER NOT NULL,
-    lanes INTEGER NOT NULL,
-    token BIGINT NOT NULL,
-    attempt BIGINT NOT NULL,
-    holder TEXT NOT NULL,
-    since TIMESTAMP WITH TIME ZONE NOT NULL,
-    beat TIMESTAMP WITH TIME ZONE,
-    reading JSONB NOT NULL DEFAULT '{{}}',
-    PRIMARY KEY (name, lane)
-) WITH (fillfactor = 10)"""
-
-
-def ddl(options: PostgresOptions) -> tuple[str, str]:
-    """Returns the statements that create the outbox and its fence where they do not exist."""
-    return (outbox_ddl(options.outbox, options.value_type, options.fillfactor), fence_ddl(options.fence))

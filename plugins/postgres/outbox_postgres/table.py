@@ -8,13 +8,14 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, MarkedRecord
 
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translate
 from outbox_postgres.layout import Layout
 from outbox_postgres.rows import records
-from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, MarkedRecord
+from outbox_postgres.settled import FIRST, Settled
 
 COUNTED = 10_000
 """Up to this many rows the backlog is counted, beyond it is estimated."""
@@ -35,11 +36,10 @@ class PostgresTable:
         self._connection = connection
         self._source = source
         self._layout = layout
-        self._eligible = tuple(eligible)
         self._prepare = prepare
         self._parameters = sql.parameters(eligible)
-        self._single = sql.Statements(layout.outbox, layout.fence, 1, eligible)
-        self._shared = sql.Statements(layout.outbox, layout.fence, 2, eligible)
+        self._sql = sql.Statements(layout.outbox, layout.fence, eligible)
+        self._settled = Settled() if layout.sequence else None
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -48,15 +48,15 @@ class PostgresTable:
             with self._connection.transaction():
                 # Serializes bumps even while there is no row to lock; rows alone would let two first
                 # leaders read the same maximum.
-                self._fetch(self._single.bump_lock, (f"outbox fence {self._layout.name}",), doing)
-                rows = self._fetch(self._single.bump, (self._layout.name, lanes, holder), doing)
+                self._fetch(self._sql.bump_lock, (f"outbox fence {self._layout.name}",), doing)
+                rows = self._fetch(self._sql.bump, (self._layout.name, lanes, holder), doing)
         except psycopg.Error as error:
             raise translate(error, self._source, doing) from error
         return int(rows[0][0])
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts one attempt at a lane."""
-        rows = self._fetch(self._single.enter, (self._layout.name, lane, lanes, token), "enter a lane")
+        rows = self._fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
         if not rows:
             raise LeadershipLost(
                 f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
@@ -65,26 +65,37 @@ class PostgresTable:
 
     def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
-        statements = self._single if fence.lanes == 1 else self._shared
+        if self._settled and self._settled.due():
+            self._list(self._settled)
+        start = self._settled.begin((fence.lane, fence.lanes, leader_id)) if self._settled else FIRST
         rows = self._fetch(
-            statements.mark, (*self._held(fence), leader_id, limit, 0, *self._parameters), "mark"
+            self._sql.mark if fence.lanes == 1 else self._sql.mark_lane,
+            (*self._held(fence), leader_id, limit, start, *self._parameters),
+            "mark",
         )
         if not rows:
             raise self._lost(fence)
-        return records(rows)
+        marked = records(rows)
+        if self._settled:
+            found = rows[0][-1]
+            span = (marked[0].id, marked[-1].id) if marked else None
+            self._settled.marked(found, span)
+        return marked
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
-        return self._touch(self._single.purge, fence, leader_id, ids, "purge")
+        return self._touch(self._sql.purge, fence, leader_id, ids, "purge")
 
     def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Clears the leader id of rows that still carry ``leader_id``, durably."""
-        return self._touch(self._single.reset, fence, leader_id, ids, "reset")
+        if self._settled:
+            self._settled.released()
+        return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
 
     def beat(self, fence: Fence, reading: Mapping[str, float]) -> None:
         """Writes the lane's meter reading."""
         if not self._fetch(
-            self._single.beat, (*self._held(fence), json.dumps(dict(reading))), "write a reading"
+            self._sql.beat, (*self._held(fence), json.dumps(dict(reading))), "write a reading"
         ):
             raise self._lost(fence)
 
@@ -100,28 +111,34 @@ class PostgresTable:
                 reading=reading,
             )
             for lane, lanes, token, attempt, holder, since, beat, age, reading in self._fetch(
-                self._single.holdings, (self._layout.name,), "read the fence"
+                self._sql.holdings, (self._layout.name,), "read the fence"
             )
         ]
 
     def backlog(self) -> Backlog:
         """Returns how much waits: counted up to ``COUNTED`` rows, estimated beyond."""
         doing = "read the backlog"
-        count = self._fetch(self._single.count, (COUNTED + 1,), doing)[0][0]
-        oldest = self._fetch(self._single.oldest, (), doing)
+        count = self._fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
+        oldest = self._fetch(self._sql.oldest, (), doing)
         if count <= COUNTED:
             return Backlog(records=count, exact=True, oldest=oldest[0][1] if oldest else None)
-        newest = self._fetch(self._single.newest, (), doing)
+        newest = self._fetch(self._sql.newest, (), doing)
         if not (oldest and newest):
             return Backlog(records=count, exact=False, oldest=None)
         # No more rows can be there than ids between the first and the last.
-        known = self._fetch(sql.ESTIMATE, (str(self._layout.outbox),), doing)[0][0] or 0
         spread = newest[0][0] - oldest[0][0] + 1
+        known = self._fetch(sql.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
         return Backlog(records=max(count, min(known, spread)), exact=False, oldest=oldest[0][1])
 
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
+
+    def _list(self, settled: Settled) -> None:
+        newest, holders, prepared = self._fetch(
+            self._sql.listing, (settled.floor(), self._layout.sequence), "read the newest id"
+        )[0]
+        settled.listed(newest, holders, prepared=prepared)
 
     def _held(self, fence: Fence) -> tuple[str, int, int, int, int]:
         return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.attempt)
@@ -135,9 +152,8 @@ class PostgresTable:
         return int(rows[0][0])
 
     def _lost(self, fence: Fence) -> LeadershipLost:
-        return LeadershipLost(
-            f"lane {fence.lane} of {fence.lanes} is no longer held by token {fence.token}, attempt {fence.attempt}"
-        )
+        holder = f"token {fence.token}, attempt {fence.attempt}"
+        return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")
 
     def _fetch(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
         try:

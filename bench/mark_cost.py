@@ -1,0 +1,136 @@
+"""Measures what one mark costs, whatever the backlog and however many dead rows lie at the table's head.
+
+Starts a PostgreSQL server of its own. Run ``uv run bench/mark_cost.py --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+from outbox_postgres import PostgresDialect, PostgresOptions
+from outbox_sdk import Fence
+from outbox_testkit.services import PostgresServer
+
+DEAD = 200_000
+ROUNDS = 30
+FILL = """
+INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
+SELECT now(), 'orders', 'key-' || {key}, repeat('x', 100), ARRAY['trace'], ARRAY['abcdef'] FROM generate_series(1, {rows}) AS i
+"""
+MANY_KEYS = "i % 1000"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backlogs", type=int, nargs="+", default=[1_000, 100_000, 2_000_000])
+    parser.add_argument("--limit", type=int, default=100, help="rows a mark asks for")
+    parser.add_argument("--from-head", action="store_true", help="switch skip_settled off")
+    parser.add_argument("--binaries", type=Path, help="folder of another PostgreSQL's programs")
+    arguments = parser.parse_args()
+    # Dead rows stay dead rows: nothing tidies up behind the measurement.
+    with PostgresServer(settings={"autovacuum": "off"}, binaries=arguments.binaries) as server:
+        with psycopg.connect(server.dsn) as connection:
+            print(connection.execute("SELECT version()").fetchone()[0])
+        bench = Bench(server.dsn, arguments.limit, skip_settled=not arguments.from_head)
+        for backlog in arguments.backlogs:
+            bench.row(f"{backlog:,} rows, fresh", lambda backlog=backlog: bench.fresh(backlog))
+            bench.row(f"{backlog:,} rows, {DEAD:,} dead before them", lambda backlog=backlog: bench.dead(backlog))
+            bench.row(
+                f"{backlog:,} rows, {DEAD:,} dead, an old snapshot open",
+                lambda backlog=backlog: bench.dead(backlog, old_snapshot=True),
+            )
+            bench.row(f"{backlog:,} rows of another lane, few of one's own", lambda backlog=backlog: bench.other(backlog))
+        bench.row(f"{DEAD:,} rows harvested under an old snapshot", bench.harvested)
+
+
+class Bench:
+    """One outbox whose contents each measurement lays out anew."""
+
+    def __init__(self, dsn: str, limit: int, *, skip_settled: bool) -> None:
+        self._dsn = dsn
+        self._limit = limit
+        self._dialect = PostgresDialect(PostgresOptions(data_source=dsn, skip_settled=skip_settled))
+        self._dialect.create()
+        self._admin = psycopg.connect(dsn, autocommit=True)
+
+    def row(self, title: str, measure: Callable[[], list[float]]) -> None:
+        """Prints one measurement: the first mark, then the middle and the slowest of the others."""
+        first, *others = (seconds * 1000 for seconds in measure())
+        print(
+            f"{title:55} first {first:8.2f} ms   median {statistics.median(others):7.2f} ms   "
+            f"slowest {max(others):7.2f} ms",
+            flush=True,
+        )
+
+    def fresh(self, backlog: int) -> list[float]:
+        """Marks from a table in which nothing was ever deleted."""
+        self._fill(MANY_KEYS, backlog)
+        return self._marks(1)
+
+    def dead(self, backlog: int, *, old_snapshot: bool = False) -> list[float]:
+        """Marks behind rows that were deleted and not vacuumed, perhaps because somebody may still see them."""
+        self._fill(MANY_KEYS, backlog + DEAD)
+        with ExitStack() as stack:
+            if old_snapshot:
+                stack.enter_context(self._snapshot())
+            self._admin.execute(f"DELETE FROM outbox WHERE id <= {DEAD}")
+            return self._marks(1)
+
+    def harvested(self) -> list[float]:
+        """Marks and purges the dead rows itself, while somebody holds an old snapshot; the last rounds count."""
+        self._fill(MANY_KEYS, DEAD + self._limit * (ROUNDS + 1))
+        with self._snapshot():
+            return self._marks(1, before=DEAD)
+
+    def other(self, backlog: int) -> list[float]:
+        """Marks a lane whose few rows lie behind another lane's backlog."""
+        table = self._dialect.connect()
+        (key,) = self._admin.execute(
+            "SELECT i FROM generate_series(1, 99) AS i WHERE (hashtext('key-' || i) & 2147483647) % 8 = 1 LIMIT 1"
+        ).fetchone()
+        table.close()
+        self._fill(str(key), backlog)
+        self._admin.execute(FILL.format(key=MANY_KEYS, rows=8 * self._limit * (ROUNDS + 2)))
+        return self._marks(8)
+
+    def _marks(self, lanes: int, before: int = 0) -> list[float]:
+        table = self._dialect.connect()
+        fence = table.enter(0, lanes, table.bump(lanes, "bench"))
+        leader = uuid.uuid4()
+        while before > 0:
+            before -= self._round(table, fence, leader, 1000)[1]
+        taken = [self._round(table, fence, leader, self._limit) for _ in range(ROUNDS)]
+        table.close()
+        return [seconds for seconds, records in taken if records]
+
+    @staticmethod
+    def _round(table: object, fence: Fence, leader: uuid.UUID, limit: int) -> tuple[float, int]:
+        started = time.perf_counter()
+        records = table.mark(fence, leader, limit)
+        seconds = time.perf_counter() - started
+        table.purge(fence, leader, [record.id for record in records])
+        return seconds, len(records)
+
+    def _fill(self, key: str, rows: int) -> None:
+        self._admin.execute("TRUNCATE outbox RESTART IDENTITY")
+        self._admin.execute(FILL.format(key=key, rows=rows))
+        self._admin.execute("VACUUM (ANALYZE) outbox")
+        self._admin.execute("CHECKPOINT")
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        with psycopg.connect(self._dsn) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute("SELECT 1")
+            yield
+
+
+if __name__ == "__main__":
+    main()

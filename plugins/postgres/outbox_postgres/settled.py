@@ -1,0 +1,130 @@
+"""Where a mark may start: behind ids below which no row can appear any more.
+
+A mark must take the earliest rows, and a row with a low id may appear late, because ids are given out when a
+row is inserted and become visible when its transaction commits. Reading from the head of the table every
+time is always right, but costs a look at every row that another lane still has there and, while some old
+snapshot is open, at every row deleted since.
+
+What makes it safe to skip: ``nextval`` locks the sequence for its transaction before it takes a number, and
+the lock stays until the transaction has ended, be it prepared, rolled back to a savepoint or both. So
+
+1. one statement reads the newest visible id N, and after it which transactions hold that lock;
+2. a transaction that took an id up to N had the lock by then: it has ended, or it is among these holders;
+3. once none of these holders is left, every snapshot taken from then on shows each row up to N that there
+   will ever be. N + 1 is the *horizon*.
+
+A mark that began after that and took every row of its lane below some id at or below the horizon need not be
+followed by another look there, until the lane takes a new leader id or resets a row.
+
+The proof rests on ids that come from a sequence without cache, in the transaction that inserts them. The
+dialect asks for the first (``layout.sequence``); against the second a look at the head is taken now and then,
+and a row that it finds there ends the trust in everything found so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from time import monotonic
+
+FIRST = -(2**63)
+"""Below every id: the head of the table."""
+
+LISTING_INTERVAL = 0.5
+"""Seconds between two looks at the newest id and the holders of the sequence, at most."""
+
+LISTING_RECORDS = 10_000
+"""So many marked records bring the next look forward."""
+
+HEAD_INTERVAL = 5.0
+"""Seconds between two looks at the head, at least."""
+
+HEAD_SHARE = 50
+"""A look at the head is followed by this many times its own duration without one."""
+
+
+class Settled:
+    """Remembers for one connection what the module's text proves. Pure: it is told what was seen.
+
+    Args:
+        clock: Seconds on a clock that never goes back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._start = FIRST
+        self._horizon = FIRST
+        self._candidate = FIRST
+        self._holders: frozenset[str] = frozenset()
+        self._claimant: object = None
+        self._listing_due = clock()
+        self._unlisted = 0
+        self._head_due = clock() + HEAD_INTERVAL
+        self._began = (FIRST, 0.0)
+
+    def begin(self, claimant: object) -> int:
+        """Says from which id the next mark has to look.
+
+        Args:
+            claimant: For whom it marks; another one than before has marked nothing yet.
+        """
+        now = self._clock()
+        if claimant != self._claimant:
+            self._claimant = claimant
+            self._start = FIRST
+        start = FIRST if now >= self._head_due else self._start
+        self._began = (start, now)
+        return start
+
+    def marked(self, found: int, span: tuple[int, int] | None) -> None:
+        """Takes note of what the mark did that ``begin`` was asked for.
+
+        Args:
+            found: How many rows it found to mark.
+            span: The lowest and the highest id that it marked; ``None`` when none was there to find, or when
+                all had been deleted by the time it came to them.
+        """
+        start, began = self._began
+        self._unlisted += found
+        if start == FIRST:
+            now = self._clock()
+            self._head_due = now + max(HEAD_INTERVAL, HEAD_SHARE * (now - began))
+        if span and span[0] < self._start:
+            self._start = self._horizon = self._candidate = FIRST
+            self._holders = frozenset()
+        elif span:
+            # Rows up to the highest are marked, or were deleted meanwhile by whoever had marked them before.
+            self._start = max(self._start, min(span[1] + 1, self._horizon))
+        elif not found:
+            self._start = max(self._start, self._horizon)
+
+    def released(self) -> None:
+        """Takes note that rows marked before can be marked again."""
+        self._start = FIRST
+
+    def due(self) -> bool:
+        """Tells whether it is time for another listing."""
+        return self._unlisted >= LISTING_RECORDS or self._clock() >= self._listing_due
+
+    def floor(self) -> int:
+        """Returns the id from which a listing has to look for the newest."""
+        return max(self._start, self._candidate)
+
+    def listed(self, newest: int | None, holders: Collection[str], *, prepared: bool) -> None:
+        """Takes note of a listing.
+
+        Args:
+            newest: The newest visible id from ``floor`` on, or ``None``.
+            holders: The transactions that, seen after that, held the sequence.
+            prepared: Whether a prepared transaction is among them, which may have been another holder before.
+        """
+        self._listing_due = self._clock() + LISTING_INTERVAL
+        self._unlisted = 0
+        if self._candidate > self._horizon:
+            if prepared or not self._holders.isdisjoint(holders):
+                return
+            self._horizon = self._candidate
+        if newest is not None and newest >= self._horizon:
+            self._candidate = newest + 1
+            self._holders = frozenset(holders)
+            if not holders:
+                self._horizon = self._candidate
