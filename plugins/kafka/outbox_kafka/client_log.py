@@ -16,8 +16,7 @@ class ClientLog:
     """What the client takes as its ``logger``: it calls ``log`` from ``poll``, never on its own threads."""
 
     def __init__(self) -> None:
-        self._failure = ""
-        self._told_at = 0.0
+        self._told: dict[str, float] = {}
 
     def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
         """Logs one line of librdkafka's.
@@ -34,12 +33,14 @@ class ClientLog:
             level = logging.DEBUG
         elif facility in ("FAIL", "ERROR"):
             # A lost connection is retried by the client; what it costs shows in the delivery reports.
-            level = logging.DEBUG if self._repeats(line) else min(level, logging.WARNING)
+            level = logging.DEBUG if self.repeats(line) else min(level, logging.WARNING)
         LOGGER.log(level, template, facility, client, line)
 
-    def _repeats(self, line: str) -> bool:
+    def repeats(self, line: str) -> bool:
+        """Tells whether ``line`` was told a short while ago; if not, it counts as told now."""
         now = time.monotonic()
-        if line == self._failure and now - self._told_at < _QUIET:
+        if now - self._told.get(line, -_QUIET) < _QUIET:
             return True
-        self._failure, self._told_at = line, now
+        self._told = {told: at for told, at in self._told.items() if now - at < _QUIET}
+        self._told[line] = now
         return False

@@ -12,7 +12,7 @@ import re
 import tempfile
 from difflib import get_close_matches
 
-_NAME = re.compile(rb"^([a-z_]+(?:\.[a-z0-9_]+)+)\s*\|", re.MULTILINE)
+_NAME = re.compile(rb"^([a-z][a-z0-9_.]*) *\|", re.MULTILINE)
 
 
 def known_properties() -> list[str]:

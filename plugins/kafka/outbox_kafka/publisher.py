@@ -49,4 +49,4 @@ class KafkaPublisher:
         """Looks at the settings, the broker and what it permits; see the contract."""
         from outbox_kafka.findings import look  # noqa: PLC0415 - the client is imported late
 
-        return look(client_settings(self._kafka))
+        return look(producer_settings(self._kafka), client_settings(self._kafka))

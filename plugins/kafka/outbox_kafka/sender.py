@@ -11,12 +11,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_sdk import Deliveries, DriverError, Failure, MarkedRecord
 
+from outbox_kafka.alone import AloneProducer
 from outbox_kafka.client_log import LOGGER, ClientLog
 from outbox_kafka.settings import config_error, redact
-from outbox_kafka.verdict import is_permanent, is_purged, is_refusal, reason
+from outbox_kafka.verdict import is_grave, is_permanent, is_purged, is_refusal, reason
 
 _SLICE = 0.1
 """Seconds of one wait inside the client: between two, Python handles signals."""
+
+_TURN = 0.005
+"""Seconds of one wait while both producers have records under way: they are served in turn."""
 
 _ANY_PARTITION = -1
 _NOW = 0
@@ -35,12 +39,14 @@ class KafkaSender:
             ConfigError: librdkafka refuses the settings.
         """
         self._settings = settings
+        self._log = ClientLog()
         self._reports = Deliveries()
         self._delivered_any = False
         self._broken: DriverError | None = None
+        self._alone: AloneProducer | None = None
         try:
             self._producer: Producer | None = Producer(
-                {**settings, "logger": ClientLog(), "error_cb": self._heed}
+                {**settings, "logger": self._log, "error_cb": self._heed}
             )
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
@@ -92,13 +98,18 @@ class KafkaSender:
         if producer is None:
             return Deliveries()
         deadline = time.monotonic() + timeout
-        while len(producer) and self._broken is None and (left := deadline - time.monotonic()) > 0:
+        while (len(producer) or self._alone) and self._broken is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
             self._serve(producer, min(left, _SLICE))
         producer.purge()
         # What was purged reports itself now; those reports only say that nothing is known.
         self._serve(producer, 0)
         producer.close()
-        self._broken = None
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
         return self._take()
 
     def _open(self) -> Producer:
@@ -120,7 +131,11 @@ class KafkaSender:
 
     def _serve(self, producer: Producer, timeout: float) -> None:
         try:
-            producer.poll(timeout)
+            if not self._alone:
+                producer.poll(timeout)
+            else:
+                producer.poll(0)
+                self._alone.poll(min(timeout, _TURN))
         except KafkaException as error:
             self._break(error.args[0])
 
@@ -133,8 +148,27 @@ class KafkaSender:
     def _report(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             self._reports.delivered.append(record)
+        elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._send_alone(record)
         elif not is_purged(error):
             self._reject(record, error)
+
+    def _report_alone(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._reports.delivered.append(record)
+        elif not is_purged(error):
+            self._reject(record, error)
+
+    def _send_alone(self, record: MarkedRecord) -> None:
+        """Sends again what was refused in a batch; an error in here would end the client's own call."""
+        try:
+            if self._alone is None:
+                self._alone = AloneProducer(self._settings, self._report_alone, self._heed)
+            self._alone.send(record)
+        except BufferError as error:
+            self._reports.failed.append(Failure(record, str(error), retryable=True))
+        except KafkaException as error:
+            self._reject(record, error.args[0])
 
     def _reject(self, record: MarkedRecord, error: KafkaError) -> None:
         self._reports.failed.append(
@@ -146,13 +180,10 @@ class KafkaSender:
     def _heed(self, error: KafkaError) -> None:
         """Takes an error of the client's own; it reconnects by itself, so few of them end anything."""
         # What befell one connection is in the client's log already.
-        grave = error.code() == KafkaError._ALL_BROKERS_DOWN or is_refusal(error)  # noqa: SLF001 - its spelling
-        LOGGER.log(
-            logging.WARNING if grave else logging.DEBUG,
-            "%s: %s",
-            self._settings["client.id"],
-            redact(reason(error), self._settings),
-        )
+        text = redact(reason(error), self._settings)
+        news = is_grave(error) and not self._log.repeats(text)
+        level = logging.WARNING if news else logging.DEBUG
+        LOGGER.log(level, "%s: %s", self._settings["client.id"], text)
         # Once something was delivered the credentials are known to be good, and a refusal is the trouble of
         # one broker (say, a rolling change of passwords) that the client may outlive.
         if is_refusal(error) and not self._delivered_any:

@@ -16,7 +16,9 @@ _DEFAULTS: Mapping[str, object] = {
     # Shorter than the election's session (10 s): a message of a leader that has lost its place must not
     # arrive after its successor has begun.
     "delivery.timeout.ms": 8000,
-    "linger.ms": 1,
+    # A record of a key waits for the one before it, so waiting costs more than small requests do; while
+    # requests are under way the next ones fill up by themselves.
+    "linger.ms": 0,
     # librdkafka's own default sends empty keys to random partitions, which would break their order.
     "partitioner": "consistent",
     # The lane bounds what is in flight; a second limit here could only get in its way (0 = no limit).

@@ -1,13 +1,17 @@
-"""Creates topics that are missing."""
+"""Reaches the broker as an administrator, and creates topics that are missing."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic  # the admin module has it too, but does not declare it
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    ClusterMetadata,
+    NewTopic,
+)
 from outbox_sdk import DriverError
 
 from outbox_kafka.client_log import ClientLog
@@ -17,19 +21,56 @@ from outbox_kafka.verdict import is_permanent, is_refusal, reason
 _REACH = 10.0
 """Seconds to wait for the broker."""
 
+_SLICE = 0.5
+"""Seconds of one attempt: between two, what went wrong with the connection can be seen."""
+
 _BROKER_DEFAULT = -1
 
 
-def admin_client(settings: Mapping[str, Any]) -> AdminClient:
-    """Makes an admin client that logs to ``outbox.kafka``.
+class Administration:
+    """An admin client that knows why it cannot reach the broker."""
 
-    Raises:
-        ConfigError: librdkafka refuses the settings.
-    """
-    try:
-        return AdminClient({**settings}, logger=ClientLog())
-    except KafkaException as error:
-        raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Makes the client; it logs to ``outbox.kafka``.
+
+        Args:
+            settings: The user's settings.
+
+        Raises:
+            ConfigError: librdkafka refuses the settings.
+        """
+        self._settings = settings
+        self._troubles: list[KafkaError] = []
+        try:
+            self.client = AdminClient(dict(settings), error_cb=self._troubles.append, logger=ClientLog())
+        except KafkaException as error:
+            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+
+    def reach(self, timeout: float) -> ClusterMetadata:
+        """Returns what the cluster consists of.
+
+        Args:
+            timeout: Seconds to try; a refusal ends it sooner.
+
+        Raises:
+            DriverError: The broker cannot be reached, or it refuses this client.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return self.client.list_topics(timeout=_SLICE)
+            except KafkaException as error:
+                self.client.poll(0)
+                refusals = [trouble for trouble in self._troubles if is_refusal(trouble)]
+                if refusals or time.monotonic() > deadline:
+                    what = f"cannot reach Kafka at {_where(self._settings)}"
+                    trouble = (refusals or self._troubles or [error.args[0]])[0]
+                    raise self.driver_error(what, trouble) from error
+
+    def driver_error(self, what: str, error: KafkaError) -> DriverError:
+        """Makes an error that says what failed and why, free of secrets."""
+        retryable = not (is_permanent(error) or is_refusal(error))
+        return DriverError(f"{what}: {redact(reason(error), self._settings)}", retryable=retryable)
 
 
 def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partitions: int) -> list[str]:
@@ -41,34 +82,23 @@ def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partition
     Raises:
         DriverError: The broker cannot be reached or refuses.
     """
-    admin = admin_client(settings)
-    try:
-        existing = admin.list_topics(timeout=_REACH).topics
-    except KafkaException as error:
-        raise _driver_error(f"cannot reach Kafka at {_where(settings)}", error, settings) from error
+    administration = Administration(settings)
+    existing = administration.reach(_REACH).topics
     missing = [topic for topic in dict.fromkeys(topics) if topic not in existing]
     if not missing:
         return []
     wanted = [NewTopic(topic, partitions, _BROKER_DEFAULT) for topic in missing]
     created = []
-    for topic, future in admin.create_topics(wanted, operation_timeout=_REACH).items():
+    for topic, future in administration.client.create_topics(wanted, operation_timeout=_REACH).items():
         try:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _driver_error(f"cannot create topic '{topic}'", error, settings) from error
+                raise administration.driver_error(f"cannot create topic '{topic}'", error.args[0]) from error
         else:
             created.append(topic)
     return created
 
 
-def _driver_error(what: str, error: KafkaException, settings: Mapping[str, Any]) -> DriverError:
-    kafka_error = error.args[0]
-    permanent = is_permanent(kafka_error) or is_refusal(kafka_error)
-    return DriverError(f"{what}: {redact(reason(kafka_error), settings)}", retryable=not permanent)
-
-
 def _where(settings: Mapping[str, Any]) -> str:
-    return str(
-        settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or "(no bootstrap.servers)"
-    )
+    return str(settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or "(nowhere)")

@@ -36,6 +36,17 @@ _REFUSED = frozenset(
         KafkaError._AUTHENTICATION,
     }
 )
+_NO_TOPIC = "create the topic, or let the brokers create topics (auto.create.topics.enable)"
+_CURES = {
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "make the record smaller, or raise message.max.bytes in the Kafka settings "
+        "and max.message.bytes of the topic"
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic",
+    KafkaError.TOPIC_EXCEPTION: "topic names have 1 to 249 letters, digits, '.', '_' and '-'",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
+}
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
@@ -49,11 +60,18 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _REFUSED
 
 
+def is_grave(error: KafkaError) -> bool:
+    """Tells whether a client's own error concerns more than one connection."""
+    return error.code() == KafkaError._ALL_BROKERS_DOWN or is_refusal(error)
+
+
 def is_purged(error: KafkaError) -> bool:
     """Tells whether the record was dropped because the sender was closed: its outcome is unknown."""
     return error.code() in _PURGED
 
 
 def reason(error: KafkaError) -> str:
-    """Returns what happened, for people: Kafka's own sentence and the name to search for."""
-    return f"{error.str()} ({error.name()})"
+    """Returns what happened, for people: Kafka's own sentence, the name to search for, and a known cure."""
+    what = f"{error.str()} ({error.name()})"
+    cure = _CURES.get(error.code())
+    return f"{what}; {cure}" if cure else what

@@ -5,42 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
-from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.sender import KafkaSender
-from outbox_sdk import Deliveries, Failure, Header, MarkedRecord
+from outbox_sdk import Deliveries, DriverError, Failure, Header, Level, MarkedRecord
 
-
-def open_sender(bootstrap: str, **settings: object) -> KafkaSender:
-    kafka = {
-        "bootstrap.servers": bootstrap,
-        **{name.replace("_", "."): value for name, value in settings.items()},
-    }
-    return KafkaPublisher(KafkaOptions(kafka)).open("outbox.0")
-
-
-def gather(sender: KafkaSender, count: int, limit: float = 20) -> Deliveries:
-    gathered, deadline = Deliveries(), time.monotonic() + limit
-    while len(gathered.delivered) + len(gathered.failed) < count:
-        assert time.monotonic() < deadline, f"only {gathered} after {limit} s"
-        reports = sender.poll(1)
-        gathered.delivered += reports.delivered
-        gathered.failed += reports.failed
-    return gathered
-
-
-def consume(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list[Message]:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"}
-    )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    messages: list[Message] = []
-    deadline = time.monotonic() + 20
-    while len(messages) < count:
-        assert time.monotonic() < deadline
-        messages += consumer.consume(count - len(messages), timeout=0.5)
-    consumer.close()
-    return messages
+from .kafka_talk import consume, gather, publisher
 
 
 def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
@@ -51,7 +18,7 @@ def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
         MarkedRecord(3, topic, "tomb", None),
         MarkedRecord(4, topic, "blank", "", timestamp_ms=1_600_000_000_123),
     ]
-    sender = open_sender(kafka_bootstrap)
+    sender = publisher(kafka_bootstrap).open("outbox.0")
     sender.send(records)
     assert gather(sender, 4) == Deliveries(delivered=records)
     assert sender.close(5) == Deliveries()
@@ -93,7 +60,7 @@ def test_record_that_cannot_be_sent_fails_alone(
 ) -> None:
     faulty = faulty._replace(topic=faulty.topic.replace("{topic}", topic))
     sound = MarkedRecord(2, topic, "k", "v")
-    sender = open_sender(kafka_bootstrap)
+    sender = publisher(kafka_bootstrap).open("outbox.0")
     sender.send([faulty, sound])
     reports = gather(sender, 2)
     sender.close(5)
@@ -102,10 +69,55 @@ def test_record_that_cannot_be_sent_fails_alone(
 
 
 def test_full_queue_fails_the_rest_of_the_batch(kafka_bootstrap: str, topic: str) -> None:
-    sender = open_sender(kafka_bootstrap, queue_buffering_max_messages=3, linger_ms=200)
+    sender = publisher(kafka_bootstrap, queue_buffering_max_messages=3, linger_ms=200).open("outbox.0")
     records = [MarkedRecord(i, topic, f"k{i}", "v") for i in range(6)]
     sender.send(records)
     reports = gather(sender, 6)
     sender.close(5)
     assert reports.delivered == records[:3]
     assert reports.failed == [Failure(record, "Local: Queue full", retryable=True) for record in records[3:]]
+
+
+def test_poll_returns_with_the_first_report(kafka_bootstrap: str, topic: str) -> None:
+    sender = publisher(kafka_bootstrap).open("outbox.0")
+    sender.send([MarkedRecord(1, topic, "k", "v")])
+    gather(sender, 1)
+    began = time.monotonic()
+    sender.send([MarkedRecord(2, topic, "k", "v")])
+    assert len(sender.poll(5).delivered) == 1
+    assert time.monotonic() - began < 1
+    began = time.monotonic()
+    assert sender.poll(0.3) == Deliveries()
+    assert 0.29 < time.monotonic() - began < 1
+    sender.close(5)
+
+
+def test_close_delivers_what_is_under_way(kafka_bootstrap: str, topic: str) -> None:
+    records = [MarkedRecord(number, topic, f"k{number}", "v" * 1000) for number in range(2000)]
+    sender = publisher(kafka_bootstrap, linger_ms=500).open("outbox.0")
+    sender.send(records)
+    assert sender.close(10) == Deliveries(delivered=records)
+    assert sender.close(10) == Deliveries()
+    with pytest.raises(DriverError, match="closed"):
+        sender.send(records)
+
+
+def test_prepare_creates_what_is_missing(kafka_bootstrap: str, topic: str) -> None:
+    other = f"{topic}-other"
+    kafka = publisher(kafka_bootstrap)
+    assert kafka.prepare([topic, other, topic], 3) == [topic, other]
+    assert kafka.prepare([topic, other], 3) == []
+    sender = kafka.open("outbox.0")
+    sender.send([MarkedRecord(number, topic, "k", "v", partition=number) for number in range(3)])
+    assert len(gather(sender, 3).delivered) == 3
+    sender.close(5)
+
+
+def test_check_finds_nothing_wrong_with_a_sound_broker(kafka_bootstrap: str) -> None:
+    findings = publisher(kafka_bootstrap).check()
+    assert {finding.subject for finding in findings} >= {
+        "Kafka broker",
+        "Kafka idempotence",
+        "Kafka replication",
+    }
+    assert [finding for finding in findings if finding.level is not Level.OK] == []

@@ -1,0 +1,226 @@
+"""What a sender makes of brokers that are down, refuse, or know no such topic."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+from outbox_kafka import KafkaOptions, KafkaPublisher
+from outbox_kafka.findings import broker_findings
+from outbox_kafka.settings import producer_settings
+from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
+from outbox_testkit.services.kafka import KafkaBroker
+from outbox_testkit.services.process import free_port
+
+from .kafka_talk import gather, publisher
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def strict_broker() -> Iterator[KafkaBroker]:
+    """A broker of this module's own that creates no topics by itself."""
+    with KafkaBroker(auto_create_topics=False) as broker:
+        yield broker
+
+
+class GuardedKafka(KafkaBroker):
+    """A broker with a second listener, where clients must know a password and may do nothing."""
+
+    guarded: str
+
+    def _choose_ports(self) -> None:
+        super()._choose_ports()
+        self.guarded = f"127.0.0.1:{free_port()}"
+        own = f"PLAINTEXT://{self.bootstrap},GUARDED://{self.guarded}"
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        self._properties |= {
+            "listeners": f"{own},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": own,
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT"
+            ),
+            "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": f'{plain} required user_app="right";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+    def settings(self, password: str) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.guarded,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "app",
+            "sasl.password": password,
+        }
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedKafka]:
+    with GuardedKafka() as broker:
+        yield broker
+
+
+def test_missing_topic_is_reported_and_noticed_once_created(strict_broker: KafkaBroker, topic: str) -> None:
+    kafka = publisher(strict_broker.bootstrap)
+    sender = kafka.open("outbox.0")
+    began = time.monotonic()
+    sender.send([MarkedRecord(1, topic, "k", "v")])
+    [failure] = gather(sender, 1).failed
+    assert not failure.retryable
+    assert "create the topic" in failure.reason
+    assert time.monotonic() - began < 7
+    kafka.prepare([topic], 1)
+    deadline = time.monotonic() + 5
+    while True:
+        sender.send([MarkedRecord(2, topic, "k", "v")])
+        if gather(sender, 1).delivered:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    sender.close(5)
+
+
+def test_only_the_record_that_is_too_large_fails(strict_broker: KafkaBroker, topic: str) -> None:
+    kafka = publisher(strict_broker.bootstrap, linger_ms=100)
+    kafka.prepare([topic], 1)
+    limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[limit])
+    admin = AdminClient({"bootstrap.servers": strict_broker.bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+    sizes = [3000] * 10 + [30_000] + [3000] * 10
+    records = [MarkedRecord(i, topic, f"k{i}", os.urandom(size)) for i, size in enumerate(sizes)]
+    sender = kafka.open("outbox.0")
+    sender.send(records)
+    reports = gather(sender, len(records))
+    assert sender.close(5) == Deliveries()
+    assert sorted(reports.delivered) == [record for record in records if len(record.value or "") == 3000]
+    [failure] = reports.failed
+    assert failure.record == records[10]
+    assert not failure.retryable
+    assert "max.message.bytes" in failure.reason
+
+
+def test_broker_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture, topic: str) -> None:
+    record = MarkedRecord(1, topic, "k", "v")
+    with KafkaBroker() as broker:
+        sender = publisher(broker.bootstrap, delivery_timeout_ms=1500).open("outbox.0")
+        sender.send([record])
+        assert gather(sender, 1).delivered == [record]
+        broker.stop()
+        with caplog.at_level(logging.WARNING, "outbox.kafka"):
+            sender.send([record])
+            [failure] = gather(sender, 1).failed
+        assert failure.retryable
+        assert "timed out" in failure.reason
+        assert any("brokers are down" in line for line in caplog.messages)
+        broker.start()
+        deadline = time.monotonic() + 10
+        while True:
+            sender.send([record])
+            if gather(sender, 1).delivered:
+                break
+            assert time.monotonic() < deadline
+        sender.close(5)
+
+
+def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    monkeypatch.setattr("outbox_kafka.topics._REACH", 1.0)
+    monkeypatch.setattr("outbox_kafka.findings._REACH", 1.0)
+    kafka = publisher(NOBODY)
+    began = time.monotonic()
+    sender = kafka.open("outbox.0")
+    sender.send([MarkedRecord(1, topic, "k", "v")])
+    assert sender.poll(0.1) == Deliveries()
+    assert sender.close(0.3) == Deliveries()  # the outcome is unknown: no report
+    assert time.monotonic() - began < 2
+    with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
+        kafka.prepare([topic], 1)
+    assert caught.value.retryable
+    assert [finding.subject for finding in kafka.check() if finding.level is Level.ERROR] == ["Kafka broker"]
+    assert capfd.readouterr().err == ""
+
+
+def test_wrong_password_ends_the_sender(guarded: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "outbox.kafka")
+    kafka = KafkaPublisher(KafkaOptions(guarded.settings("hunter2")))
+    sender = kafka.open("outbox.0")
+    with pytest.raises(DriverError, match="check the credentials") as caught:
+        sender.poll(5)
+    assert not caught.value.retryable
+    with pytest.raises(DriverError, match="check the credentials"):
+        sender.send([])
+    assert sender.close(1) == Deliveries()
+    with pytest.raises(DriverError, match=r"cannot reach Kafka .* Authentication") as refused:
+        kafka.prepare(["topic"], 1)
+    assert not refused.value.retryable
+    findings = kafka.check()
+    assert [finding.level for finding in findings].count(Level.ERROR) == 1
+    assert "hunter2" not in f"{caplog.text} {caught.value} {refused.value} {findings}"
+
+
+def test_lack_of_permission_fails_the_record(guarded: GuardedKafka, topic: str) -> None:
+    publisher(guarded.bootstrap).prepare([topic], 1)
+    kafka = KafkaPublisher(KafkaOptions(guarded.settings("right")))
+    sender = kafka.open("outbox.0")
+    sender.send([MarkedRecord(1, topic, "k", "v")])
+    [failure] = gather(sender, 1).failed
+    sender.close(1)
+    assert not failure.retryable
+    assert "grant WRITE on the topic" in failure.reason
+    with pytest.raises(DriverError, match="cannot create topic") as caught:
+        kafka.prepare([f"{topic}-other"], 1)
+    assert not caught.value.retryable
+    [finding] = [finding for finding in kafka.check() if finding.level is not Level.OK]
+    assert "grant DESCRIBE_CONFIGS" in finding.cure
+
+
+def test_fatal_error_is_raised_after_the_reports_before_it(kafka_bootstrap: str, topic: str) -> None:
+    sender = publisher(kafka_bootstrap).open("outbox.0")
+    record = MarkedRecord(1, topic, "k", "v")
+    fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence lost", fatal=True)
+    sender._report(record, fatal, None)  # type: ignore[arg-type]  # a report that no broker makes on demand
+    [failure] = sender.poll(0).failed
+    assert failure.record == record
+    assert failure.retryable
+    with pytest.raises(DriverError, match="open a new sender") as caught:
+        sender.poll(0)
+    assert caught.value.retryable
+    assert pickle.loads(pickle.dumps(caught.value)).retryable
+    sender.close(1)
+
+
+@pytest.mark.parametrize(
+    ("broker", "brokers", "subject", "level"),
+    [
+        ({"default.replication.factor": "3", "min.insync.replicas": "1"}, 3, "replication", Level.WARNING),
+        ({"default.replication.factor": "3", "min.insync.replicas": "2"}, 3, "replication", Level.OK),
+        ({"default.replication.factor": "1", "min.insync.replicas": "2"}, 1, "replication", Level.ERROR),
+        ({"unclean.leader.election.enable": "true"}, 3, "leader election", Level.WARNING),
+        ({"message.max.bytes": "1000"}, 1, "message size", Level.WARNING),
+        ({"auto.create.topics.enable": "false"}, 1, "topic creation", Level.OK),
+    ],
+)
+def test_broker_settings_are_judged(broker: dict[str, str], brokers: int, subject: str, level: Level) -> None:
+    [finding] = broker_findings(broker, brokers, producer_settings({}))
+    assert (finding.subject, finding.level) == (f"Kafka {subject}", level)
+    assert bool(finding.cure) == (level is not Level.OK)
+
+
+def test_late_delivery_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outbox_kafka.findings._REACH", 0.1)
+    findings = publisher(NOBODY, delivery_timeout_ms=10_000).check()
+    assert ("Kafka delivery timeout", Level.WARNING) in [(f.subject, f.level) for f in findings]
