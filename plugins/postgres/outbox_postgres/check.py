@@ -1,19 +1,143 @@
-"""What ``outbox check`` asks a PostgreSQL server."""
+"""What ``outbox check`` asks a PostgreSQL server: one finding for each thing that was looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import psycopg
 from outbox_sdk import DriverError, Finding, Level
 
+from outbox_postgres.conninfo import DataSource
+from outbox_postgres.errors import translate
+from outbox_postgres.layout import Inspector, Layout, missing_fence
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.session import open_table
+from outbox_postgres.probes import SERVER_PROBES, TABLE_PROBES, Probe
+from outbox_postgres.session import connect
+
+OLDEST_SERVER = 120000
+_POOLING = "connect to the server itself, or through a pooler in session mode"
 
 
 def check(options: PostgresOptions) -> Sequence[Finding]:
-    """Connects and looks at the outbox; never raises."""
+    """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``."""
+    findings: list[Finding] = []
     try:
-        open_table(options, ()).close()
+        source = DataSource(options.data_source, options.connect_timeout)
     except DriverError as error:
-        return [Finding(Level.ERROR, "outbox table", str(error), "see the message")]
-    return [Finding(Level.OK, "outbox table", "the outbox can be harvested")]
+        return [Finding(Level.ERROR, "data source", str(error), "correct dataSource")]
+    try:
+        with connect(source) as connection:
+            findings.append(Finding(Level.OK, "connection", f"connected to {source}"))
+            findings += _server(connection)
+            findings += _pooler(connection, source)
+            findings += _outbox(connection, options)
+    except DriverError as error:
+        cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
+        findings.append(Finding(Level.ERROR, "connection", str(error), cure))
+    except psycopg.Error as error:
+        message = str(translate(error, source, "look at the outbox"))
+        findings.append(Finding(Level.ERROR, "connection", message, "see the server's log"))
+    return findings
+
+
+def _server(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
+    version = connection.info.server_version
+    name = connection.info.parameter_status("server_version") or str(version)
+    if version < OLDEST_SERVER:
+        yield Finding(Level.ERROR, "server version", f"PostgreSQL {name}", "use PostgreSQL 12 or newer")
+    else:
+        yield Finding(Level.OK, "server version", f"PostgreSQL {name}")
+    for probe in SERVER_PROBES:
+        yield from _run(connection, probe, ())
+
+
+def _pooler(connection: psycopg.Connection[Any], source: DataSource) -> Iterator[Finding]:
+    # A pooler hands out process ids of its own. One that changes servers between transactions cannot give
+    # this connection its last server while another connection holds a transaction open there.
+    first = _backend(connection)
+    pooled = first != connection.info.backend_pid
+    with connect(source) as other:
+        other.execute("BEGIN")
+        switches = _backend(other) == first or _backend(connection) != first
+    if switches:
+        yield Finding(
+            Level.ERROR,
+            "pooler",
+            "a pooler gives each transaction another server connection, so that settings and prepared "
+            "statements get lost",
+            _POOLING,
+        )
+    elif pooled:
+        yield Finding(
+            Level.WARNING,
+            "pooler",
+            "a pooler or proxy stands before the server; a lost server may show late",
+            _POOLING,
+        )
+    else:
+        yield Finding(Level.OK, "pooler", "none in the way")
+
+
+def _backend(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _outbox(connection: psycopg.Connection[Any], options: PostgresOptions) -> Iterator[Finding]:
+    inspector = Inspector(connection, options)
+    try:
+        layout = inspector.layout()
+    except DriverError as error:
+        cure = "connect to the primary" if error.retryable else "see the message"
+        yield Finding(Level.ERROR, "outbox table", str(error), cure)
+        return
+    faults = list(inspector.faults(layout))
+    for fault in faults:
+        yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
+    yield from _fence(connection, inspector, layout)
+    if faults:
+        return
+    yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
+    yield _ids(layout, options)
+    for probe in TABLE_PROBES:
+        yield from _run(connection, probe, (layout.oid,))
+
+
+def _fence(connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout) -> Iterator[Finding]:
+    faults = list(inspector.fence_faults(layout))
+    if inspector.fence_oid(layout) is None:
+        may = connection.execute(
+            "SELECT has_schema_privilege($1, 'CREATE')", (layout.fence.schema,)
+        ).fetchone()
+        if may and may[0]:
+            message = f"there is none yet; the first start creates {layout.fence}"
+            yield Finding(Level.OK, "fence table", message)
+            return
+        faults = [missing_fence(layout)]
+    for fault in faults:
+        yield Finding(Level.ERROR, "fence table", fault.message, fault.cure)
+    if not faults:
+        yield Finding(Level.OK, "fence table", f"{layout.fence} has the columns and privileges it needs")
+
+
+def _ids(layout: Layout, options: PostgresOptions) -> Finding:
+    if layout.sequence is None:
+        return Finding(
+            Level.WARNING,
+            "record ids",
+            "ids do not come from a sequence of the table's own without cache, so that they may not follow "
+            "the order of writing and every mark reads from the head of the table",
+            f"make the default of {layout.outbox}.id a sequence that the column owns, with CACHE 1",
+        )
+    if not options.skip_settled:
+        return Finding(Level.OK, "record ids", "every mark reads from the head of the table, as configured")
+    return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
+
+
+def _run(connection: psycopg.Connection[Any], probe: Probe, parameters: tuple[int, ...]) -> Iterator[Finding]:
+    rows = connection.execute(probe.sql, parameters).fetchall()
+    for (seen,) in rows:
+        yield Finding(probe.level, probe.subject, seen, probe.cure)
+    if not rows:
+        yield Finding(Level.OK, probe.subject, probe.well)

@@ -35,7 +35,8 @@ SELECT s.seqrelid::bigint
 FROM pg_attribute AS a
 JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r'
 JOIN pg_depend AS o ON o.refclassid = 'pg_class'::regclass AND o.refobjid = a.attrelid
-                   AND o.refobjsubid = a.attnum AND o.classid = 'pg_class'::regclass AND o.deptype IN ('a', 'i')
+                   AND o.refobjsubid = a.attnum AND o.classid = 'pg_class'::regclass
+                   AND o.deptype IN ('a', 'i')
 JOIN pg_sequence AS s ON s.seqrelid = o.objid
 WHERE a.attrelid = $1 AND a.attname = 'id'
   AND s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle

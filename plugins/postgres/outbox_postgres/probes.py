@@ -1,0 +1,155 @@
+"""Questions about a server and an outbox table that a single query answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outbox_sdk import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A query that returns one sentence for each thing that is wrong.
+
+    Attributes:
+        subject: What it looks at.
+        sql: The query; the probes of a table have its object id as $1.
+        level: How grave a sentence is.
+        cure: What to do about it.
+        well: What to say when nothing is wrong.
+    """
+
+    subject: str
+    sql: str
+    level: Level
+    cure: str
+    well: str
+
+
+SERVER_PROBES = (
+    Probe(
+        subject="durability",
+        sql="""
+            SELECT name || ' is off: a crash of the server can lose committed records'
+            FROM pg_settings
+            WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'""",
+        level=Level.WARNING,
+        cure="switch it on (the harvester's own purges are durable even where synchronous_commit is off)",
+        well="commits are durable",
+    ),
+    Probe(
+        subject="encoding",
+        sql="""
+            SELECT 'the database has the encoding ' || pg_encoding_to_char(encoding)
+            FROM pg_database
+            WHERE datname = current_database() AND pg_encoding_to_char(encoding) <> 'UTF8'""",
+        level=Level.WARNING,
+        cure="keep the outbox in a database with the encoding UTF8",
+        well="UTF8",
+    ),
+    Probe(
+        subject="autovacuum",
+        sql="""
+            SELECT 'autovacuum is off: rows that were harvested are never removed from the disk'
+            WHERE current_setting('autovacuum') = 'off'""",
+        level=Level.WARNING,
+        cure="set autovacuum = on",
+        well="on",
+    ),
+    Probe(
+        subject="old transactions",
+        sql="""
+            SELECT format('process %s (%s) has had a transaction open for %s minutes', pid,
+                          coalesce(nullif(application_name, ''), usename, backend_type),
+                          floor(extract(epoch FROM clock_timestamp() - xact_start) / 60))
+            FROM pg_stat_activity
+            WHERE xact_start < clock_timestamp() - interval '10 minutes' AND backend_type = 'client backend'
+            UNION ALL
+            SELECT format('prepared transaction %L has been waiting for %s seconds', gid,
+                          floor(extract(epoch FROM clock_timestamp() - prepared)))
+            FROM pg_prepared_xacts
+            WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 minute'""",
+        level=Level.WARNING,
+        cure="end it: harvested rows cannot be vacuumed meanwhile, and its own records wait for it",
+        well="none",
+    ),
+)
+
+TABLE_PROBES = (
+    Probe(
+        subject="primary key",
+        sql="""
+            SELECT 'no unique index has id as its only column: every mark and purge reads the whole table'
+            WHERE NOT EXISTS (
+                SELECT FROM pg_index AS i
+                JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+                WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+                  AND i.indnkeyatts = 1 AND a.attname = 'id')""",
+        level=Level.ERROR,
+        cure="ALTER TABLE … ADD PRIMARY KEY (id)",
+        well="on id",
+    ),
+    Probe(
+        subject="leader id index",
+        sql="""
+            SELECT format('index %s holds leader_id: each mark writes it, and cannot update rows in place',
+                          i.indexrelid::regclass)
+            FROM pg_index AS i
+            JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attname = 'leader_id'
+            WHERE i.indrelid = $1
+              AND (a.attnum = ANY (i.indkey) OR EXISTS (
+                  SELECT FROM pg_depend AS d
+                  WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+                    AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
+                    AND d.refobjsubid = a.attnum))""",
+        level=Level.WARNING,
+        cure="drop the index; marks find their rows through the primary key",
+        well="none, as it should be",
+    ),
+    Probe(
+        subject="fill factor",
+        sql="""
+            SELECT format('the fill factor is %s: a page has no room for the marked versions of its rows',
+                          coalesce(f.option_value, '100'))
+            FROM pg_class AS c
+            LEFT JOIN LATERAL pg_options_to_table(c.reloptions) AS f ON f.option_name = 'fillfactor'
+            WHERE c.oid = $1 AND coalesce(f.option_value, '100')::int > 70""",
+        level=Level.WARNING,
+        cure="ALTER TABLE … SET (fillfactor = 50); it applies to new pages",
+        well="leaves room for marks",
+    ),
+    Probe(
+        subject="table vacuum",
+        sql="""
+            SELECT 'autovacuum is switched off for this table'
+            FROM pg_class AS c, pg_options_to_table(c.reloptions) AS f
+            WHERE c.oid = $1 AND f.option_name = 'autovacuum_enabled' AND NOT f.option_value::boolean""",
+        level=Level.WARNING,
+        cure="ALTER TABLE … RESET (autovacuum_enabled)",
+        well="not switched off",
+    ),
+    Probe(
+        subject="triggers and rules",
+        sql="""
+            SELECT format('trigger %I runs for each mark or purge', t.tgname)
+            FROM pg_trigger AS t
+            WHERE t.tgrelid = $1 AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+              AND (t.tgtype & 8 <> 0 OR t.tgtype & 16 <> 0)
+            UNION ALL
+            SELECT format('rule %I changes what a statement does', r.rulename)
+            FROM pg_rewrite AS r WHERE r.ev_class = $1
+            UNION ALL
+            SELECT format('foreign key %I of %s refers to the outbox', k.conname, k.conrelid::regclass)
+            FROM pg_constraint AS k WHERE k.confrelid = $1 AND k.contype = 'f'""",
+        level=Level.WARNING,
+        cure="remove it: it slows each record down, or keeps records from being deleted",
+        well="none",
+    ),
+    Probe(
+        subject="row security",
+        sql="SELECT 'row security hides rows from this user' WHERE row_security_active($1::oid)",
+        level=Level.ERROR,
+        cure="ALTER ROLE … BYPASSRLS, or ALTER TABLE … DISABLE ROW LEVEL SECURITY",
+        well="not active",
+    ),
+)
