@@ -1,0 +1,82 @@
+"""What an audit finds, and how it says so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Named = tuple[str, int | None]
+"""A record as an audit names it: its key and its sequence; no sequence where the message bore none."""
+
+
+class Defect(StrEnum):
+    """The ways in which a delivery can be wrong."""
+
+    LOST = "lost"
+    FOREIGN = "foreign"
+    OVERTAKEN = "overtaken"
+    REAPPEARED = "reappeared"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of an audit, in records unless said otherwise.
+
+    Attributes:
+        sent: Stashed by transactions that committed.
+        delivered: Those of them that arrived, each counted once.
+        foreign: Messages that nobody committed, say from a transaction that was rolled back.
+        overtaken: Arrived for the first time behind a later record of their key.
+        reappeared: Messages that repeat a record behind a later one of its key.
+        repeated: Messages beyond a record's first; in order they are allowed, as delivery is at least once.
+        examples: The first few records of each defect.
+    """
+
+    sent: int
+    delivered: int
+    foreign: int
+    overtaken: int
+    reappeared: int
+    repeated: int
+    examples: Mapping[Defect, tuple[Named, ...]] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """Records that were committed and never arrived."""
+        return self.sent - self.delivered
+
+    @property
+    def out_of_order(self) -> int:
+        """Messages behind a later record of their key, whether they came for the first time or again."""
+        return self.overtaken + self.reappeared
+
+    @property
+    def good(self) -> bool:
+        """Whether everything arrived, in order, and nothing else did; sending nothing proves nothing."""
+        return self.sent > 0 and not (self.lost or self.foreign or self.out_of_order)
+
+    def verdict(self) -> str:
+        """Returns the outcome in plain words: one sentence, or one line for each defect."""
+        if not self.sent:
+            return "Nothing was sent, so there is nothing to judge."
+        again = f" {_count(self.repeated, 'message')} repeated an earlier one." if self.repeated else ""
+        if self.good:
+            return f"All {self.sent:,} records arrived, in order for every key, and nothing else did.{again}"
+        faults = [
+            (Defect.LOST, self.lost, f"of {self.sent:,} committed records never arrived"),
+            (Defect.FOREIGN, self.foreign, "arrived that nobody committed"),
+            (Defect.OVERTAKEN, self.overtaken, "arrived behind a later record of the same key"),
+            (Defect.REAPPEARED, self.reappeared, "came again behind a later record of the same key"),
+        ]
+        return "\n".join(
+            f"{count:,} {fault}: {self._named(defect, count)}." for defect, count, fault in faults if count
+        )
+
+    def _named(self, defect: Defect, count: int) -> str:
+        named = self.examples.get(defect, ())
+        words = [f"{key!r} {'without a number' if number is None else number}" for key, number in named]
+        more = [f"and {count - len(named):,} more"] if count > len(named) else []
+        return ", ".join(words + more)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,110 @@
+"""The consumers' side of an audit: everything that a topic holds at this moment."""
+
+from collections.abc import Iterator, Mapping
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from outbox_sdk import DriverError
+
+SEQUENCE_HEADER = "Seq"
+"""The header that carries a record's sequence in decimal; what ``outbox pump`` writes too."""
+
+_BATCH = 1000
+_GLANCE = 0.5
+_REACH = 10.0
+"""Seconds to wait for the broker."""
+
+
+def read_topic(
+    kafka: Mapping[str, Any], topic: str, header: str = SEQUENCE_HEADER, *, patience: float = 30.0
+) -> Iterator[tuple[str, int | None]]:
+    """Yields key and sequence of every message that is in the topic now, each partition in its order.
+
+    Joins no group and commits nothing. Under transactions only committed messages are seen.
+
+    Args:
+        kafka: librdkafka settings; ``bootstrap.servers`` at least.
+        topic: The topic.
+        header: The header with the sequence; a message without a whole number in it yields ``None``.
+        patience: Seconds without a message after which reading is given up.
+
+    Raises:
+        DriverError: The broker cannot be reached, the topic does not exist, or messages fail to come.
+    """
+    reading = {"auto.offset.reset": "error", "isolation.level": "read_committed"}
+    always = {"group.id": "outbox-audit", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**reading, **kafka, **always})
+    try:
+        ends = _ends(consumer, topic)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+        last = monotonic()
+        while ends:
+            messages = consumer.consume(_BATCH, _GLANCE)
+            for message in messages:
+                partition, offset = _place(message, topic)
+                end = ends.get(partition, 0)
+                if message.error() is None and offset < end:
+                    yield _key(message), _sequence(message, header)
+                # What stands before the end may be the marker of a transaction, which is no message: then
+                # either a later message or the client's word that nothing more is there tells of the end.
+                if message.error() is not None or offset >= end - 1:
+                    ends.pop(partition, None)
+            now = monotonic()
+            last = now if messages else last
+            if now - last > patience:
+                raise DriverError(
+                    f"topic '{topic}': no message for {patience:g} s although partitions "
+                    f"{sorted(ends)} have not been read to their ends",
+                    retryable=True,
+                )
+    except KafkaException as error:
+        raise DriverError(f"cannot read topic '{topic}': {error.args[0].str()}", retryable=True) from error
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    """Returns partition → the offset behind its last message, of those partitions that are not empty."""
+    found = consumer.list_topics(topic, timeout=_REACH).topics[topic]
+    if found.error is not None:
+        raise DriverError(f"topic '{topic}': {found.error.str()}", retryable=False)
+    ends = {}
+    for partition in found.partitions:
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_REACH)
+        if end > first:
+            ends[partition] = end
+    return ends
+
+
+def _place(message: Message, topic: str) -> tuple[int, int]:
+    """Returns partition and offset of a message, or of the end of its partition."""
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's public name
+        raise DriverError(f"cannot read topic '{topic}': {error.str()}", retryable=error.retriable())
+    partition, offset = message.partition(), message.offset()
+    if partition is None or offset is None:  # only a message that was never sent has neither
+        raise DriverError(f"topic '{topic}': a message without partition or offset", retryable=False)
+    return partition, offset
+
+
+def _key(message: Message) -> str:
+    return (message.key() or b"").decode(errors="backslashreplace")
+
+
+def _sequence(message: Message, header: str) -> int | None:
+    headers = message.headers() or []
+    for name, value in headers.items() if isinstance(headers, dict) else headers:
+        if name == header and value is not None:
+            try:
+                return int(value)
+            except ValueError:
+                return None
+    return None
