@@ -155,7 +155,7 @@ class Lane:
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:
-            self._machine.delivered(deliveries.delivered)
+            self._machine.delivered(self._clock(), deliveries.delivered)
         if deliveries.failed:
             for failure in deliveries.failed:
                 log.warning(

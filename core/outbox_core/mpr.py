@@ -42,6 +42,8 @@ IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox."""
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
+PURGE_SECONDS = 0.01
+"""How long an acknowledged record for which nobody waits may wait for others to be purged with it."""
 SCAN_SECONDS = 1.0
 """How often the whole scoreboard is looked at for what has stood still."""
 
@@ -121,7 +123,7 @@ class MarkPurgeReset:
         self._draining = False
         self._mark_limit = min(100, limits.mark_query_records)
         self._mark_pause = limits.mark_backoff
-        self._next_mark = self._next_database = self._next_scan = 0.0
+        self._next_mark = self._next_purge = self._next_database = self._next_scan = 0.0
         self._database_errors = 0
 
     # --- what to do ---------------------------------------------------------------------------------
@@ -154,8 +156,10 @@ class MarkPurgeReset:
     def wake_at(self) -> float:
         """Returns when :meth:`decide` may next have something to do though nothing happens."""
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
-        if self._failed or self._delivered or self._repeat:
+        if self._failed or self._repeat:
             wake = min(wake, self._next_database)
+        if self._delivered:
+            wake = min(wake, max(self._next_purge, self._next_database))
         if self._room() > 0:
             wake = min(wake, max(self._next_mark, self._next_database))
         return wake
@@ -187,12 +191,15 @@ class MarkPurgeReset:
             self._resetting, self._failed = self._failed, []
             failed = (failure.record for failure in self._resetting)
             self._out = Reset(self.leader_id, self.scoreboard.withdraw(failed))
-        elif self._delivered:
+        elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
             self._out = Purge(self.leader_id, [record.id for record in self._purging])
         elif now >= self._next_mark and (room := self._room()) > 0:
             self._out = Mark(self.leader_id, min(self._mark_limit, room))
         return self._out
+
+    def _purge_is_awaited(self) -> bool:
+        return self._draining or self._remark or self.scoreboard.waiting > 0
 
     def _room(self) -> int:
         """How many records may be marked now; 0 also when so few that a mark is not worth its while."""
@@ -217,8 +224,10 @@ class MarkPurgeReset:
         if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
             self.scoreboard.admit(now, records)
 
-    def delivered(self, records: Iterable[MarkedRecord]) -> None:
-        """Takes records that the broker has acknowledged; they are purged next (B1)."""
+    def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
+        """Takes records that the broker has acknowledged; they are purged soon (B1)."""
+        if not self._delivered:
+            self._next_purge = now + PURGE_SECONDS
         self._delivered.extend(records)
 
     def failed(self, failures: Iterable[Failure]) -> None:

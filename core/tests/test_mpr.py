@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Limits
-from outbox_core.mpr import Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
+from outbox_core.mpr import PURGE_SECONDS, Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
 from outbox_sdk import Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
@@ -46,8 +46,8 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     mpr.marked(0, [record(1)])
     assert sent(mpr.decide(0)) == [1]
     assert mpr.in_flight == 1
-    mpr.delivered([record(1)])
-    assert only(mpr.decide(0), Purge) == Purge(mpr.leader_id, [1])
+    mpr.delivered(0, [record(1)])
+    assert only(mpr.decide(mpr.wake_at()), Purge) == Purge(mpr.leader_id, [1])
     mpr.purged(0)
     assert mpr.in_flight == 0
     assert mpr.settled
@@ -59,7 +59,7 @@ def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else()
     mpr.decide(0)
     mpr.marked(0, [record(1, "a"), record(2, "a"), record(3, "b")])
     assert sent(mpr.decide(0)) == [1, 3]
-    mpr.delivered([record(1, "a")])
+    mpr.delivered(0, [record(1, "a")])
     purge = mpr.decide(0)
     assert sent(purge) == [], "acknowledged is not enough: the purge must be durable"
     mpr.purged(0)
@@ -116,7 +116,7 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     mpr.marked(now, [record(1)])
     if any(isinstance(command, Mark) for command in mpr.decide(now)):
         mpr.marked(now, [])
-    mpr.delivered([record(1)])
+    mpr.delivered(0, [record(1)])
     mpr.decide(now)
     mpr.purged(now)
     assert mpr.scoreboard.holds == {}
@@ -144,7 +144,7 @@ def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled
     only(mpr.decide(1), Mark)
     mpr.outcome_unknown(1)
     assert mpr.decide(1) == [], "one record is still in flight"
-    mpr.delivered([record(1, "a")])
+    mpr.delivered(0, [record(1, "a")])
     assert only(mpr.decide(10), Purge) == Purge(first, [1])
     mpr.purged(10)
     commands = mpr.decide(10)
@@ -160,11 +160,11 @@ def test_a_purge_or_reset_of_unknown_outcome_is_repeated_after_a_growing_pause(k
     mpr.marked(0, [record(1)])
     mpr.decide(0)
     if kind is Purge:
-        mpr.delivered([record(1)])
+        mpr.delivered(0, [record(1)])
     else:
         mpr.failed([Failure(record(1), "timed out", retryable=True)])
-    command = only(mpr.decide(0), kind)
-    now = 0.0
+    now = PURGE_SECONDS
+    command = only(mpr.decide(now), kind)
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
         mpr.outcome_unknown(now)
         assert mpr.decide(now + pause * 0.99) == []
@@ -189,7 +189,7 @@ def test_a_queue_that_stands_still_for_too_long_is_marked_anew():
     mpr.decide(0)
     late = LIMITS.queue_timeout + 1
     mpr.decide(late)
-    mpr.delivered([record(1)])
+    mpr.delivered(0, [record(1)])
     mpr.decide(late)
     mpr.purged(late)
     assert only(mpr.decide(late), Refresh)
@@ -203,7 +203,7 @@ def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
     mpr.drain()
     assert mpr.decide(0) == []
     assert not mpr.settled
-    mpr.delivered([record(1)])
+    mpr.delivered(0, [record(1)])
     only(mpr.decide(0), Purge)
     mpr.purged(0)
     assert mpr.settled
@@ -286,7 +286,7 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
             written[key].append(next_id)
         for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
             carry_out(world, mpr, command, now, calm)
-        settle_deliveries(world, mpr, calm)
+        settle_deliveries(world, mpr, now, calm)
         if calm and not world.rows and mpr.settled:
             break
     assert world.rows == {}, "I9: the outbox empties"
@@ -321,7 +321,7 @@ def carry_out(world, mpr, command, now, calm):
             mpr.outcome_unknown(now) if lost or failed else mpr.reset_done(now)
 
 
-def settle_deliveries(world, mpr, calm):
+def settle_deliveries(world, mpr, now, calm):
     world.chance.shuffle(world.flying)
     for _ in range(world.chance.randint(0, len(world.flying))):
         r = world.flying.pop()
@@ -329,6 +329,6 @@ def settle_deliveries(world, mpr, calm):
         if fate > 0.1:
             world.log[r.key].append(r.id)
         if fate > 0.2:
-            mpr.delivered([r])
+            mpr.delivered(now, [r])
         else:  # failed, perhaps with a copy in the log all the same
             mpr.failed([Failure(r, "timed out", retryable=world.chance.random() > 0.3)])

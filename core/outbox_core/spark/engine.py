@@ -60,8 +60,8 @@ class SparkEngine:
         if slots < self._groups:
             session.stop()
             raise OutboxError(
-                f"{self._groups} lane groups need as many task slots, and {self._master} offers {slots}: groups "
-                "without a slot would wait for ever; give it more cores or lower engine.laneGroups"
+                f"{self._groups} lane groups need as many task slots, and {self._master} offers {slots}: "
+                "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
             )
         self._session = session
         self._server = LinkServer(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))

@@ -1,0 +1,63 @@
+"""The plain sequential loop that the harvester is measured against.
+
+Delete the last batch and mark the next in one round trip, produce it, wait until all of it is acknowledged;
+over and over. No fence, no election, no lanes: the least that moves rows from a table to a topic safely.
+"""
+
+from __future__ import annotations
+
+import sys
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka import Producer
+
+BATCH = 5000
+
+PURGE = "DELETE FROM outbox WHERE id BETWEEN %s AND %s AND leader_id = %s"
+MARK = """
+    UPDATE outbox SET leader_id = %s
+    WHERE id IN (SELECT id FROM outbox WHERE leader_id IS NULL ORDER BY id LIMIT %s)
+    RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
+"""
+
+
+def main(dsn: str, bootstrap: str) -> None:
+    """Runs until it is killed."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "partitioner": "consistent",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    failures: list[object] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    batch, low, high = uuid4(), 1, 0
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        while True:
+            last, batch = batch, uuid4()
+            with connection.pipeline(), connection.transaction():
+                connection.execute(PURGE, (low, high, last), prepare=True)
+                marked = connection.execute(MARK, (batch, BATCH), prepare=True, binary=True)
+            rows = sorted(marked.fetchall())
+            for _, topic, key, value, names, values in rows:
+                producer.produce(
+                    topic, value, key, headers=list(zip(names, values, strict=True)), on_delivery=delivered
+                )
+                producer.poll(0)
+            producer.flush()
+            if failures:
+                sys.exit(f"not delivered: {failures[0]}")
+            low, high = (rows[0][0], rows[-1][0]) if rows else (1, 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,116 @@
+"""What every benchmark stands on: real services, an outbox to fill, a harvester to run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka.admin import AdminClient, NewTopic
+from outbox_testkit.services import KafkaBroker, PostgresServer
+
+BROKER_JVM = ("-Xmx512m", "-Xms512m")
+"""Without the quick-start options of the tests: a broker that compiles its hot code."""
+
+
+class Stage:
+    """A database with an empty outbox, and a broker."""
+
+    def __init__(self, postgres: PostgresServer, kafka: KafkaBroker) -> None:
+        self.dsn = postgres.dsn
+        self.bootstrap = kafka.bootstrap
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self._folder = Path(tempfile.mkdtemp(prefix="outbox-bench-"))
+
+    def topic(self, partitions: int = 8) -> str:
+        """Creates a topic with a name of its own."""
+        name = f"bench-{uuid4().hex[:8]}"
+        self._admin.create_topics([NewTopic(name, partitions)])[name].result()
+        return name
+
+    def connect(self) -> psycopg.Connection:
+        """Connects to the database, in autocommit mode."""
+        return psycopg.connect(self.dsn, autocommit=True)
+
+    def fill(self, topic: str, rows: int, keys: int, value_size: int = 100) -> None:
+        """Writes rows in one transaction, as a backlog that appears at once."""
+        with self.connect() as connection:
+            connection.execute("VACUUM (ANALYZE) outbox")
+            connection.execute("CHECKPOINT")
+            connection.execute(
+                """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
+                                       kafka_header_keys, kafka_header_values)
+                   SELECT now(), %s, 'key-' || (g * 7919 %% %s), lpad(g::text, %s, '.'), '{h}', '{v}'
+                   FROM generate_series(1, %s) AS g""",
+                (topic, keys, value_size, rows),
+            )
+
+    def seconds_until_empty(self, timeout: float = 600) -> float:
+        """Waits until the outbox is empty; returns how long that took."""
+        started = time.monotonic()
+        with self.connect() as connection:
+            while connection.execute("SELECT FROM outbox LIMIT 1").fetchone() is not None:
+                if time.monotonic() - started > timeout:
+                    sys.exit(f"the outbox is not empty after {timeout} s")
+                time.sleep(0.02)
+        return time.monotonic() - started
+
+    def settings(self, name: str, **harvest: object) -> Path:
+        """Writes a configuration file; keyword arguments are keys below ``harvest:``."""
+        base = {
+            "name": name,
+            "baseKafkaConfig": {"bootstrap.servers": self.bootstrap},
+            "dataSource": self.dsn,
+            "elector": "static",
+        }
+        path = self._folder / f"{name}.yaml"
+        path.write_text(json.dumps({"harvest": base | harvest}))
+        return path
+
+    @contextmanager
+    def harvester(self, settings: Path) -> Iterator[subprocess.Popen[str]]:
+        """Runs ``outbox run`` until the block ends; starts the block when it is ready to lead."""
+        log = settings.with_suffix(".log").open("w+")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "outbox_core", "run", "-f", str(settings)], stderr=log, text=True
+        )
+        try:
+            wait_for(log.name, ("leader acquired", "standing by"), process)
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
+            log.close()
+
+
+def wait_for(path: str, words: tuple[str, ...], process: subprocess.Popen[str], timeout: float = 60) -> None:
+    """Waits until a log has all of ``words``."""
+    until = time.monotonic() + timeout
+    while not all(word in (text := Path(path).read_text()) for word in words):
+        if process.poll() is not None or time.monotonic() > until:
+            sys.exit(f"the harvester did not get ready:\n{text}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """Starts the services and creates the outbox."""
+    print("starting PostgreSQL and Kafka …", file=sys.stderr)
+    with PostgresServer() as postgres, KafkaBroker(jvm_options=BROKER_JVM) as kafka:
+        made = Stage(postgres, kafka)
+        settings = made.settings("init")
+        subprocess.run(
+            [sys.executable, "-m", "outbox_core", "init", "-f", str(settings)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"NO_COLOR": "1"},
+        )
+        yield made
