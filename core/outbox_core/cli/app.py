@@ -19,7 +19,7 @@ INTRODUCTION = """Moves records from an outbox table to Kafka: nothing lost, ord
 An application writes a record to the outbox in its own transaction; **outbox run** publishes it.
 """
 EXAMPLES = (
-    "outbox check -f outbox.yaml            # what could be wrong, and how to cure it",
+    "outbox check -f outbox.yaml            # what could be wrong",
     "outbox init -f outbox.yaml -t orders   # create the tables, and a topic",
     "outbox run -f outbox.yaml              # harvest until Ctrl-C",
     "outbox status -f outbox.yaml --watch   # how it is going",

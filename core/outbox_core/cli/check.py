@@ -145,7 +145,12 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _verdict(errors: int, warnings: int) -> Text:
     if errors:
-        return Text(f"{errors} errors, {warnings} warnings: harvesting cannot work yet", "bold red")
+        found = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+        return Text(f"{found}: harvesting cannot work yet", "bold red")
     if warnings:
-        return Text(f"no errors, {warnings} warnings: harvesting works", "yellow")
+        return Text(f"no errors, {_counted(warnings, 'warning')}: harvesting works", "yellow")
     return Text("all is well", "green")
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -5,11 +5,12 @@ from enum import StrEnum
 from importlib.metadata import version
 from queue import SimpleQueue
 from threading import Thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox_core.cli.invocation import FileOption, Invocation, StopSignals
+from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, leave
 from outbox_core.config import Delivery, HarvestSettings, LogLevel
 from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, MeterRead
 
@@ -22,6 +23,7 @@ PATIENCE_SECONDS = 4.7
 """How long after the first signal the process ends in any case."""
 
 _GLANCE_SECONDS = 0.1
+_START_SECONDS = 1.0
 
 
 class EngineName(StrEnum):
@@ -68,10 +70,10 @@ def run(
     harvest.set_event_handler(announce)
     log.info("%s", _introduction(settings))
     with StopSignals(PATIENCE_SECONDS) as signals:
-        _start(harvest)
+        _start(harvest, signals)
         try:
             if not signals.requested.is_set():
-                log.info("standing by for the election")
+                log.info("joined the election")
             while not signals.requested.is_set():
                 if harvest.wait(_GLANCE_SECONDS):
                     break
@@ -106,10 +108,10 @@ def announce(event: Event) -> None:
             )
 
 
-def _start(harvest: "Harvest") -> None:
+def _start(harvest: "Harvest", signals: StopSignals) -> None:
     """Starts the harvest on another thread, so that this one hears signals at once, whatever start does.
 
-    PySpark also takes over SIGINT when its session is made on the main thread.
+    PySpark would also take over SIGINT if its session were made on the main thread.
     """
     outcome: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -122,9 +124,23 @@ def _start(harvest: "Harvest") -> None:
             outcome.put(None)
 
     Thread(target=start, name="start", daemon=True).start()
+    while outcome.empty():
+        if signals.requested.wait(_GLANCE_SECONDS):
+            log.info("stopping before the start is done")
+            _wait_briefly(outcome)
+            break
     error = outcome.get()
     if error is not None:
         raise error
+
+
+def _wait_briefly(outcome: "SimpleQueue[BaseException | None]") -> None:
+    """Gives a start that is nearly done the chance to leave the election properly; then ends the process."""
+    end = monotonic() + _START_SECONDS
+    while outcome.empty():
+        if monotonic() > end:
+            leave(0)  # nothing has been harvested, and a JVM that is starting ends with its parent
+        sleep(_GLANCE_SECONDS)
 
 
 def _introduction(settings: HarvestSettings) -> str:

@@ -11,10 +11,6 @@ from outbox_core.config.settings import Delivery, HarvestSettings
 LEAVE_SECONDS = 5.0
 """A harvester that is told to stop is gone after this."""
 
-_SESSION_SECONDS = 10.0
-_DELIVERY_SECONDS = 8.0
-"""What the default elector and publisher use where nothing is set."""
-
 
 def look(settings: HarvestSettings) -> list[Finding]:
     """Returns what is to be said about the settings as a whole; needs neither database nor broker."""
@@ -34,11 +30,10 @@ def _delivery(settings: HarvestSettings) -> Iterator[Finding]:
 
 def _times(settings: HarvestSettings) -> Iterator[Finding]:
     limits = settings.limits
-    session = _seconds(settings.elector.options, "session.timeout.ms", _SESSION_SECONDS)
-    delivery = _seconds(
-        settings.publisher.options, "delivery.timeout.ms", _DELIVERY_SECONDS, alias="message.timeout.ms"
-    )
-    if delivery >= session:
+    session = _session(settings.elector.options)
+    delivery = _delivery_timeout(settings.publisher.options)
+    leave = LEAVE_SECONDS if session is None else min(session, LEAVE_SECONDS)
+    if delivery is not None and session is not None and delivery >= session:
         yield Finding(
             Level.WARNING,
             "delivery timeout",
@@ -46,13 +41,13 @@ def _times(settings: HarvestSettings) -> Iterator[Finding]:
             "another process leads: a message of the old leader can arrive behind those of the new one",
             f"set delivery.timeout.ms in harvest.producerKafkaConfig below {session * 1000:.0f}",
         )
-    if limits.heartbeat_timeout >= session:
+    if delivery is not None and limits.queue_timeout <= delivery:
         yield Finding(
             Level.WARNING,
-            "heartbeat timeout",
-            f"a leader gives up {_(limits.heartbeat_timeout)} after its last confirmation, "
-            f"and its successor is elected after {_(session)}",
-            f"set harvest.limits.heartbeatTimeout below {_(session)}",
+            "queue timeout",
+            f"records are marked anew after {_(limits.queue_timeout)}, "
+            f"while the one in front of them may be under way for {_(delivery)}",
+            f"set harvest.limits.queueTimeout above {_(delivery)}",
         )
     if limits.min_poll_interval * 2 > limits.heartbeat_timeout:
         yield Finding(
@@ -62,21 +57,13 @@ def _times(settings: HarvestSettings) -> Iterator[Finding]:
             f"in the {_(limits.heartbeat_timeout)} after which the leader gives up",
             "set harvest.limits.minPollInterval to less than half of heartbeatTimeout",
         )
-    if limits.queue_timeout <= delivery:
-        yield Finding(
-            Level.WARNING,
-            "queue timeout",
-            f"records are marked anew after {_(limits.queue_timeout)}, "
-            f"while the one in front of them may be under way for {_(delivery)}",
-            f"set harvest.limits.queueTimeout above {_(delivery)}",
-        )
-    if limits.drain_interval >= min(session, LEAVE_SECONDS):
+    if limits.drain_interval >= leave:
         yield Finding(
             Level.WARNING,
             "drain interval",
             f"a leader that is told to stop waits up to {_(limits.drain_interval)} for what is in flight, "
-            f"but has {_(min(session, LEAVE_SECONDS))}",
-            f"set harvest.limits.drainInterval below {_(min(session, LEAVE_SECONDS))}",
+            f"but has {_(leave)}",
+            f"set harvest.limits.drainInterval below {_(leave)}",
         )
 
 
@@ -92,16 +79,29 @@ def _counts(settings: HarvestSettings) -> Iterator[Finding]:
         )
 
 
-def _seconds(options: Any, name: str, default: float, alias: str = "") -> float:
-    """Returns a time limit from the Kafka settings that a driver was given; the default for other drivers."""
+def _session(elector: Any) -> float | None:
+    """Returns after how long the elector elects somebody else; ``None`` where its options do not say."""
+    if (written := _milliseconds(elector, "session.timeout.ms")) is not None:
+        return written
+    own = getattr(elector, "session_timeout", None)
+    return float(own) if isinstance(own, int | float) else None
+
+
+def _delivery_timeout(publisher: Any) -> float | None:
+    """Returns for how long the publisher tries to send one record; ``None`` where its options do not say."""
+    for name in ("delivery.timeout.ms", "message.timeout.ms"):
+        if (written := _milliseconds(publisher, name)) is not None:
+            return written
+    return None
+
+
+def _milliseconds(options: Any, name: str) -> float | None:
+    """Returns, in seconds, a time from the Kafka settings that a driver was given."""
     kafka = getattr(options, "kafka", None)
-    if not isinstance(kafka, Mapping):
-        return default
-    written = kafka.get(name) or kafka.get(alias)
     try:
-        return float(str(written)) / 1000 if written else default
+        return float(str(kafka[name])) / 1000 if isinstance(kafka, Mapping) and name in kafka else None
     except ValueError:
-        return default  # the driver itself says what is wrong with it
+        return None  # the driver itself says what is wrong with it
 
 
 def _(seconds: float) -> str:

@@ -18,7 +18,7 @@ from outbox_core.config.problems import Problems, join
 Kind = TypeVar("Kind")
 
 _SECRET = re.compile(r"passw|secret|token|credential|private|source|dsn", re.IGNORECASE)
-_LONGEST_SHOWN = 60
+_LONGEST_SHOWN = 40
 _UNSET: Any = object()
 _EXPECTED = {
     "int_parsing": "expected a whole number",

@@ -17,7 +17,10 @@ from outbox_core.config.problems import Place, Problem, Problems, join
 _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
 _BOOL = "tag:yaml.org,2002:bool"
-_OURS = "tag:yaml.org,2002:"
+_YAML = "tag:yaml.org,2002:"
+_KNOWN = {
+    f"{_YAML}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
+}
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,12 @@ def with_value(section: Section, path: Sequence[str], value: Scalar) -> Section:
 
 
 def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> Problem:
-    mark = getattr(error, "problem_mark", None)
-    if mark is not None:
-        return Problem(
-            Place(source, mark.line + 1), "", f"not valid YAML: {getattr(error, 'problem', error)}"
-        )
-    position = getattr(error, "position", 0)
-    line = text.count("\n", 0, position) + 1
+    """Returns what the parser complains about, without the lines of the file that it would quote."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        context = error.context or ""
+        reason = f"{context}, {error.problem}" if context.startswith("expected") else error.problem
+        return Problem(Place(source, error.problem_mark.line + 1), "", f"not valid YAML: {reason}")
+    line = text.count("\n", 0, getattr(error, "position", 0)) + 1
     return Problem(Place(source, line), "", "not valid YAML: a character that YAML does not allow")
 
 
@@ -114,8 +116,10 @@ class _Tree:
         if any(node is ancestor for ancestor in above):
             self.problems.add(place, path, "an alias that holds itself")
             return Scalar(place, None)
-        if not (node.tag or "").startswith(_OURS):
-            self.problems.add(place, path, f"the tag {node.tag} is not supported")
+        if node.tag not in _KNOWN:
+            self.problems.add(
+                place, path, f"the tag {(node.tag or '').replace(_YAML, '!!')} is not supported"
+            )
         if isinstance(node, yaml.MappingNode):
             return self.section(node, path, (*above, node))
         if isinstance(node, yaml.SequenceNode):

@@ -9,7 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
-_PAIR = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|[^\s']*)")
+# The seed writes an empty password as ``password= dbname=x``: a value begins right behind its sign.
+_PAIR = re.compile(r"(\w+)\s*=('(?:[^'\\]|\\.)*'|[^\s']*)")
 _PLACE = ("host", "hostaddr", "port", "dbname", "service")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
