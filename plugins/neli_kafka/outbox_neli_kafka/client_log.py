@@ -1,0 +1,49 @@
+"""Carries librdkafka's log lines into Python's logging, at sensible levels."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+LOGGER = logging.getLogger("outbox.kafka")
+
+_QUIET = 30.0
+"""Seconds for which a line that repeats itself word for word is not told again."""
+
+
+class ClientLog:
+    """What a client takes as its ``logger``: it calls ``log`` from ``poll``, never on its own threads."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
+        """Logs one line of librdkafka's.
+
+        Args:
+            level: A level of Python's logging.
+            template: How the three parts make a line.
+            facility: librdkafka's short name for the kind of event.
+            client: The client's name.
+            line: The text; librdkafka keeps secrets out of it.
+        """
+        if facility == "CONFWARN":
+            # Settings are shared by consumers and producers; that one ignores the other's is intended.
+            level = logging.DEBUG
+        elif facility in ("FAIL", "ERROR"):
+            # A lost connection is retried by the client; what it costs shows in the state of the election.
+            level = logging.DEBUG if self.repeats(line) else min(level, logging.WARNING)
+        LOGGER.log(level, template, facility, client, line)
+
+    def warn(self, line: str) -> None:
+        """Logs a line of our own as a warning, unless it was told a short while ago."""
+        LOGGER.log(logging.DEBUG if self.repeats(line) else logging.WARNING, "%s", line)
+
+    def repeats(self, line: str) -> bool:
+        """Tells whether ``line`` was told a short while ago; if not, it counts as told now."""
+        now = time.monotonic()
+        if now - self._told.get(line, -_QUIET) < _QUIET:
+            return True
+        self._told = {told: at for told, at in self._told.items() if now - at < _QUIET}
+        self._told[line] = now
+        return False

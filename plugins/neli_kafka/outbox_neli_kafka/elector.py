@@ -1,0 +1,74 @@
+"""The elector: holds options, and takes part in the election through a member."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from outbox_sdk import Candidate, ConfigError, Finding
+
+from outbox_neli_kafka.options import NeliOptions
+
+if TYPE_CHECKING:
+    from outbox_neli_kafka.member import Member
+
+
+def elapsed() -> float:
+    """Returns seconds on a clock that never goes back and, where there is one, counts a suspended machine's
+    time too: while it slept somebody else may have been elected.
+    """
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class NeliElector:
+    """Takes part in a NELI election; see :class:`outbox_sdk.Elector` for the contract."""
+
+    def __init__(self, options: NeliOptions, clock: Callable[[], float] = elapsed) -> None:
+        """Takes the options and connects to nothing.
+
+        Args:
+            options: How to reach Kafka, and the names and times of the election.
+            clock: Returns seconds, and never goes back.
+
+        Raises:
+            ConfigError: A setting contradicts the election.
+        """
+        from outbox_neli_kafka.settings import refuse_reserved  # noqa: PLC0415 - the client is imported late
+
+        refuse_reserved(options.kafka)
+        if options.term <= 0:
+            raise ConfigError("the election's heartbeat timeout and session timeout must be longer than 0")
+        self._options = options
+        self._clock = clock
+        self._member: Member | None = None
+
+    def start(self, candidate: Candidate) -> None:
+        """Creates the topic if it is missing, and joins the group; see :meth:`outbox_sdk.Elector.start`.
+
+        Waits up to ten seconds for the broker.
+        """
+        from outbox_neli_kafka.member import Member  # noqa: PLC0415 - the client is imported late
+        from outbox_neli_kafka.settings import client_settings  # noqa: PLC0415 - likewise
+        from outbox_neli_kafka.topic import ensure_topic  # noqa: PLC0415 - likewise
+
+        ensure_topic(client_settings(self._options.kafka), self._options.topic)
+        self._member = Member(self._options, candidate, self._clock)
+        self._member.start()
+
+    def lease(self) -> float:
+        """Returns what is left of the last confirmation's worth; see :meth:`outbox_sdk.Elector.lease`."""
+        return self._member.lease() if self._member is not None else 0.0
+
+    def stop(self) -> None:
+        """Drains, then leaves the group so that a standby takes over; see :meth:`outbox_sdk.Elector.stop`."""
+        if self._member is not None:
+            self._member.stop()
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at the times, the broker and what it permits; see the contract."""
+        from outbox_neli_kafka.findings import look  # noqa: PLC0415 - the client is imported late
+
+        return look(self._options)

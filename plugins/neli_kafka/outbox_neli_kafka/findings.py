@@ -1,0 +1,152 @@
+"""What `outbox check` says of the election."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+)
+from outbox_sdk import ConfigError, Finding, Level, OutboxError
+
+from outbox_neli_kafka.options import NeliOptions, milliseconds
+from outbox_neli_kafka.settings import client_settings, consumer_settings, reason, where
+from outbox_neli_kafka.topic import Administration
+
+_REACH: Final = 5.0
+"""Seconds to wait for each of the broker's answers."""
+
+
+def look(options: NeliOptions) -> Sequence[Finding]:
+    """Looks at everything that could be wrong between here and the coordinator."""
+    settings = client_settings(options.kafka)
+    try:
+        findings = _times(options)
+    except ConfigError as error:
+        cure = "write a number of milliseconds"
+        return [Finding(Level.ERROR, "election settings", str(error), cure)]
+    try:
+        administration = Administration(settings)
+        cluster = administration.reach(_REACH)
+    except OutboxError as error:
+        cure = "start Kafka, or correct bootstrap.servers and the security settings"
+        return [*findings, Finding(Level.ERROR, "election broker", str(error), cure)]
+    findings.append(Finding(Level.OK, "election broker", f"reached at {where(settings)}"))
+    admin = administration.client
+    findings.append(_topic(admin, options, options.topic in cluster.topics, settings))
+    findings.append(_group(admin, options, settings))
+    try:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(min(cluster.brokers)))
+        [future] = admin.describe_configs([resource], request_timeout=_REACH).values()
+        entries = future.result()
+    except KafkaException as error:
+        message = f"cannot be read: {reason(error.args[0], settings)}"
+        cure = "grant DESCRIBE_CONFIGS on the cluster to see limits of the session timeout here"
+        return [*findings, Finding(Level.WARNING, "election limits", message, cure)]
+    values = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+    return [*findings, *broker_findings(values, options)]
+
+
+def broker_findings(broker: Mapping[str, str], options: NeliOptions) -> Sequence[Finding]:
+    """Judges a broker's own settings; what it does not tell is not judged."""
+    findings = []
+    low, high = broker.get("group.min.session.timeout.ms"), broker.get("group.max.session.timeout.ms")
+    if low is not None and high is not None:
+        session = round(options.session * 1000)
+        message = f"the session timeout is {session} ms, the broker permits {low} to {high} ms"
+        if int(low) <= session <= int(high):
+            findings.append(Finding(Level.OK, "election session", message))
+        else:
+            cure = "set session.timeout.ms within these limits, or change them on the brokers"
+            findings.append(Finding(Level.ERROR, "election session", message, cure))
+    if "classic" not in broker.get("group.coordinator.rebalance.protocols", "classic"):
+        message = "the broker does not speak the classic group protocol, which the election needs"
+        cure = "add classic to group.coordinator.rebalance.protocols on the brokers"
+        findings.append(Finding(Level.ERROR, "election protocol", message, cure))
+    return findings
+
+
+def _times(options: NeliOptions) -> list[Finding]:
+    findings = []
+    session, subject = options.session, "election times"
+    if options.heartbeat_timeout >= session:
+        message = (
+            f"a leader gives up {options.term:g} s after its last confirmation; the heartbeat timeout of "
+            f"{options.heartbeat_timeout:g} s has no effect beside a session timeout of {session:g} s"
+        )
+        cure = "set the heartbeat timeout to about half of the session timeout"
+        findings.append(Finding(Level.WARNING, subject, message, cure))
+    if options.min_poll_interval * 2 > options.term:
+        message = (
+            f"leadership is confirmed every {options.pace:g} s and given up {options.term:g} s after the "
+            "last confirmation: one that is late ends it"
+        )
+        cure = "lower the minimum poll interval, or raise the heartbeat and session timeouts"
+        findings.append(Finding(Level.WARNING, subject, message, cure))
+    for name in ("delivery.timeout.ms", "message.timeout.ms"):
+        value = options.kafka.get(name)
+        if value is not None and not 0 < milliseconds(name, value) < session * 1000:
+            message = (
+                f"{name} is {value} and the session timeout {session * 1000:g} ms: a leader that lost its "
+                "place could still deliver after its successor has begun"
+            )
+            cure = f"set {name} below the session timeout"
+            findings.append(Finding(Level.WARNING, subject, message, cure))
+    settings = consumer_settings(options)
+    name = "heartbeat.interval.ms"
+    if milliseconds(name, settings[name]) * 3 > session * 1000:
+        message = f"{name} is more than a third of the session timeout of {session:g} s"
+        cure = f"lower {name}, or leave it out"
+        findings.append(Finding(Level.WARNING, subject, message, cure))
+    return findings or [
+        Finding(
+            Level.OK,
+            subject,
+            f"confirmed every {options.pace:g} s, given up after {options.term:g} s, "
+            f"taken over after {session:g} s",
+        )
+    ]
+
+
+def _topic(admin: AdminClient, options: NeliOptions, exists: bool, settings: Mapping[str, Any]) -> Finding:
+    subject = "leader topic"
+    if not exists:
+        message = f"'{options.topic}' does not exist yet, and is created at the start"
+        return Finding(Level.OK, subject, message)
+    try:
+        [future] = admin.describe_topics(
+            TopicCollection([options.topic]), include_authorized_operations=True, request_timeout=_REACH
+        ).values()
+        granted = future.result().authorized_operations
+    except KafkaException as error:
+        message = f"'{options.topic}' cannot be seen: {reason(error.args[0], settings)}"
+        cure = f"grant READ, WRITE and DESCRIBE on topic '{options.topic}'"
+        return Finding(Level.ERROR, subject, message, cure)
+    return _judge(subject, options.topic, granted, [AclOperation.READ, AclOperation.WRITE])
+
+
+def _group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> Finding:
+    subject = "leader group"
+    try:
+        [future] = admin.describe_consumer_groups(
+            [options.group], include_authorized_operations=True, request_timeout=_REACH
+        ).values()
+        granted = future.result().authorized_operations
+    except KafkaException as error:
+        message = f"'{options.group}' cannot be seen: {reason(error.args[0], settings)}"
+        return Finding(Level.ERROR, subject, message, f"grant READ on group '{options.group}'")
+    return _judge(subject, options.group, granted, [AclOperation.READ])
+
+
+def _judge(
+    subject: str, name: str, granted: Sequence[AclOperation] | None, needed: Sequence[AclOperation]
+) -> Finding:
+    missing = [] if granted is None else [each.name for each in needed if each not in granted]
+    if missing:
+        what = " and ".join(missing)
+        return Finding(Level.ERROR, subject, f"'{name}': {what} is not granted", f"grant {what} on '{name}'")
+    return Finding(Level.OK, subject, f"'{name}' can be used")
