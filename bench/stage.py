@@ -83,7 +83,7 @@ class Stage:
             [sys.executable, "-m", "outbox_core", "run", "-f", str(settings)], stderr=log, text=True
         )
         try:
-            wait_for(log.name, ("leader acquired", "standing by"), process)
+            wait_for(log.name, ("leader acquired",), process)
             yield process
         finally:
             process.terminate()

@@ -1,7 +1,7 @@
 """One lane's I/O: carries out what the state machine decides, and tells it what came of it.
 
-A lane is one thread with one connection to the database and one to the broker. A database call blocks the
-lane; deliveries that arrive meanwhile collect in the sender and make the next purge the larger, which is how
+Two threads, as in the seed: the lane's own marks, sends and collects deliveries, its settler purges and
+resets. Each has a connection of its own. While one waits for the database, what it will do next collects, so
 batches adapt to load by themselves.
 """
 
@@ -20,8 +20,12 @@ from outbox_core.config.settings import Choice, Limits
 from outbox_core.leash import Leash
 from outbox_core.meter import Reading, as_numbers
 from outbox_core.mpr import Command, Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
+from outbox_core.settler import Settler
 
 log = logging.getLogger(__name__)
+
+SETTLING_POLL_SECONDS = 0.001
+"""The longest wait for deliveries while a purge or reset is out, whose end nothing else announces."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,6 @@ class Lane:
         self._eligible = plan.affinity.create().eligible()
         self._dialect = plan.dialect.create()
         self._table: OutboxTable | None = None
-        self._fence: Fence | None = None
         self._next_beat = clock() + plan.limits.min_metrics_interval
         self._beaten = (clock(), 0)
 
@@ -89,17 +92,18 @@ class Lane:
             LeadershipLost: The fence carries somebody else's token.
             DriverError: The database or the broker cannot be used; a new attempt may succeed.
         """
-        table = self._connected()
-        self._fence = table.enter(self.number, self._plan.lanes, self._plan.token)
+        fence = self._connected().enter(self.number, self._plan.lanes, self._plan.token)
         sender = self._plan.publisher.create().open(f"{self._plan.outbox}.{self.number}")
+        settler = Settler(self._dialect, fence)
         try:
-            self._loop(sender)
+            self._loop(fence, sender, settler)
         finally:
             # What a hard stop leaves unreported has an unknown outcome: the next leader marks it again.
+            settler.close()
             sender.close(0.0)
             self._disconnect()
 
-    def _loop(self, sender: Sender) -> None:
+    def _loop(self, fence: Fence, sender: Sender, settler: Settler) -> None:
         machine = self._machine
         while not self._leash.stopped:
             now = self._clock()
@@ -109,13 +113,17 @@ class Lane:
                     return
             commands = machine.decide(now, leading=now < self._leash.lease_until)
             for command in commands:
-                self._carry_out(command, sender)
-            pause = 0.0 if commands else machine.wake_at() - self._clock()
-            self._take(sender.poll(min(max(pause, 0.0), self._leash.attention_seconds)))
-            if now >= self._next_beat:
-                self._beat(now)
+                self._carry_out(command, fence, sender, settler)
+            self._settled(settler)
+            self._take(sender.poll(0.0 if commands else self._pause(settler)))
+            self._gauge(settler)
 
-    def _carry_out(self, command: Command, sender: Sender) -> None:
+    def _pause(self, settler: Settler) -> float:
+        """Returns how long nothing will be to do, as far as is known, in seconds."""
+        longest = SETTLING_POLL_SECONDS if settler.busy else self._leash.attention_seconds
+        return min(max(self._machine.wake_at() - self._clock(), 0.0), longest)
+
+    def _carry_out(self, command: Command, fence: Fence, sender: Sender, settler: Settler) -> None:
         match command:
             case Send(records):
                 sender.send(records)
@@ -123,35 +131,37 @@ class Lane:
             case Refresh(leader_id):
                 self.reading.remarks += 1
                 self.refreshed.append(leader_id)
-            case Mark() | Purge() | Reset():
-                try:
-                    self._ask_database(command, self._connected())
-                except DriverError as error:
-                    if not error.retryable:
-                        raise
-                    log.warning("lane %d: %s failed, trying again: %s", self.number, _verb(command), error)
-                    self._disconnect()
-                    self._machine.outcome_unknown(self._clock())
+            case Purge() | Reset():
+                settler.submit(command)
+            case Mark():
+                self._mark(command, fence)
             case _:
                 assert_never(command)
 
-    def _ask_database(self, command: Mark | Purge | Reset, table: OutboxTable) -> None:
-        assert self._fence is not None  # noqa: S101 - the loop starts after the lane was entered
-        machine, fence = self._machine, self._fence
-        match command:
-            case Mark(leader_id, limit):
-                records = table.mark(fence, leader_id, limit)
-                self.reading.marked += len(records)
-                machine.marked(self._clock(), records)
-            case Purge(leader_id, ids):
-                table.purge(fence, leader_id, ids)
+    def _mark(self, mark: Mark, fence: Fence) -> None:
+        try:
+            records = self._connected().mark(fence, mark.leader_id, mark.limit)
+        except DriverError as error:
+            if not error.retryable:
+                raise
+            log.warning("lane %d: mark failed, trying again: %s", self.number, error)
+            self._disconnect()
+            self._machine.mark_unknown(self._clock())
+        else:
+            self.reading.marked += len(records)
+            self._machine.marked(self._clock(), records)
+
+    def _settled(self, settler: Settler) -> None:
+        """Tells the machine what came of the purge or reset that was out."""
+        match settler.answer():
+            case Purge(_, ids):
                 self.reading.purged += len(ids)
-                machine.purged(self._clock())
-            case Reset(leader_id, ids):
-                table.reset(fence, leader_id, ids)
-                machine.reset_done(self._clock())
-        self.reading.in_flight = machine.in_flight
-        self.reading.waiting = machine.scoreboard.waiting
+                self._machine.purged(self._clock())
+            case Reset():
+                self._machine.reset_done(self._clock())
+            case DriverError() as error:
+                log.warning("lane %d: purge or reset failed, trying again: %s", self.number, error)
+                self._machine.settling_unknown(self._clock())
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:
@@ -164,20 +174,18 @@ class Lane:
             self.reading.failed += len(deliveries.failed)
             self._machine.failed(deliveries.failed)
 
-    def _beat(self, now: float) -> None:
-        """Writes the lane's reading beside its fence; a database that fails now is found by the next mark."""
-        since, purged = self._beaten
-        holds = self._machine.scoreboard.holds.values()
-        self.reading.held, self.reading.parked = len(holds), sum(hold.parked for hold in holds)
-        numbers = as_numbers(self.reading, (self.reading.purged - purged) / (now - since))
-        self._beaten = (now, self.reading.purged)
-        self._next_beat = now + self._plan.limits.min_metrics_interval
-        if self._table is not None and self._fence is not None:
-            try:
-                self._table.beat(self._fence, numbers)
-            except DriverError as error:
-                log.debug("lane %d: reading not written: %s", self.number, error)
-                self._disconnect()
+    def _gauge(self, settler: Settler) -> None:
+        """Brings the reading up to date, and has it written beside the fence when that is due."""
+        scoreboard, reading = self._machine.scoreboard, self.reading
+        reading.in_flight, reading.waiting = self._machine.in_flight, scoreboard.waiting
+        reading.held = len(scoreboard.holds)
+        reading.parked = sum(hold.parked for hold in scoreboard.holds.values())
+        now = self._clock()
+        if now >= self._next_beat:
+            since, purged = self._beaten
+            settler.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
+            self._beaten = (now, reading.purged)
+            self._next_beat = now + self._plan.limits.min_metrics_interval
 
     def _connected(self) -> OutboxTable:
         if self._table is None:
@@ -188,7 +196,3 @@ class Lane:
         if self._table is not None:
             self._table.close()
             self._table = None
-
-
-def _verb(command: Mark | Purge | Reset) -> str:
-    return type(command).__name__.lower()

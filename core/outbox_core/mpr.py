@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 from uuid import UUID
 
 from outbox_sdk import Failure, MarkedRecord
@@ -87,14 +86,16 @@ class Refresh:
 
 
 Command = Mark | Send | Purge | Reset | Refresh
-DatabaseCommand = TypeVar("DatabaseCommand", Mark, Purge, Reset)
 
 
 class MarkPurgeReset:
     """One lane's marker, scoreboard and throttle.
 
-    At most one command to the database (mark, purge or reset) is out at a time. It is answered by
-    :meth:`marked`, :meth:`purged`, :meth:`reset_done`, or by :meth:`outcome_unknown`.
+    Two sides are at work, as in the seed: the mark side has at most one mark out, answered by :meth:`marked`
+    or :meth:`mark_unknown`; the settling side has at most one purge or reset out, answered by :meth:`purged`,
+    :meth:`reset_done` or :meth:`settling_unknown`. A mark and a purge may be out together, since they never
+    touch the same row. A mark and a reset may not: the mark could bring back a record's successor without
+    the record.
 
     Args:
         limits: Bounds and times.
@@ -115,7 +116,8 @@ class MarkPurgeReset:
         self._capacity = limits.max_in_flight_records + limits.send_buffer
         self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
-        self._out: Mark | Purge | Reset | None = None
+        self._mark: Mark | None = None
+        self._settling: Purge | Reset | None = None
         self._repeat = False
         self._purging: list[MarkedRecord] = []
         self._resetting: list[Failure] = []
@@ -149,16 +151,18 @@ class MarkPurgeReset:
             commands.append(Refresh(self.leader_id))
         if records := self._next_to_send():
             commands.append(Send(records))
-        if command := self._next_for_database(now):
-            commands.append(command)
+        if settling := self._next_to_settle(now):
+            commands.append(settling)
+        if mark := self._next_mark_command(now):
+            commands.append(mark)
         return commands
 
     def wake_at(self) -> float:
         """Returns when :meth:`decide` may next have something to do though nothing happens."""
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
-        if self._failed or self._repeat:
+        if self._repeat or (self._failed and self._settling is None):
             wake = min(wake, self._next_database)
-        if self._delivered:
+        if self._delivered and self._settling is None:
             wake = min(wake, max(self._next_purge, self._next_database))
         if self._room() > 0:
             wake = min(wake, max(self._next_mark, self._next_database))
@@ -171,7 +175,12 @@ class MarkPurgeReset:
     @property
     def settled(self) -> bool:
         """Whether nothing is in flight and no command is out to the database."""
-        return self.in_flight == 0 and self._out is None
+        return self.in_flight == 0 and self._mark is None and self._settling is None
+
+    @property
+    def settling(self) -> bool:
+        """Whether a purge or reset is out."""
+        return self._settling is not None
 
     def _next_to_send(self) -> list[MarkedRecord]:
         taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
@@ -182,21 +191,27 @@ class MarkPurgeReset:
         self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
         return [record for record in taken if not record.fault]
 
-    def _next_for_database(self, now: float) -> Mark | Purge | Reset | None:
-        if now < self._next_database or (self._out is not None and not self._repeat):
+    def _next_to_settle(self, now: float) -> Purge | Reset | None:
+        if now < self._next_database or (self._settling is not None and not self._repeat):
             return None
         if self._repeat:
             self._repeat = False
-        elif self._failed:
+        elif self._failed and self._mark is None:
             self._resetting, self._failed = self._failed, []
             failed = (failure.record for failure in self._resetting)
-            self._out = Reset(self.leader_id, self.scoreboard.withdraw(failed))
+            self._settling = Reset(self.leader_id, self.scoreboard.withdraw(failed))
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
-            self._out = Purge(self.leader_id, [record.id for record in self._purging])
-        elif now >= self._next_mark and (room := self._room()) > 0:
-            self._out = Mark(self.leader_id, min(self._mark_limit, room))
-        return self._out
+            self._settling = Purge(self.leader_id, [record.id for record in self._purging])
+        return self._settling
+
+    def _next_mark_command(self, now: float) -> Mark | None:
+        if self._mark is not None or self._failed or isinstance(self._settling, Reset):
+            return None
+        if now < max(self._next_mark, self._next_database) or (room := self._room()) <= 0:
+            return None
+        self._mark = Mark(self.leader_id, min(self._mark_limit, room))
+        return self._mark
 
     def _purge_is_awaited(self) -> bool:
         return self._draining or self._remark or self.scoreboard.waiting > 0
@@ -219,7 +234,10 @@ class MarkPurgeReset:
 
     def marked(self, now: float, records: Sequence[MarkedRecord]) -> None:
         """Takes the rows of the mark that was out, ordered by id."""
-        mark = self._answered(Mark)
+        mark, self._mark = self._mark, None
+        if mark is None:
+            raise TypeError("a mark was answered, but none is out")
+        self._database_errors = 0
         self._pace(now, full=len(records) >= mark.limit, empty=not records)
         if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
             self.scoreboard.admit(now, records)
@@ -249,27 +267,34 @@ class MarkPurgeReset:
         self._resetting = []
         self._next_mark = now
 
-    def outcome_unknown(self, now: float) -> None:
-        """Takes that the command that was out failed, or that its reply was lost.
+    def mark_unknown(self, now: float) -> None:
+        """Takes that the mark that was out failed, or that its reply was lost.
 
-        A purge or a reset is repeated: a row that is gone or free already does it no harm. A mark is not:
-        rows may carry the leader id without our knowing them, and only a new one brings them back.
+        It is not repeated: rows may carry the leader id without our knowing them, and only a new one brings
+        them back.
         """
-        if isinstance(self._out, Mark):
-            self._out = None
-            self._remark = True
-        else:
-            self._repeat = True
+        self._mark = None
+        self._remark = True
+        self._back_off(now)
+
+    def settling_unknown(self, now: float) -> None:
+        """Takes that the purge or reset that was out failed, or that its reply was lost.
+
+        It is repeated until it succeeds: a row that is gone or free already does it no harm.
+        """
+        self._repeat = True
+        self._back_off(now)
+
+    def _answered(self, kind: type[Purge | Reset]) -> None:
+        if not isinstance(self._settling, kind):
+            raise TypeError(f"a {kind.__name__} was answered, but {self._settling} is out")
+        self._settling = None
+        self._database_errors = 0
+
+    def _back_off(self, now: float) -> None:
         pause = self._limits.io_error_backoff * 2.0 ** min(self._database_errors, 10)
         self._next_database = now + min(pause, IO_BACKOFF_SECONDS)
         self._database_errors += 1
-
-    def _answered(self, kind: type[DatabaseCommand]) -> DatabaseCommand:
-        command, self._out = self._out, None
-        if not isinstance(command, kind):
-            raise TypeError(f"{kind.__name__} was answered, but {command} is out")
-        self._database_errors = 0
-        return command
 
     def _pace(self, now: float, *, full: bool, empty: bool) -> None:
         if empty:

@@ -47,11 +47,13 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     assert sent(mpr.decide(0)) == [1]
     assert mpr.in_flight == 1
     mpr.delivered(0, [record(1)])
-    assert only(mpr.decide(mpr.wake_at()), Purge) == Purge(mpr.leader_id, [1])
+    commands = mpr.decide(mpr.wake_at())
+    assert only(commands, Purge) == Purge(mpr.leader_id, [1])
+    only(commands, Mark)
     mpr.purged(0)
+    mpr.marked(0, [])
     assert mpr.in_flight == 0
     assert mpr.settled
-    assert mpr.wake_at() == LIMITS.mark_backoff
 
 
 def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else():
@@ -142,7 +144,7 @@ def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled
     mpr.marked(0, [record(1, "a"), record(2, "a")])
     mpr.decide(0)
     only(mpr.decide(1), Mark)
-    mpr.outcome_unknown(1)
+    mpr.mark_unknown(1)
     assert mpr.decide(1) == [], "one record is still in flight"
     mpr.delivered(0, [record(1, "a")])
     assert only(mpr.decide(10), Purge) == Purge(first, [1])
@@ -166,7 +168,7 @@ def test_a_purge_or_reset_of_unknown_outcome_is_repeated_after_a_growing_pause(k
     now = PURGE_SECONDS
     command = only(mpr.decide(now), kind)
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
-        mpr.outcome_unknown(now)
+        mpr.settling_unknown(now)
         assert mpr.decide(now + pause * 0.99) == []
         now += pause
         assert only(mpr.decide(now), kind) == command
@@ -245,6 +247,7 @@ class World:
     log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     flying: list[MarkedRecord] = field(default_factory=list)
     used: list[UUID] = field(default_factory=list)
+    out: list[list] = field(default_factory=list)
 
     def mark(self, leader_id, limit):
         ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id][:limit]
@@ -285,7 +288,8 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
             world.rows[next_id] = key
             written[key].append(next_id)
         for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
-            carry_out(world, mpr, command, now, calm)
+            carry_out(world, command)
+        answer(world, mpr, now, calm)
         settle_deliveries(world, mpr, now, calm)
         if calm and not world.rows and mpr.settled:
             break
@@ -300,25 +304,51 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
     assert len(set(world.used)) == len(world.used), "I7"
 
 
-def carry_out(world, mpr, command, now, calm):
-    lost = not calm and world.chance.random() < 0.1  # the statement did its work, the reply was lost
-    failed = not calm and not lost and world.chance.random() < 0.1
-    match command:
-        case Send(records):
-            for r in records:
-                assert r.key not in {f.key for f in world.flying}, "I3: one record of a key in flight"
-                world.flying.append(r)
-        case Mark(leader_id, limit):
-            rows = [] if failed else world.mark(leader_id, limit)
-            mpr.outcome_unknown(now) if lost or failed else mpr.marked(now, rows)
-        case Purge():
-            if not failed:
-                world.purge(command)
-            mpr.outcome_unknown(now) if lost or failed else mpr.purged(now)
-        case Reset():
-            if not failed:
-                world.reset(command)
-            mpr.outcome_unknown(now) if lost or failed else mpr.reset_done(now)
+def test_a_mark_and_a_reset_are_never_out_together():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1)])
+    only(mpr.decide(1), Mark)
+    mpr.failed([Failure(record(1), "timed out", retryable=True)])
+    assert mpr.decide(1) == [], "the reset waits for the mark that is out"
+    mpr.marked(1, [record(2)])
+    assert only(mpr.decide(1), Reset).ids == [1, 2], "what the mark brought is taken back too"
+    assert mpr.decide(2) == [], "the next mark waits for the reset"
+
+
+def carry_out(world, command):
+    """Gives a command its effect, now or when it is answered, or loses it; its answer comes later."""
+    if isinstance(command, Send):
+        for r in command.records:
+            assert r.key not in {f.key for f in world.flying}, "I3: one record of a key in flight"
+            world.flying.append(r)
+    elif not isinstance(command, Refresh):
+        world.out.append([command, None])
+        if world.chance.random() < 0.5:
+            world.out[-1][1] = effect(world, command)
+
+
+def effect(world, command):
+    if isinstance(command, Mark):
+        return world.mark(command.leader_id, command.limit)
+    world.purge(command) if isinstance(command, Purge) else world.reset(command)
+    return True
+
+
+def answer(world, mpr, now, calm):
+    """Answers some of the commands that are out, in any order."""
+    world.chance.shuffle(world.out)
+    while world.out and world.chance.random() < 0.6:
+        command, result = world.out.pop()
+        fate = 1.0 if calm else world.chance.random()
+        if result is None and fate > 0.1:
+            result = effect(world, command)
+        if fate < 0.2:  # it failed, or did its work and the reply was lost
+            mpr.mark_unknown(now) if isinstance(command, Mark) else mpr.settling_unknown(now)
+        elif isinstance(command, Mark):
+            mpr.marked(now, result)
+        else:
+            mpr.purged(now) if isinstance(command, Purge) else mpr.reset_done(now)
 
 
 def settle_deliveries(world, mpr, now, calm):
