@@ -29,28 +29,17 @@ _PAIR = re.compile(
 _URL = re.compile(r"(\w+://[^\s:/@]+:)[^\s@/]+@")
 
 
-class Redaction(logging.Filter):
-    """Takes passwords out of messages: a last net under the rule that nobody logs one."""
+class Redacting(logging.Formatter):
+    """Takes passwords out of what is logged: a last net under the rule that nobody logs one."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrites the record's message; lets every record pass."""
-        record.msg, record.args = redact(record.getMessage()), ()
-        return True
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line, and the traceback if there is one."""
+        return redact(super().format(record))
 
-
-class PlainFormatter(logging.Formatter):
-    """Formats a record as ``time level logger message``, with the time in UTC."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - the base class's signature
-        """Returns the time as ISO 8601 with milliseconds."""
-        return (
-            datetime.fromtimestamp(record.created, UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z")
-        )
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - as in the base class
+        """Returns the time as ISO 8601 in UTC with milliseconds."""
+        time = datetime.fromtimestamp(record.created, UTC)
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def redact(text: str) -> str:
@@ -63,11 +52,11 @@ def configure_logging(level: LogLevel) -> None:
     logging.addLevelName(TRACE, "TRACE")
     handler: logging.Handler
     if sys.stderr.isatty():
-        handler = RichHandler(console=messages(), show_path=False, log_time_format="[%X]")
+        handler = RichHandler(console=messages(), show_path=False, log_time_format="%H:%M:%S")
+        handler.setFormatter(Redacting("%(message)s"))
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(PlainFormatter())
-    handler.addFilter(Redaction())
+        handler.setFormatter(Redacting("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
     logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))

@@ -39,11 +39,10 @@ class Picture:
     def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Picture":
         """Looks at the outbox now."""
         holdings = table.holdings()
-        token = max((holding.fence.token for holding in holdings), default=0)
-        # Rows beyond the lane count belong to an earlier leader with more lanes; they are fenced for good.
-        lanes = [
-            held for held in holdings if held.fence.token == token and held.fence.lane < held.fence.lanes
-        ]
+        # There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong
+        # to an earlier leader with more lanes; they are fenced for good.
+        count = next((held.fence.lanes for held in holdings if held.fence.lane == 0), 0)
+        lanes = [held for held in holdings if held.fence.lane < count]
         beat = max(settings.limits.min_metrics_interval, 1.0)
         return cls(settings.outbox, table.backlog(), lanes, beat)
 
@@ -117,18 +116,18 @@ def _summary(picture: Picture) -> Table:
 
 
 def _lanes(picture: Picture) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for heading in ("lane", "records/s", "in flight", "waiting", "parked", "purged", "attempt", "last beat"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for lane in picture.lanes:
         silent = picture.silent(lane)
-        beat = "never" if lane.age is None else f"{format_duration(max(0.0, lane.age))} ago"
+        beat = "never" if lane.age is None else format_duration(max(0.0, round(lane.age, 1)))
         readings = [f"{lane.reading[name]:,.0f}" if name in lane.reading else "-" for name in _SHOWN]
         table.add_row(
             str(lane.fence.lane),
             *readings,
             str(lane.fence.attempt),
-            Text(f"{beat}, silent" if silent else beat, "yellow" if silent else ""),
+            Text(f"silent {beat}" if silent else f"{beat} ago", "yellow" if silent else ""),
             style="dim" if silent else "",
         )
     return table

@@ -63,25 +63,28 @@ def run(
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
     settings = invocation.settings(file, overrides).harvest
+    with StopSignals(PATIENCE_SECONDS) as signals:
+        _harvest(settings, signals)
+    log.info("stopped")
+
+
+def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
     # Commands that only ask a question start faster without the pipeline.
     from outbox_core.harvest import Harvest  # noqa: PLC0415
 
     harvest = Harvest(settings)
     harvest.set_event_handler(announce)
     log.info("%s", _introduction(settings))
-    with StopSignals(PATIENCE_SECONDS) as signals:
-        _start(harvest, signals)
-        try:
-            if not signals.requested.is_set():
-                log.info("joined the election")
-            while not signals.requested.is_set():
-                if harvest.wait(_GLANCE_SECONDS):
-                    break
-            if signals.requested.is_set():
-                log.info("stopping: finishing what is in flight; a second signal stops at once")
-        finally:
-            harvest.stop()
-        log.info("stopped")
+    _start(harvest, signals)
+    try:
+        log.info("joined the election")
+        while not signals.requested.is_set():
+            if harvest.wait(_GLANCE_SECONDS):
+                break
+        if signals.requested.is_set():
+            log.info("stopping: finishing what is in flight; a second signal stops at once")
+    finally:
+        harvest.stop()
 
 
 def announce(event: Event) -> None:

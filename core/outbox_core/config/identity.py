@@ -3,10 +3,8 @@
 import os
 import re
 import socket
-import sys
 import time
 from hashlib import sha256
-from pathlib import Path
 from urllib.parse import urlsplit
 
 # The seed writes an empty password as ``password= dbname=x``: a value begins right behind its sign.
@@ -15,6 +13,7 @@ _PLACE = ("host", "hostaddr", "port", "dbname", "service")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_TOPIC = 249
 _SUFFIX = ".neli"
+_DIGEST = 8
 
 
 def instance_name() -> str:
@@ -22,22 +21,21 @@ def instance_name() -> str:
     return f"{_legal(socket.gethostname() or 'localhost')}_{os.getpid()}_{int(time.time())}"
 
 
-def default_leader_group(data_source: str | None, table: str, program: str | None = None) -> str:
+def default_leader_group(data_source: str | None, table: str) -> str:
     """Returns the name of the group of those who compete for one outbox.
 
-    The seed takes the program's name. That of two services would be the same here, ``outbox``, and the one
-    that loses the election would never be harvested; so the table and a digest of where it is are added.
-    User and password have no part in the digest: changing them during a rolling restart splits no group.
+    The seed takes the program's name. Here that would be ``outbox`` for everybody: of two services on one
+    broker only one would ever be harvested. So it is the outbox that gives the name, with a digest of where
+    it is; whoever harvests the same outbox competes, whatever program it is in. User and password have no
+    part in the digest: changing them during a rolling restart splits no group.
 
     Args:
         data_source: Where the database is.
         table: The outbox table.
-        program: The program's name; ``None`` for that of this process.
     """
-    name = Path(sys.argv[0]).stem if program is None else program
-    digest = sha256("\n".join((_location(data_source or ""), table)).encode()).hexdigest()[:8]
-    group = f"{_legal(name or 'outbox')}-{_legal(table)}"
-    return f"{group[: _LONGEST_TOPIC - len(_SUFFIX) - len(digest) - 1]}-{digest}"
+    digest = sha256("\n".join((_location(data_source or ""), table)).encode()).hexdigest()[:_DIGEST]
+    group = f"outbox-{_legal(table)}"
+    return f"{group[: _LONGEST_TOPIC - len(_SUFFIX) - _DIGEST - 1]}-{digest}"
 
 
 def default_leader_topic(group: str) -> str:

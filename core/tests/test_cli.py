@@ -1,0 +1,234 @@
+"""The command line without any service: help, errors and their exit codes, drivers, logging."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from outbox_core.cli import main
+from outbox_core.cli.app import COMMANDS
+from outbox_core.cli.exits import ExitCode, exit_code
+from outbox_core.cli.logs import Redacting, configure_logging, redact
+from outbox_core.config import LogLevel
+from outbox_sdk import ConfigError, DriverError, LeadershipLost, PluginError
+
+OUTBOX = str(Path(sys.executable).with_name("outbox"))
+
+
+def call(*arguments: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the installed program, as a user would, away from any configuration file."""
+    environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "100", **variables}
+    return subprocess.run(
+        [OUTBOX, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env=environment,
+        check=False,
+    )
+
+
+def exits(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Runs the program in this process."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, *capsys.readouterr()
+
+
+def test_help_lists_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = exits(capsys, "--help")
+    assert code == 0
+    for name in ("check", "init", "run", "status", "pump", "drivers"):
+        assert re.search(rf"\b{name}\b", out)
+    for exit_code_ in ExitCode:
+        assert re.search(rf"\b{exit_code_.value}: ", out)
+
+
+@pytest.mark.parametrize("name", [command.__name__ for command, _ in COMMANDS])
+def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = exits(capsys, name, "-h")
+    assert code == 0
+    assert "Examples" in out
+    assert f"outbox {name}" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = exits(capsys, "--version")
+    assert code == 0
+    assert re.fullmatch(r"outbox \d+\.\d+\.\d+\S* \(Python 3\.\d+\.\d+\S*\)\n", out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rnu"], "No such command 'rnu'"),
+        (["run", "--fil", "x"], "No such option"),
+        (["run", "--engine", "sprak"], "'sprak' is not one of 'spark', 'inline'"),
+        (["status", "--interval", "5"], "expected a duration such as 500ms, 5s or 1m30s"),
+        (["pump", "--interval", "soon"], "expected a duration such as 500ms, 5s or 1m30s"),
+        (["pump", "--keys", "0"], "greater than or equal to 1"),
+        ([], ""),
+    ],
+)
+def test_a_wrong_command_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+    code, _, err = exits(capsys, *arguments)
+    assert code == ExitCode.USAGE
+    assert told in re.sub(r"[\s│]+", " ", err)
+
+
+def test_a_misspelt_key_is_one_clear_message(tmp_path: Path):
+    (tmp_path / "outbox.yaml").write_text("harvest:\n  limits:\n    minPolInterval: 1s\n")
+    done = call("run", folder=tmp_path)
+    assert done.returncode == ExitCode.CONFIG
+    assert done.stdout == ""
+    assert done.stderr == (
+        "error: outbox.yaml:3: harvest.limits.minPolInterval: unknown key; did you mean 'minPollInterval'?\n"
+    )
+
+
+def test_an_absent_plugin_is_one_clear_message(tmp_path: Path):
+    (tmp_path / "reaper.yaml").write_text("harvest:\n  dialect: oracle\n")
+    done = call("check", "-f", "reaper.yaml", folder=tmp_path)
+    assert done.returncode == ExitCode.CONFIG
+    assert done.stderr.startswith(
+        "error: reaper.yaml:2: harvest.dialect.driver: no installed plugin provides"
+    )
+    assert done.stderr.endswith("; run: pip install outbox-oracle\n")
+
+
+@pytest.mark.parametrize("arguments", [["run", "-f", "no.yaml"], ["-f", "no.yaml", "run"], ["run"]])
+def test_a_missing_file_is_one_clear_message(arguments: list[str], tmp_path: Path):
+    done = call(*arguments, folder=tmp_path, OUTBOX_FILE="no.yaml")
+    assert done.returncode == ExitCode.CONFIG
+    assert done.stderr == "error: no.yaml: there is no such file; name one with -f, or in $OUTBOX_FILE\n"
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path):
+    done = call("--debug", "run", "-f", "no.yaml", folder=tmp_path)
+    assert done.returncode == ExitCode.CONFIG
+    assert "error: no.yaml: there is no such file" in done.stderr
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 78),
+        (PluginError("x"), 78),
+        (DriverError("x", retryable=True), 69),
+        (DriverError("x", retryable=False), 1),
+        (LeadershipLost("x"), 1),
+    ],
+)
+def test_exit_codes(error: Exception, code: int):
+    assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(("state", "code"), [("42501", 77), ("28P01", 77), ("28000", 77), ("42P01", 1)])
+def test_a_refused_user_has_an_exit_code_of_its_own(state: str, code: int):
+    cause = RuntimeError("from the database")
+    cause.sqlstate = state  # type: ignore[attr-defined]
+    error = DriverError("x", retryable=False)
+    error.__cause__ = cause
+    assert exit_code(error) == code
+
+
+def test_drivers_tells_what_is_installed_and_what_is_missing(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = exits(capsys, "drivers")
+    assert code == 0
+    assert re.search(r"postgres +dialect +outbox-postgres +\S+ +installed", out)
+    assert re.search(r"oracle +outbox-oracle +pip install outbox-oracle", out)
+
+
+def test_drivers_as_json(capsys: pytest.CaptureFixture[str]):
+    code, out, err = exits(capsys, "drivers", "--json")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    kafka = next(driver for driver in data["installed"] if driver["name"] == "kafka")
+    assert (kafka["seams"], kafka["distribution"], kafka["problem"]) == (["publisher"], "outbox-kafka", None)
+    oracle = next(driver for driver in data["missing"] if driver["name"] == "oracle")
+    assert oracle["install"] == "pip install outbox-oracle"
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Installs a distribution whose elector breaks, as pip would lay it out."""
+    (tmp_path / "outbox_broken_test.py").write_text(
+        """
+from dataclasses import dataclass
+from outbox_sdk import Driver, hookimpl
+
+@dataclass(frozen=True)
+class Options:
+    pass
+
+def create(options):
+    raise ZeroDivisionError("by zero")
+
+@hookimpl
+def outbox_elector():
+    return Driver(Options, create)
+"""
+    )
+    info = tmp_path / "outbox_broken-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outbox-broken\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[outbox]\nbroken = outbox_broken_test\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "outbox_broken_test", raising=False)
+    return tmp_path
+
+
+def test_drivers_tells_what_cannot_be_loaded(broken: Path, capsys: pytest.CaptureFixture[str]):
+    (broken / "outbox_broken_test.py").write_text("import no_such_module\n")
+    code, out, _ = exits(capsys, "drivers")
+    assert code == ExitCode.FAILED
+    assert "cannot be loaded: No module named 'no_such_module'" in out
+
+
+def test_a_defect_is_told_as_such(broken: Path):
+    (broken / "outbox.yaml").write_text("harvest: {elector: broken, engine: inline}\n")
+    done = call("run", folder=broken, PYTHONPATH=str(broken))
+    assert done.returncode == ExitCode.INTERNAL
+    assert "error: ZeroDivisionError: by zero\n" in done.stderr
+    assert "'outbox --debug …' shows where it comes from" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = call("--debug", "run", folder=broken, PYTHONPATH=str(broken))
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("host=x password=hunter2 dbname=y", "host=x password=*** dbname=y"),
+        ("password = 'hunter 2' x", "password = *** x"),
+        ("{'sasl.password': 'hunter2', 'a': 1}", "{'sasl.password': ***, 'a': 1}"),
+        ("postgresql://me:hunter2@db/x", "postgresql://me:***@db/x"),
+        ("client_secret=hunter2;next", "client_secret=***;next"),
+        ("fence token 7, password needed", "fence token 7, password needed"),
+    ],
+)
+def test_passwords_are_taken_out_of_the_log(text: str, kept: str):
+    assert redact(text) == kept
+    record = logging.LogRecord("a", logging.INFO, "", 0, "%s", (text,), None)
+    assert Redacting("%(message)s").format(record) == kept
+
+
+def test_lines_of_the_log_are_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]):
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        configure_logging(LogLevel.DEBUG)
+        logging.getLogger("outbox_core.x").debug("seen %d", 1)
+        logging.getLogger("py4j").info("not seen")
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z DEBUG   outbox_core\.x seen 1\n", capsys.readouterr().err
+        )
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)

@@ -1,0 +1,116 @@
+"""What `outbox status` makes of the fence and the backlog."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+from outbox_core.cli.picture import Picture, as_data, as_text
+from outbox_core.config import parse
+from outbox_sdk import Backlog, Fence, Holding, OutboxTable
+from rich.console import Console
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+READING = {
+    "purged_per_second": 100.0,
+    "in_flight": 3.0,
+    "waiting": 5.0,
+    "parked": 1.0,
+    "purged_total": 12345.0,
+}
+
+
+class Table:
+    """An outbox with a given fence."""
+
+    def __init__(self, holdings: Sequence[Holding], backlog: Backlog) -> None:
+        self._holdings = holdings
+        self._backlog = backlog
+
+    def holdings(self) -> Sequence[Holding]:
+        return self._holdings
+
+    def backlog(self) -> Backlog:
+        return self._backlog
+
+
+def holding(lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0) -> Holding:
+    beat = None if age is None else NOON
+    return Holding(Fence(lane, lanes, token, 1), "host_1_2", NOON, beat, age, READING if beat else {})
+
+
+def take(*holdings: Holding, backlog: Backlog = Backlog(1234, exact=False, oldest=75.0)) -> Picture:  # noqa: B008 - a value
+    settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
+    return Picture.take(cast("OutboxTable", Table(holdings, backlog)), settings)
+
+
+def shown(picture: Picture) -> str:
+    console = Console(width=100, highlight=False)
+    with console.capture() as capture:
+        console.print(as_text(picture))
+    return capture.get()
+
+
+def test_a_harvest_that_goes_well():
+    picture = take(holding(0), holding(1))
+    data = json.loads(json.dumps(as_data(picture)))
+    assert data["outbox"] == "shop.outbox"
+    assert data["backlog"] == {"records": 1234, "exact": False, "oldest_seconds": 75.0}
+    assert data["leader"] == {"name": "host_1_2", "token": 7, "since": "2026-03-01T12:00:00+00:00"}
+    assert data["total"] == {
+        "purged_per_second": 200.0,
+        "in_flight": 6.0,
+        "waiting": 10.0,
+        "parked": 2.0,
+        "purged_total": 24690.0,
+    }
+    assert data["lanes"][1] == {
+        "lane": 1,
+        "attempt": 1,
+        "beat": "2026-03-01T12:00:00+00:00",
+        "beat_age_seconds": 1.0,
+        "silent": False,
+        **READING,
+    }
+    text = shown(picture)
+    assert "about 1,234 records, the oldest 1m15s old" in text
+    assert "host_1_2, since 2026-03-01" in text
+    assert "fence token 7" in text
+    assert "200 records/s" in text
+    assert "2 keys" in text
+    assert "12,345" in text
+    assert "1s ago" in text
+    assert "silent" not in text
+
+
+def test_nobody_has_ever_led():
+    picture = take(backlog=Backlog(0, exact=True, oldest=None))
+    assert as_data(picture)["leader"] is None
+    assert as_data(picture)["lanes"] == []
+    assert "none yet" in shown(picture)
+    assert "backlog  0 records" in shown(picture)
+
+
+def test_lanes_of_an_earlier_leader_are_left_out():
+    # A leader with two lanes after one with three: the third row was raised too, and nobody will enter it.
+    picture = take(holding(0), holding(1), holding(2, lanes=3))
+    assert [lane["lane"] for lane in as_data(picture)["lanes"]] == [0, 1]
+
+
+def test_a_lane_that_says_nothing_is_silent_and_its_rate_does_not_count():
+    picture = take(holding(0), holding(1, age=16.0))
+    data = as_data(picture)
+    assert [lane["silent"] for lane in data["lanes"]] == [False, True]
+    assert data["total"]["purged_per_second"] == 100.0
+    assert data["total"]["purged_total"] == 24690.0
+    assert "silent 16s" in shown(picture)
+    assert "is a harvester running?" not in shown(picture)
+
+
+def test_a_harvest_that_has_stopped():
+    picture = take(holding(0, age=4000.0), holding(1, age=None))
+    text = shown(picture)
+    assert "0 records/s" in text
+    assert "silent 1h06m" in text
+    assert "silent never" in text
+    assert "is a harvester running?" in text

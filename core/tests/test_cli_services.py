@@ -1,0 +1,328 @@
+"""The command line against a real PostgreSQL and a real Kafka: what an operator does, and what goes wrong."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from outbox_core.cli import main
+
+OUTBOX = str(Path(sys.executable).with_name("outbox"))
+INSERT = """
+    INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
+                        kafka_header_keys, kafka_header_values)
+    SELECT clock_timestamp(), %s, 'key-' || i %% 10, 'value ' || i, '{}', '{}'
+    FROM generate_series(1, %s) AS i
+"""
+ROWS = """
+    SELECT kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values, xmin
+    FROM outbox ORDER BY id
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
+    """A configuration for the test's own database and the session's broker; no JVM, no election."""
+    path = tmp_path / "outbox.yaml"
+    data = {
+        "harvest": {
+            "baseKafkaConfig": {"bootstrap.servers": kafka_bootstrap},
+            "dataSource": postgres_dsn,
+            "elector": "static",
+            "engine": "inline",
+            "limits": {"sendConcurrency": 2, "minMetricsInterval": "200ms"},
+        }
+    }
+    path.write_text(json.dumps(data))
+    return path
+
+
+def outbox(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [OUTBOX, *arguments, "-f", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(file: Path, *arguments: str) -> str:
+    """Returns what a call that works says on stdout."""
+    done = outbox(file, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def changed(file: Path, **settings: object) -> Path:
+    """Writes another configuration beside ``file``, with other settings of the harvest."""
+    data = json.loads(file.read_text())
+    data["harvest"] |= settings
+    path = file.with_name("changed.yaml")
+    path.write_text(json.dumps(data))
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def running(file: Path) -> Iterator[subprocess.Popen[str]]:
+    """A harvester that leads."""
+    told(file, "init")
+    process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(process, "leader acquired")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if words in line:
+            return seen
+    raise AssertionError(f"the harvester ended without '{words}':\n{seen}")
+
+
+def test_init_creates_what_is_missing_and_only_that(file: Path, postgres_dsn: str, topic: str):
+    ddl = told(file, "init", "--dry-run", "--topic", topic)
+    assert ddl.count("CREATE TABLE IF NOT EXISTS") == 2
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        assert tables(connection) == []
+        assert told(file, "init", "--topic", topic, "--partitions", "3").splitlines() == [
+            "created table outbox",
+            "created table outbox_fence",
+            f"created topic {topic} with 3 partitions",
+        ]
+        assert tables(connection) == ["outbox", "outbox_fence"]
+        assert told(file, "init", "--topic", topic) == "nothing to create: all of it exists\n"
+        assert json.loads(told(file, "init", "--json")) == {"tables_created": [], "topics_created": []}
+
+
+def test_the_ddl_of_a_dry_run_can_be_run_as_it_is(file: Path, postgres_dsn: str):
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(told(file, "init", "--dry-run").encode())
+        assert tables(connection) == ["outbox", "outbox_fence"]
+    assert json.loads(told(file, "init", "--json"))["tables_created"] == []
+
+
+def tables(connection: "psycopg.Connection[tuple[str]]") -> list[str]:
+    query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+    return [name for (name,) in connection.execute(query)]
+
+
+def test_check_finds_what_is_missing_and_says_how_to_cure_it(file: Path):
+    done = outbox(file, "check", "--json")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert found["errors"] > 0
+    errors = [finding for finding in found["findings"] if finding["level"] == "error"]
+    assert any("outbox init" in finding["message"] + (finding["cure"] or "") for finding in errors)
+    assert "harvesting cannot work yet" in outbox(file, "check").stdout
+    told(file, "init")
+    found = json.loads(told(file, "check", "--json"))
+    assert found["errors"] == 0
+    assert {finding["part"] for finding in found["findings"]} == {
+        "settings",
+        "dialect postgres",
+        "elector static",
+        "publisher kafka",
+        "engine inline",
+    }
+    assert "harvesting works" in told(file, "check")
+
+
+def test_check_knows_what_spark_needs(file: Path, monkeypatch: pytest.MonkeyPatch):
+    told(file, "init")
+    few = changed(file, engine={"driver": "spark", "master": "local[1]", "laneGroups": 2})
+    engine = [
+        row
+        for row in json.loads(outbox(few, "check", "--json").stdout)["findings"]
+        if "engine" in row["part"]
+    ]
+    assert [(row["subject"], row["level"]) for row in engine] == [("Java", "ok"), ("Spark slots", "error")]
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    done = outbox(changed(file, engine="spark"), "check", "--json")
+    assert done.returncode == 1
+    engine = [row for row in json.loads(done.stdout)["findings"] if "engine" in row["part"]]
+    assert [(row["subject"], row["level"]) for row in engine] == [("Java", "error")]
+    assert "/no/such/java" in engine[0]["message"]
+    assert "engine: inline" in engine[0]["cure"]
+
+
+def test_run_harvests_tells_what_happens_and_leaves_when_told(
+    file: Path, running: subprocess.Popen[str], postgres_dsn: str, topic: str
+):
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(INSERT, (topic, 500))
+    log = wait_for(running, "500 purged in all")
+    assert re.search(r"INFO    outbox_core\.run [\d,]+ records/s over \d\.\d s; 500 purged in all", log)
+    time.sleep(0.5)  # the lanes' last readings reach the fence
+    status = json.loads(told(file, "status", "--json"))
+    assert status["backlog"]["records"] == 0
+    assert status["leader"]["token"] == 1
+    assert [lane["lane"] for lane in status["lanes"]] == [0, 1]
+    assert status["total"]["purged_total"] == 500
+    assert not any(lane["silent"] for lane in status["lanes"])
+    assert "fence token 1" in told(file, "status")
+
+    begin = time.monotonic()
+    running.send_signal(signal.SIGTERM)
+    _, rest = running.communicate(timeout=10)
+    assert (running.returncode, time.monotonic() - begin < 5) == (0, True)
+    assert "stopping: finishing what is in flight" in rest
+    assert "leader revoked: handed over" in rest
+    assert rest.splitlines()[-1].endswith("stopped")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_stops_hard(
+    running: subprocess.Popen[str], number: int, code: int, postgres_dsn: str, topic: str
+):
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(INSERT, (topic, 500))
+    wait_for(running, "records/s over")
+    with psycopg.connect(postgres_dsn) as connection:
+        # With the table locked, what is marked cannot be purged, so the first signal's hand-over takes long.
+        connection.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+        running.send_signal(number)
+        time.sleep(0.5)
+        assert running.poll() is None
+        begin = time.monotonic()
+        running.send_signal(number)
+        running.communicate(timeout=5)
+        assert (running.returncode, time.monotonic() - begin < 1) == (code, True)
+
+
+def test_a_first_signal_is_obeyed_in_time_whatever_hangs(running: subprocess.Popen[str], postgres_dsn: str):
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+        time.sleep(0.5)  # the lanes' next marks hang
+        begin = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=10)
+        assert (running.returncode, time.monotonic() - begin < 5) == (0, True)
+
+
+def test_a_signal_during_the_start_is_obeyed_at_once(file: Path):
+    told(file, "init")
+    process = subprocess.Popen(
+        [OUTBOX, "run", "-f", str(changed(file, engine="spark"))], stderr=subprocess.PIPE, text=True
+    )
+    wait_for(process, "outbox_core.run outbox")
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=10)
+    assert (process.returncode, time.monotonic() - begin < 2) == (0, True)
+    assert "stopping before the start is done" in rest
+
+
+def test_status_before_anything_was_ever_harvested(file: Path):
+    told(file, "init")
+    assert json.loads(told(file, "status", "--json"))["leader"] is None
+    assert "nobody has ever led" in told(file, "status")
+
+
+def test_status_watches_until_it_is_told_to_stop(file: Path):
+    told(file, "init")
+    command = [OUTBOX, "status", "--json", "--watch", "--interval", "50ms", "-f", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    looks = [json.loads(process.stdout.readline()) for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert process.returncode == 0
+    assert [look["outbox"] for look in looks] == ["outbox"] * 3
+
+
+def test_pump_writes_as_an_application_would(file: Path, postgres_dsn: str, topic: str):
+    told(file, "init")
+    arguments = ("--records", "45", "--keys", "3", "--topic", topic, "--value-size", "30", "--seed", "1")
+    done = json.loads(told(file, "pump", *arguments, "--json"))
+    assert done["records"] == 45
+    assert "stashed 5 records" in told(
+        file, "pump", "--records", "5", "--blank", "--topic", topic, "--batch", "2"
+    )
+    with psycopg.connect(postgres_dsn) as connection:
+        rows = connection.execute(ROWS).fetchall()
+    assert {row[0] for row in rows} == {topic}
+    assert {row[1] for row in rows[:45]} == {"key-0", "key-1", "key-2"}
+    assert {len(row[2]) for row in rows[:45]} == {30}
+    assert [row[2] for row in rows[45:]] == [None] * 5
+    assert [row[3:5] for row in rows[:45]] == [(["Seq"], [str(number)]) for number in range(45)]
+    assert len({row[5] for row in rows[:45]}) == 3  # transactions of 20
+
+
+def test_pump_keeps_its_pace(file: Path, topic: str):
+    told(file, "init")
+    done = json.loads(
+        told(file, "pump", "--records", "20", "--interval", "20", "--batch", "1", "--topic", topic, "--json")
+    )
+    assert done["seconds"] == pytest.approx(0.4, abs=0.15)
+
+
+def test_pump_says_what_the_database_refuses(file: Path):
+    done = outbox(file, "pump", "--records", "1")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r'error: cannot write to the outbox: relation "outbox" does not exist.*', done.stderr, re.DOTALL
+    )
+
+
+def test_a_database_that_is_down(file: Path, capsys: pytest.CaptureFixture[str]):
+    down = changed(
+        file, dataSource=f"host=127.0.0.1 port={free_port()} user=postgres password=hunter2 dbname=x"
+    )
+    for command in ("run", "status", "init"):
+        done = outbox(down, command)
+        assert done.returncode == 69
+        assert "Connection refused" in done.stderr
+        assert "hunter2" not in done.stderr
+        assert "Traceback" not in done.stderr
+    with pytest.raises(SystemExit) as caught:
+        main(["check", "-f", str(down)])
+    assert caught.value.code == 1
+    assert "hunter2" not in capsys.readouterr().out
+
+
+def test_a_broker_that_is_down(file: Path):
+    told(file, "init")
+    down = changed(file, baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{free_port()}"})
+    done = outbox(down, "run")
+    assert done.returncode == 69
+    assert re.search(r"^error: .*127\.0\.0\.1", done.stderr, re.MULTILINE)
+
+
+def test_a_missing_table(file: Path):
+    done = outbox(file, "run")
+    assert done.returncode == 1
+    assert re.search(r"^error: .*outbox init", done.stderr, re.MULTILINE)
+
+
+def test_a_user_who_may_only_read(file: Path, postgres_dsn: str):
+    told(file, "init")
+    user = f"reader_{os.getpid()}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'hunter2'")
+        try:
+            connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}")
+            source = psycopg.conninfo.make_conninfo(postgres_dsn, user=user, password="hunter2")
+            done = outbox(changed(file, dataSource=source), "run")
+        finally:
+            connection.execute(f"DROP OWNED BY {user}")
+            connection.execute(f"DROP ROLE {user}")
+    assert done.returncode in {1, 77}
+    assert "GRANT" in done.stderr.upper()
+    assert "hunter2" not in done.stderr
