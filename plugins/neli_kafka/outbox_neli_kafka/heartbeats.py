@@ -2,8 +2,8 @@
 
 The seed's protocol takes its own heartbeat, read back, for a sign that it still leads. Here it is the
 coordinator's confirmation that says so, and says it better: it comes from who decides, while a leader that
-was replaced can still write and read. The records stay, for whoever watches the topic, and that they do not come back is worth a
-warning.
+was replaced can still write and read. The records stay, for whoever watches the topic; that they do not come
+back is worth a warning.
 """
 
 from __future__ import annotations

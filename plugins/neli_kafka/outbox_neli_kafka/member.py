@@ -40,6 +40,11 @@ _SLICE: Final = 0.1
 _PARTITION: Final = 0
 """The partition whose owner leads; others, if the topic has any, mean nothing."""
 
+_UNSETTLED: Final = frozenset(
+    {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID}
+)
+"""What the coordinator answers while the group settles anew; the client sees to the rest."""
+
 Commit = tuple[int, float]
 """The tenure in which a confirmation was asked for, and when."""
 
@@ -71,6 +76,7 @@ class Member:
         self._confirm_at = self._beat_at = float("-inf")
         self._stopping = Event()
         self._failure: Exception | None = None
+        self._restorer: Thread | None = None
         try:
             self._consumer = Consumer(
                 {
@@ -188,7 +194,12 @@ class Member:
             self._log.warn(f"election '{self._options.group}': {reason(error, self._settings)}")
 
     def _restore_topic(self) -> None:
-        """Creates the topic again after somebody deleted it; until then nobody can lead."""
+        """Creates the topic again after somebody deleted it; on the side, as a leader has no time to wait."""
+        if self._restorer is None or not self._restorer.is_alive():
+            self._restorer = Thread(target=self._create_topic, name="neli-topic", daemon=True)
+            self._restorer.start()
+
+    def _create_topic(self) -> None:
         try:
             ensure_topic(client_settings(self._options.kafka), self._options.topic)
         except OutboxError as error:
@@ -218,14 +229,16 @@ class Member:
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         for each in partitions:
             tenure, sent_at = self._commits.pop(each.metadata or "", (0, 0.0))
-            failed = error or each.error
-            if failed is None:
+            failure = error or each.error
+            if failure is None:
                 self._tell(self._leadership.confirmed(tenure, sent_at, self._clock()))
+                continue
+            self._confirm_at = min(self._confirm_at, self._clock() + _SLICE)
+            text = f"election '{self._options.group}': not confirmed: {reason(failure, self._settings)}"
+            if failure.code() in _UNSETTLED:
+                log.debug("%s", text)
             else:
-                self._log.warn(
-                    f"election '{self._options.group}': leadership was not confirmed: "
-                    f"{reason(failed, self._settings)}"
-                )
+                self._log.warn(text)
 
     def _on_error(self, error: KafkaError) -> None:
         text = f"election '{self._options.group}': {reason(error, self._settings)}"

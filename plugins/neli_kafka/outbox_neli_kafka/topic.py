@@ -87,7 +87,8 @@ class Administration:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise driver_error(
-                f"cannot create leader topic '{topic}' (create it with one partition, or grant CREATE on it)",
+                f"cannot create leader topic '{topic}', which is missing or hidden (grant CREATE on it, or "
+                "create it with one partition and grant READ, WRITE and DESCRIBE)",
                 error.args[0],
                 self._settings,
             ) from error

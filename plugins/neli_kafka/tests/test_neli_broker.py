@@ -1,0 +1,303 @@
+"""One elector and a broker that goes, comes back, refuses, or loses the topic."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from threading import Event
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from outbox_neli_kafka import NeliElector, NeliOptions
+from outbox_neli_kafka.findings import broker_findings
+from outbox_sdk import ConfigError, DriverError, Level, Seam, find
+from outbox_testkit.services.kafka import KafkaBroker
+from outbox_testkit.services.process import free_port
+
+NOBODY = "127.0.0.1:1"
+
+
+class Notebook:
+    """A candidate that writes down what it is told, and when."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float]] = []
+        self.error: Exception | None = None
+        self.failing = Event()
+
+    def acquired(self) -> None:
+        self.note("acquired")
+        if self.failing.is_set():
+            raise RuntimeError("the candidate is broken")
+
+    def revoked(self) -> None:
+        self.note("revoked")
+
+    def fenced(self) -> None:
+        self.note("fenced")
+
+    def failed(self, error: Exception) -> None:
+        self.error = error
+        self.note("failed")
+
+    def note(self, what: str) -> None:
+        self.told.append((what, time.monotonic()))
+
+    @property
+    def story(self) -> list[str]:
+        return [what for what, _ in self.told]
+
+    def wait(self, story: list[str], timeout: float) -> float:
+        """Waits until exactly this was told; returns when the last of it was."""
+        until(lambda: self.story == story, timeout, lambda: f"{story} expected, {self.told} told")
+        return self.told[-1][1]
+
+
+def until(condition: Callable[[], bool], timeout: float, complaint: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, complaint()
+        time.sleep(0.01)
+
+
+def options(bootstrap: str, group: str, **kafka: object) -> NeliOptions:
+    settings = {name.replace("_", "."): value for name, value in kafka.items()}
+    return NeliOptions({"bootstrap.servers": bootstrap, **settings}, leader_group_id=group, session_timeout=6)
+
+
+class GuardedKafka(KafkaBroker):
+    """A broker with a second listener, where clients must know a password and may do nothing."""
+
+    guarded: str
+
+    def _choose_ports(self) -> None:
+        super()._choose_ports()
+        self.guarded = f"127.0.0.1:{free_port()}"
+        own = f"PLAINTEXT://{self.bootstrap},GUARDED://{self.guarded}"
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT"
+        self._properties |= {
+            "listeners": f"{own},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": own,
+            "listener.security.protocol.map": protocols,
+            "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": f'{plain} required user_app="right";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedKafka]:
+    with GuardedKafka() as broker:
+        yield broker
+
+
+def guarded_options(broker: GuardedKafka, group: str, password: str) -> NeliOptions:
+    return options(
+        broker.guarded,
+        group,
+        security_protocol="sasl_plaintext",
+        sasl_mechanisms="PLAIN",
+        sasl_username="app",
+        sasl_password=password,
+    )
+
+
+def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: str) -> None:
+    election = options(kafka_bootstrap, topic)
+    elector, candidate = NeliElector(election), Notebook()
+    assert elector.lease() == 0
+    elector.start(candidate)
+    candidate.wait(["acquired"], 15)
+    leases = []
+    for _ in range(30):
+        leases.append(elector.lease())
+        time.sleep(0.1)
+    # Renewed about every fifth of the term, and never worth more than it.
+    assert election.term - 1.2 * election.pace - 0.5 < min(leases)
+    assert max(leases) <= election.term
+    assert [finding for finding in elector.check() if finding.level is not Level.OK] == []
+    elector.stop()
+    elector.stop()
+    assert candidate.story == ["acquired", "revoked"]
+    assert elector.lease() == 0
+
+
+def test_heartbeats_can_be_watched(kafka_bootstrap: str, topic: str) -> None:
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), Notebook()
+    elector.start(candidate)
+    candidate.wait(["acquired"], 15)
+    watcher = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": f"{topic}-watcher"})
+    watcher.assign([TopicPartition(f"{topic}.neli", 0, 0)])
+    first, second = (message for message in [watcher.poll(10), watcher.poll(10)] if message)
+    watcher.close()
+    elector.stop()
+    assert first.key() == second.key() == topic.encode()
+    (name, one), (same, two) = ((message.value() or b"").split() for message in (first, second))
+    assert (name, one, two) == (same, b"1", b"2")
+
+
+def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(topic: str) -> None:
+    with KafkaBroker() as broker:
+        election = options(broker.bootstrap, topic)
+        elector, candidate = NeliElector(election), Notebook()
+        elector.start(candidate)
+        candidate.wait(["acquired"], 15)
+        broker.kill()
+        gone = time.monotonic()
+        assert candidate.wait(["acquired", "fenced"], 10) - gone < election.heartbeat_timeout
+        assert elector.lease() == 0
+        broker.start()
+        back = time.monotonic()
+        regained = candidate.wait(["acquired", "fenced", "acquired"], 30)
+        print(f"\nleads again {regained - back:.2f} s after the broker is back")  # noqa: T201 - a figure
+        until(lambda: elector.lease() > 1, 5)
+        broker.stop()
+        asked = time.monotonic()
+        elector.stop()
+        print(f"stops within {time.monotonic() - asked:.2f} s without a broker")  # noqa: T201 - a figure
+        assert time.monotonic() - asked < 5
+        assert candidate.story[3:] in (["revoked"], ["fenced"])
+
+
+def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), Notebook()
+    elector.start(candidate)
+    candidate.wait(["acquired"], 15)
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.delete_topics([f"{topic}.neli"])[f"{topic}.neli"].result()
+    time.sleep(1)
+    until(lambda: f"{topic}.neli" in admin.list_topics(timeout=5).topics, 20)
+    until(lambda: elector.lease() > 0 and candidate.story[-1] == "acquired", 30, lambda: str(candidate.told))
+    elector.stop()
+
+
+def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    monkeypatch.setattr("outbox_neli_kafka.topic.REACH", 1.0)
+    monkeypatch.setattr("outbox_neli_kafka.findings._REACH", 1.0)
+    elector, candidate = NeliElector(options(NOBODY, topic)), Notebook()
+    with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
+        elector.start(candidate)
+    assert caught.value.retryable
+    assert candidate.story == []
+    assert [finding.subject for finding in elector.check() if finding.level is Level.ERROR] == [
+        "election broker"
+    ]
+    elector.stop()
+    assert capfd.readouterr().err == ""
+
+
+def test_wrong_password_is_refused_at_the_start(
+    guarded: GuardedKafka, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    elector = NeliElector(guarded_options(guarded, topic, "hunter2"))
+    with pytest.raises(DriverError, match="Authentication") as caught:
+        elector.start(Notebook())
+    assert not caught.value.retryable
+    assert "hunter2" not in f"{caplog.text} {caught.value} {elector.check()}"
+
+
+def test_lack_of_permission_ends_the_candidacy(guarded: GuardedKafka, topic: str) -> None:
+    election = guarded_options(guarded, topic, "right")
+    elector, candidate = NeliElector(election), Notebook()
+    with pytest.raises(DriverError, match="cannot create leader topic") as caught:
+        elector.start(candidate)
+    assert not caught.value.retryable
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+    everything = AclOperation.ALL, AclPermissionType.ALLOW
+    acl = AclBinding(
+        ResourceType.TOPIC, f"{topic}.neli", ResourcePatternType.LITERAL, "User:app", "*", *everything
+    )
+    for future in admin.create_acls([acl]).values():
+        future.result()
+    admin.create_topics([NewTopic(f"{topic}.neli", 1)])[f"{topic}.neli"].result()
+    app = AdminClient(dict(election.kafka))
+    until(lambda: f"{topic}.neli" in app.list_topics(timeout=5).topics, 5)
+    elector.start(candidate)
+    candidate.wait(["failed"], 15)
+    assert isinstance(candidate.error, DriverError)
+    assert not candidate.error.retryable
+    assert "GROUP_AUTHORIZATION_FAILED" in str(candidate.error)
+    elector.stop()
+    findings = {finding.subject: finding for finding in elector.check()}
+    assert findings["leader topic"].level is Level.OK
+    assert findings["leader group"].level is Level.ERROR
+    assert "READ" in findings["leader group"].cure
+
+
+def test_broken_candidate_is_told_and_leaves(kafka_bootstrap: str, topic: str) -> None:
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), Notebook()
+    candidate.failing.set()
+    elector.start(candidate)
+    candidate.wait(["acquired", "fenced", "failed"], 15)
+    assert str(candidate.error) == "the candidate is broken"
+    assert elector.lease() == 0
+    elector.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("group.id", "mine"),
+        ("group.instance.id", "me"),
+        ("group.protocol", "consumer"),
+        ("partition.assignment.strategy", "range"),
+        ("enable.auto.commit", True),
+        ("session.timeout.ms", "soon"),
+    ],
+)
+def test_setting_that_contradicts_the_election_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name):
+        NeliElector(NeliOptions({name: value}))
+
+
+def test_what_the_broker_permits_is_judged() -> None:
+    limits = {"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms": "1800000"}
+    judged = [
+        broker_findings(limits, NeliOptions(session_timeout=seconds))[0].level for seconds in (5, 6, 1801)
+    ]
+    assert judged == [Level.ERROR, Level.OK, Level.ERROR]
+    [finding] = broker_findings({"group.coordinator.rebalance.protocols": "consumer"}, NeliOptions())
+    assert finding.level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("election", "warning"),
+    [
+        (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=20), "has no effect"),
+        (NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4), "one that is late ends it"),
+        (NeliOptions({"bootstrap.servers": NOBODY, "delivery.timeout.ms": 10_000}), "could still deliver"),
+        (NeliOptions({"bootstrap.servers": NOBODY, "heartbeat.interval.ms": 5000}), "a third"),
+    ],
+)
+def test_times_that_do_not_fit_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, election: NeliOptions, warning: str
+) -> None:
+    monkeypatch.setattr("outbox_neli_kafka.findings._REACH", 0.1)
+    [finding] = [each for each in NeliElector(election).check() if each.level is Level.WARNING]
+    assert warning in finding.message
+    assert finding.cure
+
+
+def test_options_travel_keep_their_secrets_and_name_the_group() -> None:
+    driver = find(Seam.ELECTOR, "neli-kafka")
+    assert isinstance(driver.create(driver.options()), NeliElector)
+    election = NeliOptions({"sasl.password": "hunter2"}, leader_group_id="billing")
+    assert pickle.loads(pickle.dumps(election)) == election
+    assert "hunter2" not in repr(election)
+    assert (election.group, election.topic) == ("billing", "billing.neli")
+    assert NeliOptions(leader_topic="t").topic == "t"
+    assert NeliOptions({"session.timeout.ms": "20000"}).session == 20
