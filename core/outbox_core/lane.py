@@ -1,7 +1,7 @@
 """One lane's I/O: carries out what the state machine decides, and tells it what came of it.
 
-Two threads, as in the seed: the lane's own marks, sends and collects deliveries, its settler purges and
-resets. Each has a connection of its own. While one waits for the database, what it will do next collects, so
+Two threads, much as in the seed: the lane's own marks, sends, collects deliveries and resets, its purger
+purges. Each has a connection of its own. While one waits for the database, what it will do next collects, so
 batches adapt to load by themselves.
 """
 
@@ -20,12 +20,12 @@ from outbox_core.config.settings import Choice, Limits
 from outbox_core.leash import Leash
 from outbox_core.meter import Reading, as_numbers
 from outbox_core.mpr import Command, Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
-from outbox_core.settler import Settler
+from outbox_core.purger import Purger
 
 log = logging.getLogger(__name__)
 
-SETTLING_POLL_SECONDS = 0.001
-"""The longest wait for deliveries while a purge or reset is out, whose end nothing else announces."""
+PURGING_POLL_SECONDS = 0.001
+"""The longest wait for deliveries while a purge is out, whose end nothing else announces."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ class Lane:
         """
         fence = self._connected().enter(self.number, self._plan.lanes, self._plan.token)
         sender = self._plan.publisher.create().open(f"{self._plan.outbox}.{self.number}")
-        settler = Settler(self._dialect, fence)
+        purger = Purger(self._dialect, fence)
         try:
-            self._loop(fence, sender, settler)
+            self._loop(fence, sender, purger)
         finally:
             # What a hard stop leaves unreported has an unknown outcome: the next leader marks it again.
-            settler.close()
+            purger.close()
             sender.close(0.0)
             self._disconnect()
 
-    def _loop(self, fence: Fence, sender: Sender, settler: Settler) -> None:
+    def _loop(self, fence: Fence, sender: Sender, purger: Purger) -> None:
         machine = self._machine
         while not self._leash.stopped:
             now = self._clock()
@@ -113,17 +113,17 @@ class Lane:
                     return
             commands = machine.decide(now, leading=now < self._leash.lease_until)
             for command in commands:
-                self._carry_out(command, fence, sender, settler)
-            self._settled(settler)
-            self._take(sender.poll(0.0 if commands else self._pause(settler)))
-            self._gauge(settler)
+                self._carry_out(command, fence, sender, purger)
+            self._purged(purger)
+            self._take(sender.poll(0.0 if commands else self._pause(purger)))
+            self._gauge(purger)
 
-    def _pause(self, settler: Settler) -> float:
+    def _pause(self, purger: Purger) -> float:
         """Returns how long nothing will be to do, as far as is known, in seconds."""
-        longest = SETTLING_POLL_SECONDS if settler.busy else self._leash.attention_seconds
+        longest = PURGING_POLL_SECONDS if purger.busy else self._leash.attention_seconds
         return min(max(self._machine.wake_at() - self._clock(), 0.0), longest)
 
-    def _carry_out(self, command: Command, fence: Fence, sender: Sender, settler: Settler) -> None:
+    def _carry_out(self, command: Command, fence: Fence, sender: Sender, purger: Purger) -> None:
         match command:
             case Send(records):
                 sender.send(records)
@@ -131,10 +131,12 @@ class Lane:
             case Refresh(leader_id):
                 self.reading.remarks += 1
                 self.refreshed.append(leader_id)
-            case Purge() | Reset():
-                settler.submit(command)
+            case Purge():
+                purger.submit(command)
             case Mark():
                 self._mark(command, fence)
+            case Reset():
+                self._reset(command, fence)
             case _:
                 assert_never(command)
 
@@ -142,26 +144,30 @@ class Lane:
         try:
             records = self._connected().mark(fence, mark.leader_id, mark.limit)
         except DriverError as error:
-            if not error.retryable:
-                raise
-            log.warning("lane %d: mark failed, trying again: %s", self.number, error)
-            self._disconnect()
+            self._disconnect_after(error, "mark")
             self._machine.mark_unknown(self._clock())
         else:
             self.reading.marked += len(records)
             self._machine.marked(self._clock(), records)
 
-    def _settled(self, settler: Settler) -> None:
-        """Tells the machine what came of the purge or reset that was out."""
-        match settler.answer():
-            case Purge(_, ids):
-                self.reading.purged += len(ids)
-                self._machine.purged(self._clock())
-            case Reset():
-                self._machine.reset_done(self._clock())
-            case DriverError() as error:
-                log.warning("lane %d: purge or reset failed, trying again: %s", self.number, error)
-                self._machine.settling_unknown(self._clock())
+    def _reset(self, reset: Reset, fence: Fence) -> None:
+        try:
+            self._connected().reset(fence, reset.leader_id, reset.ids)
+        except DriverError as error:
+            self._disconnect_after(error, "reset")
+            self._machine.settling_unknown(self._clock())
+        else:
+            self._machine.reset_done(self._clock())
+
+    def _purged(self, purger: Purger) -> None:
+        """Tells the machine what came of the purge that was out."""
+        answer = purger.answer()
+        if isinstance(answer, Purge):
+            self.reading.purged += len(answer.ids)
+            self._machine.purged(self._clock())
+        elif answer is not None:
+            log.warning("lane %d: purge failed, trying again: %s", self.number, answer)
+            self._machine.settling_unknown(self._clock())
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:
@@ -174,7 +180,7 @@ class Lane:
             self.reading.failed += len(deliveries.failed)
             self._machine.failed(deliveries.failed)
 
-    def _gauge(self, settler: Settler) -> None:
+    def _gauge(self, purger: Purger) -> None:
         """Brings the reading up to date, and has it written beside the fence when that is due."""
         scoreboard, reading = self._machine.scoreboard, self.reading
         reading.in_flight, reading.waiting = self._machine.in_flight, scoreboard.waiting
@@ -183,7 +189,7 @@ class Lane:
         now = self._clock()
         if now >= self._next_beat:
             since, purged = self._beaten
-            settler.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
+            purger.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
             self._beaten = (now, reading.purged)
             self._next_beat = now + self._plan.limits.min_metrics_interval
 
@@ -191,6 +197,12 @@ class Lane:
         if self._table is None:
             self._table = self._dialect.connect(self._eligible)
         return self._table
+
+    def _disconnect_after(self, error: DriverError, doing: str) -> None:
+        if not error.retryable:
+            raise error
+        log.warning("lane %d: %s failed, trying again: %s", self.number, doing, error)
+        self._disconnect()
 
     def _disconnect(self) -> None:
         if self._table is not None:

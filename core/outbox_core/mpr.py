@@ -159,6 +159,8 @@ class MarkPurgeReset:
 
     def wake_at(self) -> float:
         """Returns when :meth:`decide` may next have something to do though nothing happens."""
+        if self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records:
+            return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
         if self._repeat or (self._failed and self._settling is None):
             wake = min(wake, self._next_database)

@@ -70,6 +70,11 @@ class Scoreboard:
         self._ready: deque[MarkedRecord] = deque()
         self._held_until: list[tuple[float, str]] = []
 
+    @property
+    def ready(self) -> int:
+        """How many records may be sent."""
+        return len(self._ready)
+
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> None:
         """Takes marked records, ordered by id: each is ready, or waits behind its key."""
         busy, ready, size = self._busy, self._ready, 0

@@ -98,6 +98,8 @@ class Insert:
 class OutboxTable(Protocol):
     """A connection to one outbox table and its fence; used by one thread at a time.
 
+    A lane has two: it marks and resets over the one, never both at once, and purges over the other meanwhile.
+
     Every method raises ``DriverError`` when the database refuses or cannot be reached. After a retryable
     one the outcome of the call is unknown and the connection may be dead: close it and connect anew.
     """

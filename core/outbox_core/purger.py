@@ -1,4 +1,4 @@
-"""The settling side of a lane: purges and resets, on a thread and a connection of its own.
+"""The purging side of a lane, on a thread and a connection of its own.
 
 Waiting for a purge to reach the disk is the longest wait there is; the marks of a lane go on meanwhile.
 """
@@ -12,17 +12,17 @@ from threading import Thread
 
 from outbox_sdk import Dialect, DriverError, Fence, OutboxTable
 
-from outbox_core.mpr import Purge, Reset
+from outbox_core.mpr import Purge
 
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 1.0
 
-Work = Purge | Reset | Mapping[str, float] | None
+Work = Purge | Mapping[str, float] | None
 
 
-class Settler:
-    """Carries out one purge or reset at a time.
+class Purger:
+    """Carries out one purge at a time.
 
     Args:
         dialect: Connects to the outbox.
@@ -31,17 +31,17 @@ class Settler:
 
     def __init__(self, dialect: Dialect, fence: Fence) -> None:
         self.busy = False
-        """Whether a purge or reset was submitted and its answer not yet taken."""
+        """Whether a purge was submitted and its answer not yet taken."""
         self._dialect = dialect
         self._fence = fence
         self._table: OutboxTable | None = None
         self._work: SimpleQueue[Work] = SimpleQueue()
-        self._answers: SimpleQueue[Purge | Reset | Exception] = SimpleQueue()
-        self._thread = Thread(target=self._run, name=f"settler-{fence.lane}", daemon=True)
+        self._answers: SimpleQueue[Purge | Exception] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=f"purger-{fence.lane}", daemon=True)
         self._thread.start()
 
-    def submit(self, command: Purge | Reset) -> None:
-        """Has a command carried out; :meth:`answer` tells what came of it."""
+    def submit(self, command: Purge) -> None:
+        """Has a purge carried out; :meth:`answer` tells what came of it."""
         self.busy = True
         self._work.put(command)
 
@@ -49,8 +49,8 @@ class Settler:
         """Has a meter reading written beside the fence; a failure is of no consequence."""
         self._work.put(numbers)
 
-    def answer(self) -> Purge | Reset | DriverError | None:
-        """Returns the command that was carried out, the retryable error it met, or ``None`` for neither yet.
+    def answer(self) -> Purge | DriverError | None:
+        """Returns the purge that was carried out, the retryable error it met, or ``None`` for neither yet.
 
         Raises:
             LeadershipLost: The fence is no longer the lane's.
@@ -71,19 +71,15 @@ class Settler:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            if isinstance(work, Purge | Reset):
-                self._answers.put(self._settle(work))
+            if isinstance(work, Purge):
+                self._answers.put(self._purge(work))
             else:
                 self._beat(work)
         self._disconnect()
 
-    def _settle(self, command: Purge | Reset) -> Purge | Reset | Exception:
+    def _purge(self, command: Purge) -> Purge | Exception:
         try:
-            table = self._connected()
-            if isinstance(command, Purge):
-                table.purge(self._fence, command.leader_id, command.ids)
-            else:
-                table.reset(self._fence, command.leader_id, command.ids)
+            self._connected().purge(self._fence, command.leader_id, command.ids)
         except Exception as error:  # noqa: BLE001 - raised again in the lane's own thread
             self._disconnect()
             return error
