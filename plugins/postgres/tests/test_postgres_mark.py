@@ -1,0 +1,257 @@
+"""Mark, purge and reset, one lane alone."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from outbox_sdk import ColumnIs, OlderThan
+
+from outbox_postgres.table import COUNTED
+
+
+def test_marks_the_earliest_rows_in_order_and_claims_them(outbox):
+    outbox.fill(10)
+    hand = outbox.lead()
+    assert [record.id for record in hand.mark(4)] == [1, 2, 3, 4]
+    assert [record.id for record in hand.mark(4)] == [5, 6, 7, 8]
+    assert list(outbox.leaders().values()) == [hand.leader] * 8 + [None] * 2
+
+
+def test_marks_nothing_in_an_empty_table(outbox):
+    assert outbox.lead().mark() == []
+
+
+def test_marks_rows_of_another_leader_and_of_an_earlier_leader_id_anew(outbox):
+    outbox.fill(3)
+    hand = outbox.lead()
+    assert len(hand.mark()) == 3
+    assert hand.mark() == []
+    hand.leader = uuid4()
+    assert [record.id for record in hand.mark()] == [1, 2, 3]
+    assert [record.id for record in outbox.lead().mark()] == [1, 2, 3]
+
+
+def test_marks_only_its_own_lane_and_all_lanes_together_mark_everything(outbox):
+    outbox.fill(300, keys=50)
+    outbox.write(key="")
+    table = outbox.connect()
+    token = table.bump(4, "test")
+    lanes = [table.mark(table.enter(lane, 4, token), uuid4(), 1000) for lane in range(4)]
+    keys = [{record.key for record in records} for records in lanes]
+    assert sum(map(len, lanes)) == 301
+    assert all(keys)
+    assert len(set().union(*keys)) == sum(map(len, keys)), "a key belongs to one lane"
+    assert all([r.id for r in records] == sorted(r.id for r in records) for records in lanes)
+
+
+def test_purges_only_rows_that_carry_the_leader_id(outbox):
+    outbox.fill(4)
+    hand = outbox.lead()
+    hand.mark(3)
+    outbox.admin.execute("UPDATE outbox SET leader_id = gen_random_uuid() WHERE id = 2")
+    assert hand.purge(1, 2, 3, 4, 99) == 2
+    assert list(outbox.leaders()) == [2, 4]
+    assert hand.purge(1, 2, 3, 4, 99) == 0
+    assert hand.purge() == 0
+
+
+def test_resets_only_rows_that_carry_the_leader_id(outbox):
+    outbox.fill(3)
+    hand = outbox.lead()
+    hand.mark(2)
+    other = uuid4()
+    outbox.admin.execute("UPDATE outbox SET leader_id = %s WHERE id = 2", (other,))
+    assert hand.reset(1, 2, 3) == 1
+    assert outbox.leaders() == {1: None, 2: other, 3: None}
+    assert hand.reset(1) == 0
+    assert [record.id for record in hand.mark()] == [1, 2, 3]
+
+
+def test_a_late_commit_with_a_lower_id_is_marked_and_a_rollback_is_not(outbox):
+    hand = outbox.lead()
+    late, gone = outbox.session(), outbox.session()
+    first = outbox.write("late", connection=late)
+    outbox.write("gone", connection=gone)
+    outbox.fill(3)
+    assert [record.key for record in hand.mark()] == ["k1", "k2", "k3"]
+    gone.rollback()
+    assert hand.mark() == []
+    late.commit()
+    assert [(record.id, record.key) for record in hand.mark()] == [(first, "late")]
+
+
+TEXTS = {
+    "unicode": "Grüße, 世界 🌍 \u202e \N{COMBINING ACUTE ACCENT}",
+    "quotes": """a'b"c\\d''e$1 %s {x}""",
+    "blank": "  \t\r\n ",
+    "array syntax": '{"a",NULL,\\}',
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_text_arrives_as_it_was_written(outbox, text):
+    outbox.write(text, text, ([text, text], [text, None]))
+    (record,) = outbox.lead().mark()
+    assert (record.key, record.value) == (text, text)
+    assert list(record.headers) == [(text, text), (text, None)]
+    assert record.fault is None
+
+
+def test_keys_and_values_of_every_size(outbox):
+    outbox.write("", "")
+    outbox.write("k" * 100, "v" * 10_000)
+    outbox.write("tombstone", None)
+    outbox.write("large", "é" * 1_000_000)
+    records = outbox.lead().mark()
+    assert [(len(r.key), r.value and len(r.value)) for r in records] == [(0, ""), (100, 10_000), (9, None), (5, 1_000_000)]
+
+
+def test_headers_of_every_shape(outbox):
+    outbox.write(headers=(["a"], ["1"]))
+    outbox.write(headers=(["a", "a"], ["1", "2"]))
+    outbox.write(headers=([""], [None]))
+    outbox.write(headers=([f"h{n}" for n in range(50)], [str(n) for n in range(50)]))
+    outbox.write()
+    headers = [list(record.headers) for record in outbox.lead().mark()]
+    assert headers[:3] == [[("a", "1")], [("a", "1"), ("a", "2")], [("", None)]]
+    assert headers[3] == [(f"h{n}", str(n)) for n in range(50)]
+    assert headers[4] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ((["a", "b"], ["1"]), "2 header names and 1 header values"),
+        ((["a"], []), "1 header names and 0 header values"),
+        (([], ["1"]), "0 header names and 1 header values"),
+        (([None], ["1"]), "name is null"),
+        ((["a", None], ["1", "2"]), "name is null"),
+        (([["a"]], [["1"]]), "several dimensions"),
+        ((["a"], [["1"]]), "several dimensions"),
+    ],
+)
+def test_a_row_that_makes_no_message_has_a_fault_and_holds_up_no_other(outbox, headers, reason):
+    outbox.write(headers=(["x"], ["y"]))
+    bad = outbox.write("bad", headers=headers)
+    outbox.write()
+    records = outbox.lead().mark()
+    assert [record.fault is None for record in records] == [True, False, True]
+    assert (records[1].id, records[1].key) == (bad, "bad")
+    assert reason in (records[1].fault or "")
+
+
+def test_nulls_where_a_table_allows_them_are_faults(outbox):
+    for column in ("kafka_topic", "kafka_key", "kafka_header_keys", "kafka_header_values"):
+        outbox.admin.execute(f"ALTER TABLE outbox ALTER COLUMN {column} DROP NOT NULL")
+    outbox.admin.execute("INSERT INTO outbox (kafka_key) VALUES ('no topic')")
+    outbox.admin.execute("INSERT INTO outbox (kafka_topic) VALUES ('no key')")
+    outbox.admin.execute(
+        "INSERT INTO outbox (kafka_topic, kafka_key, kafka_header_keys, kafka_header_values) VALUES ('t', 'k', NULL, NULL)"
+    )
+    table = outbox.connect()
+    token = table.bump(2, "test")
+    marked = [record for lane in (0, 1) for record in table.mark(table.enter(lane, 2, token), uuid4(), 9)]
+    faults = {record.id: record.fault for record in marked}
+    assert "topic is null" in (faults[1] or "")
+    assert "key is null" in (faults[2] or "")
+    assert faults[3] is None
+
+
+def test_bytes_values(make_outbox, outbox):
+    box = make_outbox(table="binary", value_type="bytea")
+    assert box.dialect.create() == ["binary"]
+    box.write("k", bytes(range(256)))
+    box.write("k", None)
+    assert [record.value for record in box.lead().mark()] == [bytes(range(256)), None]
+
+
+def test_a_table_of_the_seed_works_untouched(make_outbox, outbox):
+    box = make_outbox(table="goharvest")
+    box.admin.execute(
+        "CREATE TABLE goharvest (id BIGSERIAL PRIMARY KEY, create_time TIMESTAMP WITH TIME ZONE NOT NULL, "
+        "kafka_topic VARCHAR(249) NOT NULL, kafka_key VARCHAR(100) NOT NULL, kafka_value VARCHAR(10000), "
+        "kafka_header_keys TEXT[] NOT NULL, kafka_header_values TEXT[] NOT NULL, leader_id UUID)"
+    )
+    box.write("k" * 100, "v" * 10_000, (["a"], ["b"]))
+    hand = box.lead()
+    (record,) = hand.mark()
+    assert (record.key, record.value, list(record.headers)) == ("k" * 100, "v" * 10_000, [("a", "b")])
+    assert hand.purge(record.id) == 1
+
+
+def test_names_that_need_quotes_and_schemas(make_outbox, outbox):
+    outbox.admin.execute('CREATE SCHEMA "My Shop"')
+    box = make_outbox(table='"My Shop"."Out""box; --"')
+    assert box.dialect.create() == ['My Shop.Out"box; --', "My Shop.outbox_fence"]
+    box.write()
+    hand = box.lead()
+    assert len(hand.mark()) == 1
+    assert outbox.connect().holdings() == [], "the fence is the other schema's own"
+
+
+def test_unquoted_names_fold_to_lower_case(make_outbox, outbox):
+    assert make_outbox(table="Public.OUTBOX").dialect.create() == []
+
+
+def test_the_only_eligible_rows_are_marked(outbox):
+    outbox.admin.execute("ALTER TABLE outbox ADD COLUMN cluster TEXT, ADD COLUMN zone INT")
+    outbox.fill(4)
+    outbox.admin.execute("UPDATE outbox SET cluster = 'eu' WHERE id = 2")
+    outbox.admin.execute("UPDATE outbox SET zone = 7 WHERE id = 3")
+    outbox.admin.execute("UPDATE outbox SET create_time = now() - interval '1 hour' WHERE id = 4")
+    table = outbox.connect(eligible=[ColumnIs("cluster", "eu"), ColumnIs("zone", 7), OlderThan(1800.0)])
+    fence = table.enter(0, 1, table.bump(1, "test"))
+    assert [record.id for record in table.mark(fence, uuid4(), 10)] == [2, 3, 4]
+    outbox.admin.execute("UPDATE outbox SET cluster = 'eu' WHERE id = 1")
+    assert [record.id for record in table.mark(fence, uuid4(), 10)] == [1, 2, 3, 4]
+
+
+def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox):
+    table = outbox.connect()
+    assert table.backlog() == type(table.backlog())(records=0, exact=True, oldest=None)
+    outbox.write()
+    outbox.admin.execute("UPDATE outbox SET create_time = now() - interval '1 minute'")
+    outbox.write()
+    small = table.backlog()
+    assert (small.records, small.exact) == (2, True)
+    assert 59 < (small.oldest or 0) < 120
+    outbox.fill(COUNTED * 4)
+    outbox.admin.execute("ANALYZE outbox")
+    large = table.backlog()
+    assert not large.exact
+    assert large.records == pytest.approx(COUNTED * 4, rel=0.1)
+    assert 59 < (large.oldest or 0) < 120
+
+
+def test_marks_commit_asynchronously_and_purges_do_not(outbox):
+    outbox.fill(20)
+    hand = outbox.lead()
+    seen = "SELECT current_setting('synchronous_commit')"
+    assert hand.table._connection.execute(seen).fetchone() == ("on",)
+    outbox.admin.execute(
+        "CREATE TABLE seen (what text, how text);"
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "INSERT INTO seen VALUES (TG_OP, current_setting('synchronous_commit')); RETURN NULL; END $$;"
+        "CREATE CONSTRAINT TRIGGER note AFTER UPDATE OR DELETE ON outbox "
+        # Deferred, so that it runs as the transaction commits.
+        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()"
+    )
+    ids = [record.id for record in hand.mark(2)]
+    hand.purge(ids[0])
+    assert outbox.admin.execute("SELECT what, how FROM seen ORDER BY ctid").fetchall() == [
+        ("UPDATE", "off"),
+        ("UPDATE", "off"),
+        ("DELETE", "on"),
+    ]
+    hand.reset(ids[1])
+    assert outbox.admin.execute("SELECT how FROM seen ORDER BY ctid DESC LIMIT 1").fetchone() == ("on",)
+
+
+def test_purges_are_durable_even_where_the_server_is_not(postgres_dsn, outbox):
+    outbox.admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
+    try:
+        connection = outbox.connect()._connection
+        assert connection.execute("SELECT current_setting('synchronous_commit')").fetchone() == ("on",)
+    finally:
+        outbox.admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")

@@ -1,0 +1,288 @@
+"""Where marks may start: the bookkeeping alone, and against writers that do everything they may."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+from uuid import uuid4
+
+import pytest
+from outbox_sdk import ColumnIs
+from outbox_testkit.services import PostgresServer
+
+from outbox_postgres import settled
+from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def marks(clock):
+    return Settled(clock)
+
+
+def test_starts_at_the_head_until_something_is_proven(marks):
+    assert marks.begin("me") == FIRST
+    marks.marked(5, (1, 5))
+    assert marks.begin("me") == FIRST
+
+
+def test_starts_behind_what_it_marked_below_the_horizon(marks):
+    marks.listed(100, [], prepared=False)
+    assert marks.begin("me") == FIRST
+    marks.marked(5, (1, 5))
+    assert marks.begin("me") == 6
+    marks.marked(5, (6, 10))
+    assert marks.begin("me") == 11
+    marks.marked(0, None)
+    assert marks.begin("me") == 101
+
+
+def test_never_starts_behind_the_horizon(marks):
+    marks.listed(100, [], prepared=False)
+    marks.begin("me")
+    marks.marked(200, (1, 250))
+    assert marks.begin("me") == 101
+
+
+def test_the_horizon_waits_for_every_transaction_that_may_still_bring_a_lower_id(marks):
+    marks.listed(100, ["a", "b"], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    assert marks.begin("me") == FIRST
+    marks.listed(200, ["b", "c"], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    assert marks.begin("me") == FIRST
+    marks.listed(300, ["c"], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    assert marks.begin("me") == 101
+    marks.listed(None, [], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    assert marks.begin("me") == 301
+
+
+def test_the_horizon_waits_for_prepared_transactions_whose_names_change(marks):
+    marks.listed(100, ["a"], prepared=False)
+    marks.listed(100, ["-1/7"], prepared=True)
+    marks.begin("me")
+    marks.marked(0, None)
+    assert marks.begin("me") == FIRST
+
+
+def test_a_mark_whose_rows_all_vanished_proves_nothing(marks):
+    marks.listed(100, [], prepared=False)
+    marks.begin("me")
+    marks.marked(5, None)
+    assert marks.begin("me") == FIRST
+
+
+def test_looks_at_the_head_again_for_another_leader_id_and_after_a_reset(marks):
+    marks.listed(100, [], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    assert marks.begin("another") == FIRST
+    marks.marked(3, (10, 20))
+    assert marks.begin("another") == 21
+    marks.released()
+    assert marks.begin("another") == FIRST
+
+
+def test_looks_at_the_head_now_and_then_and_less_often_where_that_is_dear(marks, clock):
+    marks.listed(100, [], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    clock.now += HEAD_INTERVAL
+    assert marks.begin("me") == FIRST
+    clock.now += 1.0
+    marks.marked(0, None)
+    clock.now += 49.0
+    assert marks.begin("me") == 101
+    clock.now += 1.0
+    assert marks.begin("me") == FIRST
+
+
+def test_a_row_that_should_not_be_there_ends_the_trust(marks, clock):
+    marks.listed(100, [], prepared=False)
+    marks.begin("me")
+    marks.marked(0, None)
+    clock.now += HEAD_INTERVAL
+    marks.begin("me")
+    marks.marked(2, (50, 60))
+    assert marks.begin("me") == FIRST
+    marks.marked(1, (70, 70))
+    assert marks.begin("me") == FIRST
+
+
+def test_a_listing_is_due_after_a_time_or_after_many_records(marks, clock):
+    assert marks.due()
+    marks.listed(None, [], prepared=False)
+    assert not marks.due()
+    clock.now += LISTING_INTERVAL
+    assert marks.due()
+    marks.listed(None, [], prepared=False)
+    marks.begin("me")
+    marks.marked(LISTING_RECORDS, (1, LISTING_RECORDS))
+    assert marks.due()
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Lists before every mark, and never looks at the head for safety's sake."""
+    monkeypatch.setattr(settled, "LISTING_INTERVAL", 0.0)
+    monkeypatch.setattr(settled, "HEAD_INTERVAL", 1e9)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("how", ["insert", "nextval first", "nextval and rolled back savepoint"])
+def test_a_late_commit_is_found_at_once_whatever_took_the_id(outbox, how):
+    hand = outbox.lead()
+    late = outbox.session()
+    if how == "insert":
+        outbox.write("late", connection=late)
+    else:
+        late.execute("SAVEPOINT s")
+        late.execute("SELECT nextval('outbox_id_seq')")
+        if "savepoint" in how:
+            late.execute("ROLLBACK TO s")
+    outbox.fill(20)
+    for _ in range(3):
+        hand.mark(5)
+    if "nextval" in how:
+        late.execute("INSERT INTO outbox (id, kafka_topic, kafka_key) VALUES (1, 'orders', 'late')")
+    late.commit()
+    assert [record.key for record in hand.mark(1)] == ["late"]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_late_commit_of_a_prepared_transaction_is_found_at_once(make_outbox):
+    with PostgresServer(settings={"max_prepared_transactions": 2}) as server:
+        outbox = make_outbox(server.dsn)
+        outbox.dialect.create()
+        hand = outbox.lead()
+        late = outbox.session()
+        late.tpc_begin("late")
+        outbox.write("late", connection=late)
+        outbox.fill(20)
+        hand.mark(5)
+        late.tpc_prepare()
+        hand.mark(5)
+        hand.mark(5)
+        late.tpc_commit()
+        assert [record.key for record in hand.mark(1)] == ["late"]
+
+
+@pytest.mark.usefixtures("eager")
+def test_marks_do_not_look_again_at_what_is_settled(outbox):
+    outbox.fill(20)
+    hand = outbox.lead()
+    hand.mark(10)
+    outbox.admin.execute("UPDATE outbox SET leader_id = NULL WHERE id = 5")
+    assert [record.id for record in hand.mark(3)] == [11, 12, 13]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_reader_with_an_old_snapshot_does_not_hold_marks_back(outbox):
+    reader = outbox.session()
+    reader.execute("SELECT count(*) FROM outbox")
+    outbox.fill(20)
+    hand = outbox.lead()
+    hand.mark(10)
+    assert hand.table._settled._horizon == 21
+
+
+def test_every_mark_looks_at_the_head_where_ids_prove_nothing(make_outbox, outbox):
+    plain = make_outbox(skip_settled=False)
+    assert plain.connect()._settled is None
+    outbox.admin.execute("ALTER TABLE outbox ADD COLUMN cluster TEXT")
+    assert outbox.connect(eligible=[ColumnIs("cluster", "eu")])._settled is None
+    assert outbox.connect()._settled is not None
+    outbox.admin.execute("ALTER SEQUENCE outbox_id_seq CACHE 10")
+    assert outbox.connect()._settled is None
+    outbox.admin.execute("ALTER SEQUENCE outbox_id_seq CACHE 1")
+    outbox.admin.execute("ALTER TABLE outbox ALTER COLUMN id DROP DEFAULT")
+    assert outbox.connect()._settled is None
+    outbox.admin.execute("DROP SEQUENCE outbox_id_seq")
+    assert outbox.connect()._settled is None
+    outbox.admin.execute("ALTER TABLE outbox ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY")
+    assert outbox.connect()._settled is not None
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_under_busy_writers_no_row_is_missed_and_causes_come_before_effects(outbox, lanes):
+    """Row a causes row b when a's transaction had committed before b's began."""
+    tick, log, stop = itertools.count(), {}, threading.Event()
+
+    def write(seed: int) -> None:
+        dice = random.Random(seed)
+        connection = outbox.session()
+        while not stop.is_set():
+            began, key = next(tick), f"k{dice.randrange(4)}"
+            early = dice.random() < 0.3
+            number = connection.execute("SELECT nextval('outbox_id_seq')").fetchone()[0] if early else None
+            sleep(dice.choice([0, 0, 0.001, 0.02]))
+            number = (
+                connection.execute(
+                    "INSERT INTO outbox (id, kafka_topic, kafka_key) VALUES (%s, 't', %s) RETURNING id", (number, key)
+                )
+                if number
+                else connection.execute(
+                    "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', %s) RETURNING id", (key,)
+                )
+            ).fetchone()[0]
+            sleep(dice.choice([0, 0, 0.001, 0.02]))
+            if dice.random() < 0.1:
+                connection.rollback()
+                continue
+            connection.commit()
+            log[number] = (key, began, next(tick))
+
+    table = outbox.connect()
+    token = table.bump(lanes, "test")
+    hands = [(outbox.connect(), table.enter(lane, lanes, token), uuid4()) for lane in range(lanes)]
+    seen: list[int] = []
+    with ThreadPoolExecutor(6) as pool:
+        writers = [pool.submit(write, seed) for seed in range(6)]
+        deadline = monotonic() + 3
+        while monotonic() < deadline:
+            for hand, fence, leader in hands:
+                marked = [record.id for record in hand.mark(fence, leader, 7)]
+                seen += marked
+                hand.purge(fence, leader, marked)
+        stop.set()
+        for writer in writers:
+            writer.result(10)
+    for hand, fence, leader in hands:
+        while marked := [record.id for record in hand.mark(fence, leader, 100)]:
+            seen += marked
+    assert len(seen) == len(set(seen))
+    assert set(seen) == set(log)
+    assert len(log) > 200
+    assert all(hand._settled._start > FIRST for hand, _, _ in hands), "the test did not come to what it tests"
+    place = {number: index for index, number in enumerate(seen)}
+    for key in {key for key, _, _ in log.values()}:
+        rows = [(began, ended, place[number]) for number, (k, began, ended) in log.items() if k == key]
+        by_end = sorted(rows, key=lambda row: row[1])
+        latest, causes = -1, iter(by_end)
+        cause = next(causes)
+        for began, _, effect in sorted(rows):
+            while cause[1] < began:
+                latest, cause = max(latest, cause[2]), next(causes)
+            assert effect > latest
