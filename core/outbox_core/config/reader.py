@@ -68,7 +68,7 @@ def locate(path: Path | None, variables: Mapping[str, str] = os.environ) -> Path
 
 
 def load(
-    path: Path | None = None,
+    path: Path | str | None = None,
     overrides: Mapping[str, str] | None = None,
     variables: Mapping[str, str] = os.environ,
 ) -> Settings:
@@ -83,7 +83,7 @@ def load(
         ConfigError: The file cannot be read or used as it is written; the message lists all that is wrong.
         PluginError: A driver is missing.
     """
-    file = locate(path, variables)
+    file = locate(None if path is None else Path(path), variables)
     if file is None:
         return configure({}, overrides, variables)
     try:

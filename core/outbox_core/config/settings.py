@@ -45,11 +45,12 @@ class Limits:
         io_error_backoff: Seconds to wait after the database refused a mark, purge or reset.
         max_in_flight_records: Records published but not yet acknowledged and purged, in all lanes.
         send_concurrency: Lanes; each has its own connection to the database and to the broker.
-        send_buffer: Records that may be buffered for sending in one lane.
+        send_buffer: Records that a lane may have marked beyond those it may have in flight.
         mark_query_records: Records one mark may return.
         min_metrics_interval: Seconds between two meter readings, at least.
-        max_poll_interval: Seconds between two polls of an idle outbox, at most; ``None`` for half the
-            heartbeat timeout.
+        max_poll_interval: Seconds without a poll of the election after which the seed sends nothing more;
+            ``None`` for half the heartbeat timeout. Kept for its files: here the elector's lease is looked at
+            before every mark and every send.
         drain_interval: Seconds that records in flight are waited for before leadership is handed over.
     """
 
@@ -75,7 +76,7 @@ class Limits:
 
     @property
     def longest_poll_interval(self) -> float:
-        """The seconds between two polls of an idle outbox, at most."""
+        """``max_poll_interval`` with its default."""
         return self.heartbeat_timeout / 2 if self.max_poll_interval is None else self.max_poll_interval
 
 

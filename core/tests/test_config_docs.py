@@ -1,0 +1,114 @@
+"""The tables of docs/configuration.md say what the code does: every key, its type and its default."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from enum import EnumType
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from outbox_core.config import EngineSettings, Limits, LoggingSettings, parse
+from outbox_core.config.decode import Raw, camel
+from outbox_core.config.duration import format_duration
+from outbox_core.config.reader import HarvestKeys
+from outbox_core.config.seams import DEFAULT_DRIVERS
+from outbox_sdk import Seam, Unit, find
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+SHARED = {
+    "data_source",
+    "table",
+    "kafka",
+    "leader_topic",
+    "leader_group_id",
+    "min_poll_interval",
+    "heartbeat_timeout",
+}
+
+
+def documented() -> dict[str, tuple[str, str, str]]:
+    rows = re.findall(
+        r"^\| `([a-z][\w.]*)` \| (.*?) \| (.*?) ?\| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    assert len({key for key, *_ in rows}) == len(rows)
+    return {key: (kind, default, meaning) for key, kind, default, meaning in rows}
+
+
+def kind_of(hint: Any) -> str:
+    """Returns what the page calls a type."""
+    if hint == Raw:
+        return "driver"
+    inner = (
+        next((part for part in get_args(hint) if part is not type(None)), hint) if _optional(hint) else hint
+    )
+    if get_origin(inner) is Annotated:
+        if any(isinstance(extra, Unit) for extra in get_args(inner)):
+            return "duration"
+        inner = get_args(inner)[0]
+    if get_origin(inner) is Literal or isinstance(inner, EnumType):
+        values = get_args(inner) or [member.value for member in inner]
+        quoted = [f"`{value}`" for value in values]
+        return " or ".join([", ".join(quoted[:-1]), quoted[-1]])
+    if get_origin(inner) is Mapping:
+        return "mapping"
+    if inner is EngineSettings:
+        return "name or section"
+    return {str: "text", int: "number", bool: "switch", Limits: "section"}[inner]
+
+
+def _optional(hint: Any) -> bool:
+    return hint != Raw and type(None) in get_args(hint)
+
+
+def default_of(field: Field[Any], hint: Any) -> str | None:
+    """Returns what the page calls a default; ``None`` where it explains it in words of its own."""
+    if field.default is None or field.default is MISSING:
+        return None
+    if kind_of(hint) == "duration":
+        return f"`{format_duration(field.default)}`"
+    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+
+
+def expected(kind: type[Any], prefix: str) -> dict[str, tuple[str, str | None]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        f"{prefix}.{camel(field.name)}": (kind_of(hints[field.name]), default_of(field, hints[field.name]))
+        for field in fields(kind)
+    }
+
+
+def everything() -> dict[str, tuple[str, str | None]]:
+    keys = {
+        **expected(HarvestKeys, "harvest"),
+        **expected(Limits, "harvest.limits"),
+        **expected(EngineSettings, "harvest.engine"),
+        **expected(LoggingSettings, "logging"),
+    }
+    for seam in Seam:
+        keys[f"harvest.{seam}"] = ("driver", f"`{DEFAULT_DRIVERS[seam]}`")
+        options = expected(find(seam, DEFAULT_DRIVERS[seam]).options, f"harvest.{seam}")
+        keys |= {key: row for key, row in options.items() if key.rpartition(".")[2] not in map(camel, SHARED)}
+    return keys
+
+
+def test_every_key_is_documented_and_no_other():
+    assert set(documented()) == set(everything())
+
+
+@pytest.mark.parametrize("key", everything())
+def test_types_and_defaults_are_those_of_the_code(key: str):
+    kind, default = everything()[key]
+    row = documented()[key]
+    assert row[0] == kind
+    if default is not None:
+        assert row[1] == default
+
+
+def test_the_example_can_be_used():
+    text = PAGE.read_text("utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    harvest = parse(example, "docs", {"DB_PASSWORD": "x"}).harvest
+    assert harvest.limits.send_concurrency == 4
+    drivers = text.split("```yaml\n")[2].split("```")[0]
+    assert parse(drivers, "docs", {}).harvest.elector.driver == "static"
