@@ -23,7 +23,7 @@ MEANINGS = {
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNAVAILABLE: "a database, broker or coordinator cannot be reached; later it may work",
     ExitCode.INTERNAL: "a defect of outbox or of a plugin",
-    ExitCode.NO_PERMISSION: "a database or broker refuses the user",
+    ExitCode.NO_PERMISSION: "a database or broker refuses the user, as far as its driver tells",
     ExitCode.CONFIG: "the configuration cannot be used, or a plugin is missing",
 }
 """What each code means, for ``--help`` and the documentation; 130 and 143 are those of a hard stop."""

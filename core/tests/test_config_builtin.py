@@ -1,0 +1,72 @@
+"""The drivers that come with core, as a configuration names them."""
+
+import math
+import threading
+
+from outbox_core.config import parse
+from outbox_sdk import Level
+
+
+class Witness:
+    """A candidate that notes what it is told, and by which thread."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.threads: set[str] = set()
+        self.leads = threading.Event()
+        self.may_leave = threading.Event()
+
+    def acquired(self) -> None:
+        self._note("acquired")
+        self.leads.set()
+
+    def revoked(self) -> None:
+        self.may_leave.wait(5)
+        self._note("revoked")
+
+    def fenced(self) -> None:
+        self._note("fenced")
+
+    def failed(self, error: Exception) -> None:
+        self._note(f"failed: {error}")
+
+    def _note(self, event: str) -> None:
+        self.told.append(event)
+        self.threads.add(threading.current_thread().name)
+
+
+def static():
+    return parse("harvest: {elector: static}", "f.yaml", {}).harvest.elector.create()
+
+
+def test_the_static_elector_leads_until_it_is_stopped():
+    elector, witness = static(), Witness()
+    assert elector.lease() == 0
+    elector.start(witness)
+    assert witness.leads.wait(5)
+    assert elector.lease() == math.inf
+    threading.Timer(0.1, witness.may_leave.set).start()
+    elector.stop()
+    # Stopping waits for the hand-over to be done.
+    assert witness.told == ["acquired", "revoked"]
+    assert elector.lease() == 0
+    assert witness.threads == {"static-elector"}
+    elector.stop()
+    assert witness.told == ["acquired", "revoked"]
+
+
+def test_the_static_elector_can_be_stopped_before_it_starts():
+    elector, witness = static(), Witness()
+    elector.stop()
+    elector.start(witness)
+    elector.stop()
+    assert witness.told == []
+
+
+def test_the_static_elector_warns_of_a_second_process():
+    assert [finding.level for finding in static().check()] == [Level.WARNING]
+
+
+def test_the_affinity_none_takes_every_row():
+    affinity = parse("harvest: {affinity: none}", "f.yaml", {}).harvest.affinity.create()
+    assert list(affinity.eligible()) == []
