@@ -31,6 +31,14 @@ class Engine(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Looks whether lanes could still be started; cheap.
+
+        Raises:
+            OutboxError: They could not; only a new process helps.
+        """
+        ...
+
     def cancel(self) -> None:
         """Ends lanes that did not end when told; their work in flight has an unknown outcome."""
         ...

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, sleep
 from uuid import UUID, uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
@@ -129,4 +129,4 @@ class LaneGroup:
     def _pause(self, seconds: float) -> None:
         until = monotonic() + seconds
         while monotonic() < until and not (self._leash.stopped or self._leash.draining):
-            Event().wait(BEAT_SECONDS)
+            sleep(BEAT_SECONDS)

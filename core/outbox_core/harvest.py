@@ -38,6 +38,8 @@ from outbox_core.term import Term
 
 log = logging.getLogger(__name__)
 
+CHECK_SECONDS = 1.0
+"""How often a standby makes sure that it could lead."""
 STOP_SECONDS = 2.0
 """How long lanes that were told to stop at once are waited for before the engine cancels them."""
 
@@ -163,11 +165,10 @@ class Harvest:
 
     def _run(self) -> None:
         try:
-            while True:
-                self._office.wait()
-                if self._ending.is_set():
-                    return
-                self._lead()
+            while not self._ending.is_set():
+                self._engine.check()  # a standby whose engine has died is none
+                if self._office.wait(CHECK_SECONDS) and not self._ending.is_set():
+                    self._lead()
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             self._error = self._error or error
 

@@ -38,6 +38,9 @@ class InlineEngine:
             raise self._crash
         return True
 
+    def check(self) -> None:
+        """Does nothing: threads can always be started."""
+
     def cancel(self) -> None:
         """Leaves the threads to themselves: they have their orders, and no lease to work on."""
         self._thread = None

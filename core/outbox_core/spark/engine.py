@@ -8,8 +8,8 @@ group with it; no micro-batches, because starting one takes longer than moving a
 from __future__ import annotations
 
 import logging
-from threading import Event, Thread
-from time import monotonic
+from threading import Thread
+from time import monotonic, sleep
 
 from outbox_sdk import OutboxError
 from pyspark.errors import PySparkException
@@ -48,7 +48,7 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._server: LinkServer | None = None
         self._jobs: list[Thread] = []
-        self._crash: PySparkException | None = None
+        self._crash: Exception | None = None
 
     def warm(self) -> None:
         """Starts the application and a Python worker for each group, and makes sure of enough slots."""
@@ -88,8 +88,19 @@ class SparkEngine:
         if any(job.is_alive() for job in self._jobs):
             return False
         if self._crash is not None:
-            raise OutboxError(f"lanes do not stay alive on {self._master}: {self._crash}") from self._crash
+            self.check()
+            reason = _first_line(self._crash)
+            raise OutboxError(f"lanes do not stay alive on {self._master}: {reason}") from self._crash
         return True
+
+    def check(self) -> None:
+        """Looks whether the JVM still lives.
+
+        Raises:
+            OutboxError: It does not.
+        """
+        if self._session is not None and self._session.sparkContext._gateway.proc.poll() is not None:  # noqa: SLF001 - PySpark has no other way to ask
+            raise OutboxError("Spark's JVM has died; start the harvester anew")
 
     def cancel(self) -> None:
         """Cancels all jobs: Spark ends their tasks, and kills the workers of those that will not end."""
@@ -124,7 +135,11 @@ class SparkEngine:
                     term.stop()
                     return
                 log.warning("lane group %d was lost, starting it anew: %s", group, _first_line(error))
-                Event().wait(JOB_PAUSE_SECONDS)
+                sleep(JOB_PAUSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the JVM is gone: handed to whoever joins
+                self._crash = error
+                term.stop()
+                return
 
     def _run(self, first: int, last: int, task: Task) -> None:
         """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
