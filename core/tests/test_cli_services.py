@@ -187,6 +187,67 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
     assert rest.splitlines()[-1].endswith("stopped")
 
 
+REAPER = """\
+harvest:
+  baseKafkaConfig:
+    bootstrap.servers: {bootstrap}
+  producerKafkaConfig:
+    compression.type: lz4
+    delivery.timeout.ms: 10000
+  leaderTopic: {group}
+  leaderGroupID: {group}
+  dataSource: {dsn} sslmode=disable
+  outboxTable: outbox
+  limits:
+    minPollInterval: 1s
+    heartbeatTimeout: 5s
+    maxInFlightRecords: 1000
+    minMetricsInterval: 5s
+    sendConcurrency: 4
+    sendBuffer: 10
+logging:
+  level: Debug
+"""
+REAPER_DDL = """
+CREATE TABLE IF NOT EXISTS outbox (
+  id                  BIGSERIAL PRIMARY KEY,
+  create_time         TIMESTAMP WITH TIME ZONE NOT NULL,
+  kafka_topic         VARCHAR(249) NOT NULL,
+  kafka_key           VARCHAR(100) NOT NULL,
+  kafka_value         VARCHAR(10000),
+  kafka_header_keys   TEXT[] NOT NULL,
+  kafka_header_values TEXT[] NOT NULL,
+  leader_id           UUID
+)
+"""
+
+
+def test_the_seeds_file_runs_with_its_own_table(
+    tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
+):
+    file = tmp_path / "reaper.yaml"
+    file.write_text(REAPER.format(bootstrap=kafka_bootstrap, group=f"group-{topic}", dsn=postgres_dsn))
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(REAPER_DDL)
+        connection.execute(INSERT, (topic, 300))
+    assert told(file, "init") == "created table outbox_fence\n"
+    process = subprocess.Popen(
+        [OUTBOX, "run", "-f", str(file), "--engine", "inline"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        log = wait_for(process, "purged in all")
+        assert "300 purged in all" in log
+        assert " DEBUG " in log
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+        assert (process.returncode, time.monotonic() - begin < 5) == (0, True)
+    finally:
+        process.kill()
+        process.communicate()
+    assert json.loads(told(file, "status", "--json"))["backlog"]["records"] == 0
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_stops_hard(
     running: subprocess.Popen[str], number: int, code: int, postgres_dsn: str, topic: str

@@ -64,9 +64,9 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
 
     Each record has the header 'Seq', its number from 0, so that a reader can tell what is missing.
     """
+    pause = _pause(interval)
     from outbox_sdk.stasher import Stasher  # noqa: PLC0415 - only this command writes
 
-    pause = _pause(interval)
     invocation: Invocation = context.obj
     settings = quiet(invocation.settings(file)).harvest
     made = _records(random.Random(seed), topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
