@@ -171,6 +171,7 @@ class Harvest:
                     self._lead()
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             self._error = self._error or error
+            self._elector.stop()  # lets a standby lead
 
     def _lead(self) -> None:
         """Leads for one term: bumps the fence, runs the lanes, sees them end."""

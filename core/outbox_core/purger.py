@@ -62,7 +62,7 @@ class Purger:
         answer = self._answers.get()
         if isinstance(answer, Exception) and not (isinstance(answer, DriverError) and answer.retryable):
             raise answer
-        return answer  # type: ignore[return-value]  # every other exception was raised
+        return answer
 
     def close(self) -> None:
         """Finishes what was submitted and disconnects; does not wait long for a database that hangs."""

@@ -99,7 +99,10 @@ class SparkEngine:
         Raises:
             OutboxError: It does not.
         """
-        if self._session is not None and self._session.sparkContext._gateway.proc.poll() is not None:  # noqa: SLF001 - PySpark has no other way to ask
+        if self._session is None:
+            return
+        gateway = self._session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to ask
+        if gateway is None or gateway.proc.poll() is not None:
             raise OutboxError("Spark's JVM has died; start the harvester anew")
 
     def cancel(self) -> None:

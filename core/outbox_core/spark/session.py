@@ -36,10 +36,10 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Its own line on every connection of its own to the JVM is of no use to anybody.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    conf = SparkConf().setAll({**_defaults(name, master), **settings}.items())
+    conf = SparkConf().setAll(list({**_defaults(name, master), **settings}.items()))
     said: deque[str] = deque(maxlen=TAIL_LINES)
     try:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": PIPE, "stderr": STDOUT})
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": PIPE, "stderr": STDOUT})  # type: ignore[no-untyped-call]  # PySpark's own gap
         Thread(target=_listen, args=(gateway.proc.stdout, said), name="jvm-output", daemon=True).start()
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except Exception as error:
