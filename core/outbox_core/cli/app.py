@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from outbox_sdk.errors import OutboxError
 
-from outbox_core.cli import check, drivers, init, pump, run, status
+from outbox_core.cli import check, demo, drivers, init, pump, run, status
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
 from outbox_core.cli.invocation import FileOption, Invocation
 from outbox_core.cli.terminal import messages, note, print_error
@@ -47,6 +47,7 @@ app = typer.Typer(
 )
 # In the order in which a newcomer needs them; `outbox --help` lists them so.
 COMMANDS: tuple[tuple[Callable[..., None], Sequence[str]], ...] = (
+    (demo.demo, demo.EXAMPLES),
     (check.check, check.EXAMPLES),
     (init.init, init.EXAMPLES),
     (run.run, run.EXAMPLES),

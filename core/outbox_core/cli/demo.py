@@ -13,11 +13,10 @@ from rich.markup import escape
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.run import EngineName
 from outbox_core.cli.terminal import note, output
-from outbox_core.demo.scene import Outcome
-from outbox_core.demo.screen import open_screen, print_outcome
 from outbox_core.demo.script import Script
 
 if TYPE_CHECKING:
+    from outbox_core.demo.scene import Outcome
     from outbox_core.demo.stage import Stage
 
 EXAMPLES = (
@@ -56,10 +55,13 @@ def demo(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _perform(script: Script) -> Outcome:
+def _perform(script: Script) -> "Outcome":
+    # Of all commands only this one needs Kafka's client here, and what the extra brings.
+    from outbox_core.demo.screen import open_screen, print_outcome  # noqa: PLC0415 - see above
+
     try:
-        from outbox_core.demo.stage import Stage  # noqa: PLC0415 - needs the extra
-        from outbox_core.demo.story import play  # noqa: PLC0415 - needs the extra
+        from outbox_core.demo.stage import Stage  # noqa: PLC0415 - see above
+        from outbox_core.demo.story import play  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
