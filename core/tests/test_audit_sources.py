@@ -5,7 +5,10 @@ from threading import Thread
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    NewTopic,
+)
 from outbox_core.audit import Audit, Ledger, read_ledger, read_topic
 from outbox_sdk import DriverError, OutboxError
 
