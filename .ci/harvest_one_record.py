@@ -20,9 +20,7 @@ def main(outbox: str) -> None:
     with PostgresServer() as postgres, KafkaBroker() as kafka, tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "outbox.yaml"
         servers = {"bootstrap.servers": kafka.bootstrap}
-        settings.write_text(
-            json.dumps({"harvest": {"dataSource": postgres.dsn, "baseKafkaConfig": servers}})
-        )
+        settings.write_text(json.dumps({"harvest": {"dataSource": postgres.dsn, "baseKafkaConfig": servers}}))
         subprocess.run([outbox, "init", "-f", str(settings), "--topic", "orders"], check=True, timeout=120)
         with psycopg.connect(postgres.dsn) as connection:
             connection.execute(INSERT)

@@ -76,14 +76,14 @@ class Stage:
         return path
 
     @contextmanager
-    def harvester(self, settings: Path) -> Iterator[subprocess.Popen[str]]:
-        """Runs ``outbox run`` until the block ends; starts the block when it is ready to lead."""
+    def harvester(self, settings: Path, ready: str = "leader acquired") -> Iterator[subprocess.Popen[str]]:
+        """Runs ``outbox run`` until the block ends; starts the block when its log says ``ready``."""
         log = settings.with_suffix(".log").open("w+")
         process = subprocess.Popen(
             [sys.executable, "-m", "outbox_core", "run", "-f", str(settings)], stderr=log, text=True
         )
         try:
-            wait_for(log.name, ("leader acquired",), process)
+            wait_for(log.name, ready, process)
             yield process
         finally:
             process.terminate()
@@ -91,10 +91,10 @@ class Stage:
             log.close()
 
 
-def wait_for(path: str, words: tuple[str, ...], process: subprocess.Popen[str], timeout: float = 60) -> None:
-    """Waits until a log has all of ``words``."""
+def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: float = 60) -> None:
+    """Waits until a log says ``words``."""
     until = time.monotonic() + timeout
-    while not all(word in (text := Path(path).read_text()) for word in words):
+    while words not in (text := Path(path).read_text()):
         if process.poll() is not None or time.monotonic() > until:
             sys.exit(f"the harvester did not get ready:\n{text}")
         time.sleep(0.05)

@@ -1,0 +1,84 @@
+"""Peak memory of a leader and of a standby, process trees summed, while a backlog is drained.
+
+Proportional set size: memory that processes share is split between them, so that the sum is what the machine
+has to have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from contextlib import ExitStack
+
+import psutil
+from stage import stage
+
+MIB = 1024 * 1024
+
+
+class Peak:
+    """Follows a process and all its descendants until told to stop."""
+
+    def __init__(self, pid: int) -> None:
+        self.by_kind: dict[str, int] = {}
+        self.total = 0
+        self._root = psutil.Process(pid)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(0.2):
+            sizes: dict[str, int] = {}
+            for process in [self._root, *self._root.children(recursive=True)]:
+                try:
+                    kind = self._kind(process)
+                    sizes[kind] = sizes.get(kind, 0) + process.memory_full_info().pss
+                except psutil.Error:
+                    continue
+            self.total = max(self.total, sum(sizes.values()))
+            for kind, size in sizes.items():
+                self.by_kind[kind] = max(self.by_kind.get(kind, 0), size)
+
+    def _kind(self, process: psutil.Process) -> str:
+        if process.pid == self._root.pid:
+            return "harvester"
+        return "JVM" if process.name() == "java" else "workers"
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{kind} {size / MIB:.0f}" for kind, size in sorted(self.by_kind.items()))
+        return f"{self.total / MIB:.0f} MiB ({parts})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--value-size", type=int, default=100, help="characters")
+    parser.add_argument("--engine", default="spark", choices=["spark", "inline"])
+    arguments = parser.parse_args()
+    with stage() as on, ExitStack() as stack:
+        processes = []
+        for name in ("leader", "standby"):
+            settings = on.settings(name, engine=arguments.engine, elector="neli-kafka", leaderGroupID="bench")
+            ready = "leader acquired" if name == "leader" else "joined the election"
+            processes.append(stack.enter_context(on.harvester(settings, ready)))
+        idle = [Peak(process.pid) for process in processes]
+        time.sleep(5)
+        for peak in idle:
+            peak.stop()
+        peaks = [Peak(process.pid) for process in processes]
+        on.fill(on.topic(), arguments.rows, 1000, arguments.value_size)
+        on.seconds_until_empty()
+        time.sleep(1)
+        for name, before, peak in zip(("leader", "standby"), idle, peaks, strict=True):
+            peak.stop()
+            print(f"{name}: idle {before}; with {arguments.rows:,} rows {peak}")
+
+
+if __name__ == "__main__":
+    main()
