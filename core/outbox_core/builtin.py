@@ -82,13 +82,23 @@ class StaticElector:
             self._leads.clear()
 
 
-@hookimpl
-def outbox_affinity() -> Driver[Affinity]:
-    """Offers the affinity ``none``."""
-    return Driver(options=NoOptions, create=EveryRow)
+class NonePlugin:
+    """The plugin behind the name ``none``."""
+
+    @hookimpl
+    def outbox_affinity(self) -> Driver[Affinity]:
+        """Offers the affinity ``none``."""
+        return Driver(options=NoOptions, create=EveryRow)
 
 
-@hookimpl
-def outbox_elector() -> Driver[Elector]:
-    """Offers the elector ``static``."""
-    return Driver(options=NoOptions, create=StaticElector)
+class StaticPlugin:
+    """The plugin behind the name ``static``."""
+
+    @hookimpl
+    def outbox_elector(self) -> Driver[Elector]:
+        """Offers the elector ``static``."""
+        return Driver(options=NoOptions, create=StaticElector)
+
+
+NONE = NonePlugin()
+STATIC = StaticPlugin()

@@ -3,7 +3,14 @@
 from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan
 from outbox_sdk.dialect import Backlog, Capability, Dialect, Fence, Holding, Insert, OutboxTable
 from outbox_sdk.elector import Candidate, Elector
-from outbox_sdk.errors import ConfigError, DriverError, LeadershipLost, OutboxError, PluginError
+from outbox_sdk.errors import (
+    AccessDenied,
+    ConfigError,
+    DriverError,
+    LeadershipLost,
+    OutboxError,
+    PluginError,
+)
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender
@@ -11,9 +18,40 @@ from outbox_sdk.record import Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
 
 __all__ = [
-    "Affinity", "Backlog", "Candidate", "Capability", "ColumnIs", "Condition", "ConfigError", "Deliveries",
-    "Dialect", "Driver", "DriverError", "Duration", "Elector", "Failure", "Fence", "Finding", "Header",
-    "Holding", "Insert", "Installed", "LeadershipLost", "Level", "MarkedRecord", "OlderThan", "OutboxError",
-    "OutboxTable", "PluginError", "Publisher", "Record", "Seam", "Sender", "Unit", "find", "hookimpl",
+    "AccessDenied",
+    "Affinity",
+    "Backlog",
+    "Candidate",
+    "Capability",
+    "ColumnIs",
+    "Condition",
+    "ConfigError",
+    "Deliveries",
+    "Dialect",
+    "Driver",
+    "DriverError",
+    "Duration",
+    "Elector",
+    "Failure",
+    "Fence",
+    "Finding",
+    "Header",
+    "Holding",
+    "Insert",
+    "Installed",
+    "LeadershipLost",
+    "Level",
+    "MarkedRecord",
+    "OlderThan",
+    "OutboxError",
+    "OutboxTable",
+    "PluginError",
+    "Publisher",
+    "Record",
+    "Seam",
+    "Sender",
+    "Unit",
+    "find",
+    "hookimpl",
     "installed",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from outbox_sdk.affinity import Condition
@@ -199,6 +199,16 @@ class Dialect(Protocol):
         Raises:
             DriverError: Unreachable (retryable), or a missing table, column or permission (not retryable),
                 saying which and how to cure it.
+        """
+        ...
+
+    def stash_connection(self) -> Any:
+        """Opens a DB-API connection to the outbox's database, as an application that stashes would have.
+
+        Transactions are on, and the caller commits and closes. For ``outbox pump``.
+
+        Raises:
+            DriverError: Unreachable, or not permitted.
         """
         ...
 

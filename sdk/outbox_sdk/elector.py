@@ -1,7 +1,7 @@
-"""The elector seam: says which of the competing processes leads.
+r"""The elector seam: says which of the competing processes leads.
 
     standby --acquired--> leading --revoked (may block)--> standby
-                             \\---- fenced (must not block) --> standby
+                             \--- fenced (must not block) --> standby
 
 An elector is a hint. With any of them two processes can believe for a while that they lead; the fence in
 the database is what keeps the second from doing harm.

@@ -31,6 +31,13 @@ class DriverError(OutboxError):
         return (_driver_error, (type(self), str(self), self.retryable))
 
 
+class AccessDenied(DriverError):  # noqa: N818 - reads as what happened, like its siblings in the tree
+    """A database, broker or coordinator knows who we are, or not, and does not let us."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message, retryable=retryable)
+
+
 class LeadershipLost(OutboxError):  # noqa: N818 - the glossary's word: an event that a lane obeys, not a defect
     """The fence no longer carries the caller's token: somebody else leads, stop at once."""
 

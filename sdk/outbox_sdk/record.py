@@ -38,7 +38,7 @@ class MarkedRecord(NamedTuple):
         value: Text, bytes, or ``None`` for a tombstone.
         headers: The headers in order; empty for none.
         partition: The partition to publish to, or ``None`` to let the publisher's partitioner choose.
-        timestamp_ms: The message's timestamp in milliseconds since the epoch; ``None`` for the time of sending.
+        timestamp_ms: The message's timestamp in milliseconds since the epoch; ``None`` for when it is sent.
         fault: Why the row cannot be made into a message (say, header arrays of different length), or
             ``None`` for a sound row. A faulty row is never published; its key is held.
     """

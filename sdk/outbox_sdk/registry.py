@@ -89,8 +89,8 @@ def find(seam: Seam, name: str) -> Driver[Any]:
     drivers = _offers(candidates[0], seam)
     if not drivers:
         raise PluginError(
-            f"driver '{name}' of {_provider(candidates[0])} is not a {seam}; "
-            f"installed for this seam: {_names(seam)}"
+            f"driver '{name}' of {_provider(candidates[0])} does not serve the {seam} seam; "
+            f"installed for it: {', '.join(_names(seam)) or 'none'}"
         )
     return drivers[0]
 
@@ -126,14 +126,17 @@ def _provider(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
 
 
-def _names(seam: Seam) -> str:
-    return ", ".join(driver.name for driver in installed() if seam in driver.seams) or "none"
+def _names(seam: Seam) -> list[str]:
+    return [driver.name for driver in installed() if seam in driver.seams]
 
 
 def _missing(seam: Seam, name: str) -> str:
-    message = f"no installed plugin provides the {seam} driver '{name}'; installed: {_names(seam)}"
+    names = _names(seam)
+    message = (
+        f"no installed plugin provides the {seam} driver '{name}'; installed: {', '.join(names) or 'none'}"
+    )
     if name in DISTRIBUTIONS:
         return f"{message}; run: pip install {DISTRIBUTIONS[name]}"
-    if close := get_close_matches(name, [*DISTRIBUTIONS, *(driver.name for driver in installed())], n=1):
+    if close := get_close_matches(name, names, n=1):
         return f"{message}; did you mean '{close[0]}'?"
     return f"{message}; install the distribution that registers '{name}' in the entry-point group '{GROUP}'"
