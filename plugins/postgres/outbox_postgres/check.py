@@ -9,7 +9,7 @@ import psycopg
 from outbox_sdk import DriverError, Finding, Level
 
 from outbox_postgres.conninfo import DataSource
-from outbox_postgres.errors import translate
+from outbox_postgres.errors import translated
 from outbox_postgres.layout import Inspector, Layout, missing_fence
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.probes import SERVER_PROBES, TABLE_PROBES, Probe
@@ -27,7 +27,7 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
     except DriverError as error:
         return [Finding(Level.ERROR, "data source", str(error), "correct dataSource")]
     try:
-        with connect(source) as connection:
+        with connect(source) as connection, translated(source, "look at the outbox"):
             findings.append(Finding(Level.OK, "connection", f"connected to {source}"))
             findings += _server(connection)
             findings += _pooler(connection, source)
@@ -35,9 +35,6 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
         findings.append(Finding(Level.ERROR, "connection", str(error), cure))
-    except psycopg.Error as error:
-        message = str(translate(error, source, "look at the outbox"))
-        findings.append(Finding(Level.ERROR, "connection", message, "see the server's log"))
     return findings
 
 

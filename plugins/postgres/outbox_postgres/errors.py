@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
 from outbox_sdk import DriverError
 
@@ -45,19 +48,29 @@ _CURES = {
 }
 
 
-def translate(error: psycopg.Error, source: DataSource, doing: str) -> DriverError:
-    """Returns ``error`` as a driver error that says what was being done, without secrets.
+ALREADY_THERE = (
+    # What CREATE TABLE IF NOT EXISTS says when another process creates the same table at the same moment.
+    psycopg.errors.DuplicateTable,
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.UniqueViolation,
+)
 
-    The result carries the error as its cause, unless the error's own text holds a secret.
+
+@contextmanager
+def translated(source: DataSource, doing: str) -> Iterator[None]:
+    """Turns psycopg's errors into driver errors that say what was being done, without secrets.
+
+    Raises:
+        DriverError: Its cause is psycopg's error, unless that one's own text holds a secret.
     """
-    text = _one_line(str(error))
-    clean = source.scrub(text)
-    cure = _CURES.get(error.sqlstate or "", "")
-    message = f"cannot {doing} in {source}: {clean}{f'; {cure}' if cure else ''}"
-    result = DriverError(message, retryable=retryable(error))
-    result.__cause__ = error if clean == text else None
-    result.__suppress_context__ = True
-    return result
+    try:
+        yield
+    except psycopg.Error as error:
+        text = _one_line(str(error))
+        clean = source.scrub(text)
+        cure = _CURES.get(error.sqlstate or "", "")
+        message = f"cannot {doing} in {source}: {clean}{f'; {cure}' if cure else ''}"
+        raise DriverError(message, retryable=retryable(error)) from (error if clean == text else None)
 
 
 def retryable(error: psycopg.Error) -> bool:

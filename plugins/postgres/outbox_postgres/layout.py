@@ -10,6 +10,7 @@ import psycopg
 from outbox_sdk import ColumnIs, Condition, DriverError
 
 from outbox_postgres.ddl import fence_ddl
+from outbox_postgres.errors import ALREADY_THERE
 from outbox_postgres.options import PostgresOptions, TableName
 
 _COLUMNS = """
@@ -245,7 +246,7 @@ class Inspector:
             return
         try:
             self._connection.execute(fence_ddl(layout.fence))
-        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+        except ALREADY_THERE:
             # Two processes create it at the same moment, and the other one was first.
             yield from self.fence_faults(layout)
         except psycopg.errors.InsufficientPrivilege:

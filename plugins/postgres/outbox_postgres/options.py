@@ -11,6 +11,7 @@ from outbox_sdk import ConfigError, Duration
 VALUE_TYPES = ("text", "bytea")
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))?")
 _FILLFACTORS = range(10, 101)
 
 
@@ -32,19 +33,14 @@ class TableName(NamedTuple):
         Raises:
             ConfigError: It is neither.
         """
-        parts: list[str] = []
-        rest = text.strip()
-        while match := _PART.match(rest):
-            parts.append(match[1].replace('""', '"') if match[1] else match[2].lower())
-            rest = rest[match.end() :]
-            if not rest.startswith("."):
-                break
-            rest = rest[1:]
-        if rest or len(parts) not in (1, 2):
+        if not _NAME.fullmatch(text.strip()):
             raise ConfigError(
                 f"'{text}' is not a table name: write table or schema.table; "
                 'put a part that holds anything but letters, digits and _ in double quotes, "like-this"'
             )
+        parts = [
+            quoted.replace('""', '"') if quoted else plain.lower() for quoted, plain in _PART.findall(text)
+        ]
         return cls(parts[0] if len(parts) > 1 else "", parts[-1])
 
     def __str__(self) -> str:

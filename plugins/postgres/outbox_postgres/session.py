@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.ddl import ddl
-from outbox_postgres.errors import translate
+from outbox_postgres.errors import ALREADY_THERE, translated
 from outbox_postgres.layout import Inspector
 from outbox_postgres.options import PostgresOptions, TableName
 from outbox_postgres.table import PostgresTable
@@ -26,12 +27,10 @@ def connect(source: DataSource) -> psycopg.Connection[Any]:
     Raises:
         DriverError: Unreachable (retryable) or refused (not).
     """
-    try:
+    with translated(source, "connect"):
         connection: psycopg.Connection[Any] = psycopg.Connection.connect(
             make_conninfo(**source.parameters), autocommit=True, cursor_factory=psycopg.RawCursor
         )
-    except psycopg.Error as error:
-        raise translate(error, source, "connect") from error
     # One width for every integer: a statement is then prepared once, not once for each size of a number.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     return connection
@@ -41,23 +40,20 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
     """Connects to the outbox; the work behind ``PostgresDialect.connect``."""
     source = DataSource(options.data_source, options.connect_timeout)
     connection = connect(source)
-    try:
-        inspector = Inspector(connection, options)
-        connection.execute(
-            sql.SESSION, (f"{options.lock_timeout * 1000:.0f}ms", f"{options.statement_timeout * 1000:.0f}ms")
-        )
-        layout = inspector.layout()
-        inspector.require(layout, eligible)
+    with ExitStack() as unless_it_works:
+        unless_it_works.callback(connection.close)
+        with translated(source, "look at the outbox"):
+            timeouts = (options.lock_timeout, options.statement_timeout)
+            connection.execute(sql.SESSION, [f"{seconds * 1000:.0f}ms" for seconds in timeouts])
+            inspector = Inspector(connection, options)
+            layout = inspector.layout()
+            inspector.require(layout, eligible)
         if eligible or not options.skip_settled:
             # A row can become eligible long after it appeared, so no id is ever settled.
             layout = replace(layout, sequence=None)
-        return PostgresTable(connection, source, layout, eligible, prepare=options.prepare)
-    except psycopg.Error as error:
-        connection.close()
-        raise translate(error, source, "look at the outbox") from error
-    except DriverError:
-        connection.close()
-        raise
+        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare)
+        unless_it_works.pop_all()
+        return table
 
 
 def create(options: PostgresOptions) -> Sequence[str]:
@@ -66,26 +62,28 @@ def create(options: PostgresOptions) -> Sequence[str]:
     created: list[str] = []
     with connect(source) as connection:
         for name, statement in zip((options.outbox, options.fence), ddl(options), strict=True):
-            try:
-                if _create(connection, name, statement):
-                    created.append(".".join(part for part in name if part))
-            except psycopg.errors.InsufficientPrivilege as error:
-                raise DriverError(
-                    f"the user may not create table {name} in {source}; let somebody who may run: "
-                    f"{'; '.join(ddl(options))}",
-                    retryable=False,
-                ) from error
-            except psycopg.Error as error:
-                raise translate(error, source, f"create table {name}") from error
+            with translated(source, f"create table {name}"):
+                try:
+                    if _create(connection, name, statement):
+                        created.append(".".join(part for part in name if part))
+                except psycopg.errors.InsufficientPrivilege as error:
+                    raise DriverError(
+                        f"the user may not create table {name} in {source}; let somebody who may run: "
+                        f"{'; '.join(ddl(options))}",
+                        retryable=False,
+                    ) from error
     return created
 
 
 def _create(connection: psycopg.Connection[Any], name: TableName, statement: str) -> bool:
-    found = connection.execute("SELECT to_regclass($1) IS NOT NULL", (str(name),)).fetchone()
-    if found and found[0]:
-        return False
     try:
-        connection.execute(statement)
-    except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
-        return False  # another process created it at the same moment
+        with connection.transaction():
+            # Of several processes that create it at the same moment, one says so.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"create {name}",))
+            found = connection.execute("SELECT to_regclass($1) IS NOT NULL", (str(name),)).fetchone()
+            if found and found[0]:
+                return False
+            connection.execute(statement)
+    except ALREADY_THERE:
+        return False  # the others need not be ours
     return True

@@ -12,7 +12,7 @@ from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, Marke
 
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
-from outbox_postgres.errors import translate
+from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
 from outbox_postgres.rows import records
 from outbox_postgres.settled import FIRST, Settled
@@ -44,14 +44,11 @@ class PostgresTable:
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         doing = "raise the fence's token"
-        try:
-            with self._connection.transaction():
-                # Serializes bumps even while there is no row to lock; rows alone would let two first
-                # leaders read the same maximum.
-                self._fetch(self._sql.bump_lock, (f"outbox fence {self._layout.name}",), doing)
-                rows = self._fetch(self._sql.bump, (self._layout.name, lanes, holder), doing)
-        except psycopg.Error as error:
-            raise translate(error, self._source, doing) from error
+        with translated(self._source, doing), self._connection.transaction():
+            # Serializes bumps even while there is no row to lock; rows alone would let two first
+            # leaders read the same maximum.
+            self._fetch(self._sql.bump_lock, (f"outbox fence {self._layout.name}",), doing)
+            rows = self._fetch(self._sql.bump, (self._layout.name, lanes, holder), doing)
         return int(rows[0][0])
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
@@ -156,8 +153,6 @@ class PostgresTable:
         return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")
 
     def _fetch(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
-        try:
+        with translated(self._source, doing):
             cursor = self._connection.execute(statement, parameters, prepare=self._prepare, binary=True)
             return cursor.fetchall()
-        except psycopg.Error as error:
-            raise translate(error, self._source, doing) from error

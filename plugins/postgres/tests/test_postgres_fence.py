@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
+from outbox_postgres.table import PostgresTable
 from outbox_sdk import DriverError, LeadershipLost
 
+from .outbox_hands import MakeOutbox, Outbox
 
-def waits(outbox, table) -> bool:
+
+def waits(outbox: Outbox, table: PostgresTable) -> bool:
     pid = table._connection.info.backend_pid
-    row = outbox.admin.execute("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone()
+    row = outbox.admin.execute(
+        "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,)
+    ).fetchone()
     return bool(row and row[0])
 
 
@@ -26,12 +31,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def pool():
+def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as threads:
         yield threads
 
 
-def test_tokens_rise_and_attempts_start_anew(outbox):
+def test_tokens_rise_and_attempts_start_anew(outbox: Outbox) -> None:
     table = outbox.connect()
     assert table.holdings() == []
     assert table.bump(2, "one") == 1
@@ -46,7 +51,7 @@ def test_tokens_rise_and_attempts_start_anew(outbox):
     ]
 
 
-def test_a_leader_with_another_number_of_lanes_fences_every_lane(outbox):
+def test_a_leader_with_another_number_of_lanes_fences_every_lane(outbox: Outbox) -> None:
     table = outbox.connect()
     wide = [table.enter(lane, 4, table.bump(4, "wide") if lane == 0 else 1) for lane in range(4)]
     assert table.bump(2, "narrow") == 2
@@ -59,7 +64,7 @@ def test_a_leader_with_another_number_of_lanes_fences_every_lane(outbox):
     assert len(table.holdings()) == 8
 
 
-def test_a_zombie_touches_nothing(outbox):
+def test_a_zombie_touches_nothing(outbox: Outbox) -> None:
     outbox.fill(3)
     zombie = outbox.lead()
     ids = [record.id for record in zombie.mark(2)]
@@ -75,7 +80,7 @@ def test_a_zombie_touches_nothing(outbox):
     assert outbox.leaders() == before
 
 
-def test_of_two_attempts_at_a_lane_the_earlier_touches_nothing(outbox):
+def test_of_two_attempts_at_a_lane_the_earlier_touches_nothing(outbox: Outbox) -> None:
     outbox.fill(3)
     earlier = outbox.lead()
     ids = [record.id for record in earlier.mark(2)]
@@ -87,7 +92,7 @@ def test_of_two_attempts_at_a_lane_the_earlier_touches_nothing(outbox):
     assert len(table.mark(later, uuid4(), 10)) == 3
 
 
-def test_a_mark_blocked_behind_a_bump_marks_nothing(outbox, pool):
+def test_a_mark_blocked_behind_a_bump_marks_nothing(outbox: Outbox, pool: ThreadPoolExecutor) -> None:
     outbox.fill(3)
     zombie = outbox.lead()
     blocker = outbox.session()
@@ -101,7 +106,7 @@ def test_a_mark_blocked_behind_a_bump_marks_nothing(outbox, pool):
     assert set(outbox.leaders().values()) == {None}
 
 
-def test_a_mark_blocked_behind_a_bump_that_fails_goes_on(outbox, pool):
+def test_a_mark_blocked_behind_a_bump_that_fails_goes_on(outbox: Outbox, pool: ThreadPoolExecutor) -> None:
     outbox.fill(3)
     hand = outbox.lead()
     blocker = outbox.session()
@@ -112,7 +117,7 @@ def test_a_mark_blocked_behind_a_bump_that_fails_goes_on(outbox, pool):
     assert len(mark.result(10)) == 3
 
 
-def test_a_bump_waits_for_marks_in_progress(outbox, pool):
+def test_a_bump_waits_for_marks_in_progress(outbox: Outbox, pool: ThreadPoolExecutor) -> None:
     outbox.fill(3)
     hand = outbox.lead()
     row = outbox.session()
@@ -129,7 +134,9 @@ def test_a_bump_waits_for_marks_in_progress(outbox, pool):
     assert [record.id for record in other.mark(other.enter(0, 1, 2), uuid4(), 10)] == [1, 2, 3]
 
 
-def test_concurrent_bumps_give_different_tokens_even_the_first_ones(outbox, pool):
+def test_concurrent_bumps_give_different_tokens_even_the_first_ones(
+    outbox: Outbox, pool: ThreadPoolExecutor
+) -> None:
     tables = [outbox.connect() for _ in range(8)]
     barrier = threading.Barrier(8, timeout=30)
 
@@ -146,7 +153,9 @@ def test_concurrent_bumps_give_different_tokens_even_the_first_ones(outbox, pool
     assert rows == (3, 1), "lanes beyond the leader's number carry its token too"
 
 
-def test_the_purge_of_a_zombie_that_began_before_the_bump_leaves_no_hole(outbox, pool):
+def test_the_purge_of_a_zombie_that_began_before_the_bump_leaves_no_hole(
+    outbox: Outbox, pool: ThreadPoolExecutor
+) -> None:
     outbox.fill(3)
     zombie = outbox.lead()
     zombie.mark()
@@ -162,7 +171,9 @@ def test_the_purge_of_a_zombie_that_began_before_the_bump_leaves_no_hole(outbox,
     assert [record.id for record in mark.result(10)] == [2, 3]
 
 
-def test_the_reset_of_a_zombie_that_began_before_the_bump_leaves_no_hole(outbox, pool):
+def test_the_reset_of_a_zombie_that_began_before_the_bump_leaves_no_hole(
+    outbox: Outbox, pool: ThreadPoolExecutor
+) -> None:
     outbox.fill(3)
     zombie = outbox.lead()
     zombie.mark()
@@ -179,7 +190,9 @@ def test_the_reset_of_a_zombie_that_began_before_the_bump_leaves_no_hole(outbox,
     assert set(outbox.leaders().values()) == {leader.leader}
 
 
-def test_a_lock_that_is_never_freed_shows_as_a_retryable_error(make_outbox, outbox):
+def test_a_lock_that_is_never_freed_shows_as_a_retryable_error(
+    make_outbox: MakeOutbox, outbox: Outbox
+) -> None:
     outbox.fill(1)
     box = make_outbox(lock_timeout=0.2)
     hand = box.lead()
@@ -192,12 +205,12 @@ def test_a_lock_that_is_never_freed_shows_as_a_retryable_error(make_outbox, outb
     assert len(hand.mark()) == 1
 
 
-def test_a_process_frozen_inside_a_bump_loses_it(outbox):
+def test_a_process_frozen_inside_a_bump_loses_it(outbox: Outbox) -> None:
     connection = outbox.connect()._connection
     assert connection.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("10s",)
 
 
-def test_the_beat_is_shown_with_its_age(outbox):
+def test_the_beat_is_shown_with_its_age(outbox: Outbox) -> None:
     hand = outbox.lead()
     (before,) = hand.table.holdings()
     assert (before.beat, before.age, before.reading) == (None, None, {})
@@ -209,7 +222,9 @@ def test_the_beat_is_shown_with_its_age(outbox):
     assert after.beat >= after.since
 
 
-def test_tables_of_one_schema_share_a_fence_and_not_their_tokens(make_outbox, outbox):
+def test_tables_of_one_schema_share_a_fence_and_not_their_tokens(
+    make_outbox: MakeOutbox, outbox: Outbox
+) -> None:
     other = make_outbox(table="second")
     assert other.dialect.create() == ["second"]
     hand = outbox.lead()
@@ -218,7 +233,7 @@ def test_tables_of_one_schema_share_a_fence_and_not_their_tokens(make_outbox, ou
     assert hand.mark() == []
 
 
-def test_however_the_table_is_written_the_fence_is_the_same(make_outbox, outbox):
+def test_however_the_table_is_written_the_fence_is_the_same(make_outbox: MakeOutbox, outbox: Outbox) -> None:
     hand = outbox.lead()
     make_outbox(table='PUBLIC."outbox"').connect().bump(1, "x")
     with pytest.raises(LeadershipLost):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from outbox_postgres.table import COUNTED
 from outbox_sdk import ColumnIs, OlderThan
 
-from outbox_postgres.table import COUNTED
+from .outbox_hands import MakeOutbox, Outbox
 
 
-def test_marks_the_earliest_rows_in_order_and_claims_them(outbox):
+def test_marks_the_earliest_rows_in_order_and_claims_them(outbox: Outbox) -> None:
     outbox.fill(10)
     hand = outbox.lead()
     assert [record.id for record in hand.mark(4)] == [1, 2, 3, 4]
@@ -18,11 +20,11 @@ def test_marks_the_earliest_rows_in_order_and_claims_them(outbox):
     assert list(outbox.leaders().values()) == [hand.leader] * 8 + [None] * 2
 
 
-def test_marks_nothing_in_an_empty_table(outbox):
+def test_marks_nothing_in_an_empty_table(outbox: Outbox) -> None:
     assert outbox.lead().mark() == []
 
 
-def test_marks_rows_of_another_leader_and_of_an_earlier_leader_id_anew(outbox):
+def test_marks_rows_of_another_leader_and_of_an_earlier_leader_id_anew(outbox: Outbox) -> None:
     outbox.fill(3)
     hand = outbox.lead()
     assert len(hand.mark()) == 3
@@ -32,7 +34,7 @@ def test_marks_rows_of_another_leader_and_of_an_earlier_leader_id_anew(outbox):
     assert [record.id for record in outbox.lead().mark()] == [1, 2, 3]
 
 
-def test_marks_only_its_own_lane_and_all_lanes_together_mark_everything(outbox):
+def test_marks_only_its_own_lane_and_all_lanes_together_mark_everything(outbox: Outbox) -> None:
     outbox.fill(300, keys=50)
     outbox.write(key="")
     table = outbox.connect()
@@ -45,7 +47,7 @@ def test_marks_only_its_own_lane_and_all_lanes_together_mark_everything(outbox):
     assert all([r.id for r in records] == sorted(r.id for r in records) for records in lanes)
 
 
-def test_purges_only_rows_that_carry_the_leader_id(outbox):
+def test_purges_only_rows_that_carry_the_leader_id(outbox: Outbox) -> None:
     outbox.fill(4)
     hand = outbox.lead()
     hand.mark(3)
@@ -56,7 +58,7 @@ def test_purges_only_rows_that_carry_the_leader_id(outbox):
     assert hand.purge() == 0
 
 
-def test_resets_only_rows_that_carry_the_leader_id(outbox):
+def test_resets_only_rows_that_carry_the_leader_id(outbox: Outbox) -> None:
     outbox.fill(3)
     hand = outbox.lead()
     hand.mark(2)
@@ -68,7 +70,7 @@ def test_resets_only_rows_that_carry_the_leader_id(outbox):
     assert [record.id for record in hand.mark()] == [1, 2, 3]
 
 
-def test_a_late_commit_with_a_lower_id_is_marked_and_a_rollback_is_not(outbox):
+def test_a_late_commit_with_a_lower_id_is_marked_and_a_rollback_is_not(outbox: Outbox) -> None:
     hand = outbox.lead()
     late, gone = outbox.session(), outbox.session()
     first = outbox.write("late", connection=late)
@@ -90,7 +92,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_arrives_as_it_was_written(outbox, text):
+def test_text_arrives_as_it_was_written(outbox: Outbox, text: str) -> None:
     outbox.write(text, text, ([text, text], [text, None]))
     (record,) = outbox.lead().mark()
     assert (record.key, record.value) == (text, text)
@@ -98,16 +100,21 @@ def test_text_arrives_as_it_was_written(outbox, text):
     assert record.fault is None
 
 
-def test_keys_and_values_of_every_size(outbox):
+def test_keys_and_values_of_every_size(outbox: Outbox) -> None:
     outbox.write("", "")
     outbox.write("k" * 100, "v" * 10_000)
     outbox.write("tombstone", None)
     outbox.write("large", "é" * 1_000_000)
     records = outbox.lead().mark()
-    assert [(len(r.key), r.value and len(r.value)) for r in records] == [(0, ""), (100, 10_000), (9, None), (5, 1_000_000)]
+    assert [(len(r.key), r.value and len(r.value)) for r in records] == [
+        (0, ""),
+        (100, 10_000),
+        (9, None),
+        (5, 1_000_000),
+    ]
 
 
-def test_headers_of_every_shape(outbox):
+def test_headers_of_every_shape(outbox: Outbox) -> None:
     outbox.write(headers=(["a"], ["1"]))
     outbox.write(headers=(["a", "a"], ["1", "2"]))
     outbox.write(headers=([""], [None]))
@@ -131,7 +138,9 @@ def test_headers_of_every_shape(outbox):
         ((["a"], [["1"]]), "several dimensions"),
     ],
 )
-def test_a_row_that_makes_no_message_has_a_fault_and_holds_up_no_other(outbox, headers, reason):
+def test_a_row_that_makes_no_message_has_a_fault_and_holds_up_no_other(
+    outbox: Outbox, headers: tuple[list[Any], list[Any]], reason: str
+) -> None:
     outbox.write(headers=(["x"], ["y"]))
     bad = outbox.write("bad", headers=headers)
     outbox.write()
@@ -141,13 +150,14 @@ def test_a_row_that_makes_no_message_has_a_fault_and_holds_up_no_other(outbox, h
     assert reason in (records[1].fault or "")
 
 
-def test_nulls_where_a_table_allows_them_are_faults(outbox):
+def test_nulls_where_a_table_allows_them_are_faults(outbox: Outbox) -> None:
     for column in ("kafka_topic", "kafka_key", "kafka_header_keys", "kafka_header_values"):
         outbox.admin.execute(f"ALTER TABLE outbox ALTER COLUMN {column} DROP NOT NULL")
     outbox.admin.execute("INSERT INTO outbox (kafka_key) VALUES ('no topic')")
     outbox.admin.execute("INSERT INTO outbox (kafka_topic) VALUES ('no key')")
     outbox.admin.execute(
-        "INSERT INTO outbox (kafka_topic, kafka_key, kafka_header_keys, kafka_header_values) VALUES ('t', 'k', NULL, NULL)"
+        "INSERT INTO outbox (kafka_topic, kafka_key, kafka_header_keys, kafka_header_values) "
+        "VALUES ('t', 'k', NULL, NULL)"
     )
     table = outbox.connect()
     token = table.bump(2, "test")
@@ -158,15 +168,15 @@ def test_nulls_where_a_table_allows_them_are_faults(outbox):
     assert faults[3] is None
 
 
-def test_bytes_values(make_outbox, outbox):
+def test_bytes_values(make_outbox: MakeOutbox) -> None:
     box = make_outbox(table="binary", value_type="bytea")
-    assert box.dialect.create() == ["binary"]
+    assert box.dialect.create() == ["binary", "outbox_fence"]
     box.write("k", bytes(range(256)))
     box.write("k", None)
     assert [record.value for record in box.lead().mark()] == [bytes(range(256)), None]
 
 
-def test_a_table_of_the_seed_works_untouched(make_outbox, outbox):
+def test_a_table_of_the_seed_works_untouched(make_outbox: MakeOutbox) -> None:
     box = make_outbox(table="goharvest")
     box.admin.execute(
         "CREATE TABLE goharvest (id BIGSERIAL PRIMARY KEY, create_time TIMESTAMP WITH TIME ZONE NOT NULL, "
@@ -180,7 +190,7 @@ def test_a_table_of_the_seed_works_untouched(make_outbox, outbox):
     assert hand.purge(record.id) == 1
 
 
-def test_names_that_need_quotes_and_schemas(make_outbox, outbox):
+def test_names_that_need_quotes_and_schemas(make_outbox: MakeOutbox, outbox: Outbox) -> None:
     outbox.admin.execute('CREATE SCHEMA "My Shop"')
     box = make_outbox(table='"My Shop"."Out""box; --"')
     assert box.dialect.create() == ['My Shop.Out"box; --', "My Shop.outbox_fence"]
@@ -190,11 +200,12 @@ def test_names_that_need_quotes_and_schemas(make_outbox, outbox):
     assert outbox.connect().holdings() == [], "the fence is the other schema's own"
 
 
-def test_unquoted_names_fold_to_lower_case(make_outbox, outbox):
+@pytest.mark.usefixtures("outbox")
+def test_unquoted_names_fold_to_lower_case(make_outbox: MakeOutbox) -> None:
     assert make_outbox(table="Public.OUTBOX").dialect.create() == []
 
 
-def test_the_only_eligible_rows_are_marked(outbox):
+def test_the_only_eligible_rows_are_marked(outbox: Outbox) -> None:
     outbox.admin.execute("ALTER TABLE outbox ADD COLUMN cluster TEXT, ADD COLUMN zone INT")
     outbox.fill(4)
     outbox.admin.execute("UPDATE outbox SET cluster = 'eu' WHERE id = 2")
@@ -207,7 +218,7 @@ def test_the_only_eligible_rows_are_marked(outbox):
     assert [record.id for record in table.mark(fence, uuid4(), 10)] == [1, 2, 3, 4]
 
 
-def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox):
+def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox: Outbox) -> None:
     table = outbox.connect()
     assert table.backlog() == type(table.backlog())(records=0, exact=True, oldest=None)
     outbox.write()
@@ -224,7 +235,7 @@ def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox):
     assert 59 < (large.oldest or 0) < 120
 
 
-def test_marks_commit_asynchronously_and_purges_do_not(outbox):
+def test_marks_commit_asynchronously_and_purges_do_not(outbox: Outbox) -> None:
     outbox.fill(20)
     hand = outbox.lead()
     seen = "SELECT current_setting('synchronous_commit')"
@@ -248,10 +259,7 @@ def test_marks_commit_asynchronously_and_purges_do_not(outbox):
     assert outbox.admin.execute("SELECT how FROM seen ORDER BY ctid DESC LIMIT 1").fetchone() == ("on",)
 
 
-def test_purges_are_durable_even_where_the_server_is_not(postgres_dsn, outbox):
-    outbox.admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
-    try:
-        connection = outbox.connect()._connection
-        assert connection.execute("SELECT current_setting('synchronous_commit')").fetchone() == ("on",)
-    finally:
-        outbox.admin.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
+def test_purges_are_durable_even_where_the_server_is_not(outbox: Outbox) -> None:
+    outbox.set_default("synchronous_commit", "off")
+    connection = outbox.connect()._connection
+    assert connection.execute("SELECT current_setting('synchronous_commit')").fetchone() == ("on",)

@@ -10,38 +10,39 @@ from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
+from outbox_postgres import settled
+from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
 from outbox_sdk import ColumnIs
 from outbox_testkit.services import PostgresServer
 
-from outbox_postgres import settled
-from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
+from .outbox_hands import MakeOutbox, Outbox, ask
 
 
 class Clock:
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def marks(clock):
+def marks(clock: Clock) -> Settled:
     return Settled(clock)
 
 
-def test_starts_at_the_head_until_something_is_proven(marks):
+def test_starts_at_the_head_until_something_is_proven(marks: Settled) -> None:
     assert marks.begin("me") == FIRST
     marks.marked(5, (1, 5))
     assert marks.begin("me") == FIRST
 
 
-def test_starts_behind_what_it_marked_below_the_horizon(marks):
+def test_starts_behind_what_it_marked_below_the_horizon(marks: Settled) -> None:
     marks.listed(100, [], prepared=False)
     assert marks.begin("me") == FIRST
     marks.marked(5, (1, 5))
@@ -52,14 +53,14 @@ def test_starts_behind_what_it_marked_below_the_horizon(marks):
     assert marks.begin("me") == 101
 
 
-def test_never_starts_behind_the_horizon(marks):
+def test_never_starts_behind_the_horizon(marks: Settled) -> None:
     marks.listed(100, [], prepared=False)
     marks.begin("me")
     marks.marked(200, (1, 250))
     assert marks.begin("me") == 101
 
 
-def test_the_horizon_waits_for_every_transaction_that_may_still_bring_a_lower_id(marks):
+def test_the_horizon_waits_for_every_transaction_that_may_still_bring_a_lower_id(marks: Settled) -> None:
     marks.listed(100, ["a", "b"], prepared=False)
     marks.begin("me")
     marks.marked(0, None)
@@ -78,7 +79,7 @@ def test_the_horizon_waits_for_every_transaction_that_may_still_bring_a_lower_id
     assert marks.begin("me") == 301
 
 
-def test_the_horizon_waits_for_prepared_transactions_whose_names_change(marks):
+def test_the_horizon_waits_for_prepared_transactions_whose_names_change(marks: Settled) -> None:
     marks.listed(100, ["a"], prepared=False)
     marks.listed(100, ["-1/7"], prepared=True)
     marks.begin("me")
@@ -86,14 +87,14 @@ def test_the_horizon_waits_for_prepared_transactions_whose_names_change(marks):
     assert marks.begin("me") == FIRST
 
 
-def test_a_mark_whose_rows_all_vanished_proves_nothing(marks):
+def test_a_mark_whose_rows_all_vanished_proves_nothing(marks: Settled) -> None:
     marks.listed(100, [], prepared=False)
     marks.begin("me")
     marks.marked(5, None)
     assert marks.begin("me") == FIRST
 
 
-def test_looks_at_the_head_again_for_another_leader_id_and_after_a_reset(marks):
+def test_looks_at_the_head_again_for_another_leader_id_and_after_a_reset(marks: Settled) -> None:
     marks.listed(100, [], prepared=False)
     marks.begin("me")
     marks.marked(0, None)
@@ -104,7 +105,9 @@ def test_looks_at_the_head_again_for_another_leader_id_and_after_a_reset(marks):
     assert marks.begin("another") == FIRST
 
 
-def test_looks_at_the_head_now_and_then_and_less_often_where_that_is_dear(marks, clock):
+def test_looks_at_the_head_now_and_then_and_less_often_where_that_is_dear(
+    marks: Settled, clock: Clock
+) -> None:
     marks.listed(100, [], prepared=False)
     marks.begin("me")
     marks.marked(0, None)
@@ -118,7 +121,7 @@ def test_looks_at_the_head_now_and_then_and_less_often_where_that_is_dear(marks,
     assert marks.begin("me") == FIRST
 
 
-def test_a_row_that_should_not_be_there_ends_the_trust(marks, clock):
+def test_a_row_that_should_not_be_there_ends_the_trust(marks: Settled, clock: Clock) -> None:
     marks.listed(100, [], prepared=False)
     marks.begin("me")
     marks.marked(0, None)
@@ -130,7 +133,7 @@ def test_a_row_that_should_not_be_there_ends_the_trust(marks, clock):
     assert marks.begin("me") == FIRST
 
 
-def test_a_listing_is_due_after_a_time_or_after_many_records(marks, clock):
+def test_a_listing_is_due_after_a_time_or_after_many_records(marks: Settled, clock: Clock) -> None:
     assert marks.due()
     marks.listed(None, [], prepared=False)
     assert not marks.due()
@@ -143,7 +146,7 @@ def test_a_listing_is_due_after_a_time_or_after_many_records(marks, clock):
 
 
 @pytest.fixture
-def eager(monkeypatch):
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists before every mark, and never looks at the head for safety's sake."""
     monkeypatch.setattr(settled, "LISTING_INTERVAL", 0.0)
     monkeypatch.setattr(settled, "HEAD_INTERVAL", 1e9)
@@ -151,7 +154,7 @@ def eager(monkeypatch):
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("how", ["insert", "nextval first", "nextval and rolled back savepoint"])
-def test_a_late_commit_is_found_at_once_whatever_took_the_id(outbox, how):
+def test_a_late_commit_is_found_at_once_whatever_took_the_id(outbox: Outbox, how: str) -> None:
     hand = outbox.lead()
     late = outbox.session()
     if how == "insert":
@@ -171,7 +174,7 @@ def test_a_late_commit_is_found_at_once_whatever_took_the_id(outbox, how):
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_late_commit_of_a_prepared_transaction_is_found_at_once(make_outbox):
+def test_a_late_commit_of_a_prepared_transaction_is_found_at_once(make_outbox: MakeOutbox) -> None:
     with PostgresServer(settings={"max_prepared_transactions": 2}) as server:
         outbox = make_outbox(server.dsn)
         outbox.dialect.create()
@@ -189,7 +192,7 @@ def test_a_late_commit_of_a_prepared_transaction_is_found_at_once(make_outbox):
 
 
 @pytest.mark.usefixtures("eager")
-def test_marks_do_not_look_again_at_what_is_settled(outbox):
+def test_marks_do_not_look_again_at_what_is_settled(outbox: Outbox) -> None:
     outbox.fill(20)
     hand = outbox.lead()
     hand.mark(10)
@@ -198,16 +201,19 @@ def test_marks_do_not_look_again_at_what_is_settled(outbox):
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_reader_with_an_old_snapshot_does_not_hold_marks_back(outbox):
+def test_a_reader_with_an_old_snapshot_does_not_hold_marks_back(outbox: Outbox) -> None:
     reader = outbox.session()
     reader.execute("SELECT count(*) FROM outbox")
     outbox.fill(20)
     hand = outbox.lead()
     hand.mark(10)
+    assert hand.table._settled
     assert hand.table._settled._horizon == 21
 
 
-def test_every_mark_looks_at_the_head_where_ids_prove_nothing(make_outbox, outbox):
+def test_every_mark_looks_at_the_head_where_ids_prove_nothing(
+    make_outbox: MakeOutbox, outbox: Outbox
+) -> None:
     plain = make_outbox(skip_settled=False)
     assert plain.connect()._settled is None
     outbox.admin.execute("ALTER TABLE outbox ADD COLUMN cluster TEXT")
@@ -224,65 +230,81 @@ def test_every_mark_looks_at_the_head_where_ids_prove_nothing(make_outbox, outbo
     assert outbox.connect()._settled is not None
 
 
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_under_busy_writers_no_row_is_missed_and_causes_come_before_effects(outbox, lanes):
-    """Row a causes row b when a's transaction had committed before b's began."""
-    tick, log, stop = itertools.count(), {}, threading.Event()
+class Writers:
+    """Writes rows in every way that is allowed, and notes when each transaction began and ended."""
 
-    def write(seed: int) -> None:
+    def __init__(self, outbox: Outbox, threads: int) -> None:
+        self.log: dict[int, tuple[str, int, int]] = {}
+        """Id → key, began, ended; for what was committed."""
+        self._outbox = outbox
+        self._tick = itertools.count()
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(threads)
+        self._running = [self._pool.submit(self._run, seed) for seed in range(threads)]
+
+    def stop(self) -> None:
+        self._stop.set()
+        for writer in self._running:
+            writer.result(10)
+        self._pool.shutdown()
+
+    def _run(self, seed: int) -> None:
         dice = random.Random(seed)
-        connection = outbox.session()
-        while not stop.is_set():
-            began, key = next(tick), f"k{dice.randrange(4)}"
+        connection = self._outbox.session()
+        while not self._stop.is_set():
+            began, key = next(self._tick), f"k{dice.randrange(4)}"
             early = dice.random() < 0.3
-            number = connection.execute("SELECT nextval('outbox_id_seq')").fetchone()[0] if early else None
+            number = ask(connection, "SELECT nextval('outbox_id_seq')") if early else None
             sleep(dice.choice([0, 0, 0.001, 0.02]))
-            number = (
-                connection.execute(
-                    "INSERT INTO outbox (id, kafka_topic, kafka_key) VALUES (%s, 't', %s) RETURNING id", (number, key)
-                )
-                if number
-                else connection.execute(
-                    "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', %s) RETURNING id", (key,)
-                )
-            ).fetchone()[0]
+            columns, values = ("id, ", (number,)) if number else ("", ())
+            statement = (
+                f"INSERT INTO outbox ({columns}kafka_key, kafka_topic) VALUES ({'%s, ' * len(values)}%s, 't')"
+            )
+            number = ask(connection, f"{statement} RETURNING id", *values, key)
             sleep(dice.choice([0, 0, 0.001, 0.02]))
             if dice.random() < 0.1:
                 connection.rollback()
-                continue
-            connection.commit()
-            log[number] = (key, began, next(tick))
+            else:
+                connection.commit()
+                self.log[number] = (key, began, next(self._tick))
 
+
+def assert_causes_come_first(log: dict[int, tuple[str, int, int]], seen: list[int]) -> None:
+    """Row a causes row b of the same key when a's transaction had ended before b's began."""
+    place = {number: index for index, number in enumerate(seen)}
+    for key in {key for key, _, _ in log.values()}:
+        rows = [(began, ended, place[number]) for number, (k, began, ended) in log.items() if k == key]
+        causes = sorted((ended, index) for _, ended, index in rows)
+        latest = -1
+        for began, _, effect in sorted(rows):
+            while causes and causes[0][0] < began:
+                latest = max(latest, causes.pop(0)[1])
+            assert effect > latest
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_under_busy_writers_no_row_is_missed_and_causes_come_before_effects(
+    outbox: Outbox, lanes: int
+) -> None:
     table = outbox.connect()
     token = table.bump(lanes, "test")
     hands = [(outbox.connect(), table.enter(lane, lanes, token), uuid4()) for lane in range(lanes)]
+    writers = Writers(outbox, 6)
     seen: list[int] = []
-    with ThreadPoolExecutor(6) as pool:
-        writers = [pool.submit(write, seed) for seed in range(6)]
-        deadline = monotonic() + 3
-        while monotonic() < deadline:
-            for hand, fence, leader in hands:
-                marked = [record.id for record in hand.mark(fence, leader, 7)]
-                seen += marked
-                hand.purge(fence, leader, marked)
-        stop.set()
-        for writer in writers:
-            writer.result(10)
+    deadline = monotonic() + 3
+    while monotonic() < deadline:
+        for hand, fence, leader in hands:
+            marked = [record.id for record in hand.mark(fence, leader, 7)]
+            seen += marked
+            hand.purge(fence, leader, marked)
+    writers.stop()
     for hand, fence, leader in hands:
         while marked := [record.id for record in hand.mark(fence, leader, 100)]:
             seen += marked
     assert len(seen) == len(set(seen))
-    assert set(seen) == set(log)
-    assert len(log) > 200
-    assert all(hand._settled._start > FIRST for hand, _, _ in hands), "the test did not come to what it tests"
-    place = {number: index for index, number in enumerate(seen)}
-    for key in {key for key, _, _ in log.values()}:
-        rows = [(began, ended, place[number]) for number, (k, began, ended) in log.items() if k == key]
-        by_end = sorted(rows, key=lambda row: row[1])
-        latest, causes = -1, iter(by_end)
-        cause = next(causes)
-        for began, _, effect in sorted(rows):
-            while cause[1] < began:
-                latest, cause = max(latest, cause[2]), next(causes)
-            assert effect > latest
+    assert set(seen) == set(writers.log)
+    assert len(seen) > 200
+    started = [hand._settled._start for hand, _, _ in hands if hand._settled]
+    assert all(start > FIRST for start in started), "the test did not come to what it tests"
+    assert_causes_come_first(writers.log, seen)

@@ -1,0 +1,103 @@
+"""Hands to write into an outbox, look at it and mark it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from outbox_postgres import PostgresDialect, PostgresOptions
+from outbox_postgres.table import PostgresTable
+from outbox_sdk import Fence, MarkedRecord
+
+INSERT = """
+INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
+VALUES (now(), 'orders', %s, %s, %s, %s) RETURNING id
+"""
+
+
+def ask(connection: psycopg.Connection[Any], question: str, *parameters: object) -> Any:
+    """Returns the first value of the first row."""
+    row = connection.execute(question, parameters).fetchone()
+    assert row is not None
+    return row[0]
+
+
+class Outbox:
+    """An outbox in a fresh database; closes at the end what it opened."""
+
+    def __init__(self, dsn: str, stack: ExitStack, **options: Any) -> None:
+        self.dsn = dsn
+        self.options = PostgresOptions(data_source=dsn, **options)
+        self.dialect = PostgresDialect(self.options)
+        self._stack = stack
+
+    @cached_property
+    def admin(self) -> psycopg.Connection[Any]:
+        return self.session(autocommit=True)
+
+    def session(self, **settings: Any) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(self.dsn, **settings)
+        self._stack.callback(connection.close)
+        return connection
+
+    def connect(self, **how: Any) -> PostgresTable:
+        table = self.dialect.connect(**how)
+        self._stack.callback(table.close)
+        return table
+
+    def lead(self, lane: int = 0, lanes: int = 1) -> Hand:
+        table = self.connect()
+        return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
+
+    def write(
+        self,
+        key: str | None = "k",
+        value: Any = "v",
+        headers: tuple[list[Any], list[Any]] = ([], []),
+        connection: psycopg.Connection[Any] | None = None,
+    ) -> int:
+        statement = INSERT.format(table=self.options.outbox)
+        return int(ask(connection or self.admin, statement, key, value, *headers))
+
+    def fill(self, rows: int, keys: int = 10) -> None:
+        self.admin.execute(
+            f"INSERT INTO {self.options.outbox} "
+            "(create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values) "
+            f"SELECT now(), 'orders', 'k' || i % {keys}, 'v' || i, '{{}}', '{{}}' "
+            f"FROM generate_series(1, {rows}) AS i"
+        )
+
+    def set_default(self, name: str, value: str) -> None:
+        """Sets what later sessions in this database start with."""
+        self.admin.execute(f'ALTER DATABASE "{self.admin.info.dbname}" SET {name} = {value}')
+
+    def leaders(self) -> dict[int, UUID | None]:
+        return dict(
+            self.admin.execute(f"SELECT id, leader_id FROM {self.options.outbox} ORDER BY id").fetchall()
+        )
+
+
+class Hand:
+    """A lane's hand on the table: its fence and leader id."""
+
+    def __init__(self, table: PostgresTable, fence: Fence) -> None:
+        self.table = table
+        self.fence = fence
+        self.leader = uuid4()
+
+    def mark(self, limit: int = 1000) -> list[MarkedRecord]:
+        return self.table.mark(self.fence, self.leader, limit)
+
+    def purge(self, *ids: int) -> int:
+        return self.table.purge(self.fence, self.leader, ids)
+
+    def reset(self, *ids: int) -> int:
+        return self.table.reset(self.fence, self.leader, ids)
+
+
+MakeOutbox = Callable[..., Outbox]
+"""Makes an outbox of a data source, by default the test's own database, without creating its tables."""

@@ -1,0 +1,307 @@
+"""Connecting and creating, and every way in which that fails."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from outbox_postgres.errors import retryable
+from outbox_sdk import ColumnIs, DriverError, LeadershipLost
+from psycopg.conninfo import make_conninfo
+
+from .outbox_hands import MakeOutbox, Outbox, ask
+
+
+@pytest.fixture
+def user(outbox: Outbox) -> Iterator[tuple[str, str]]:
+    """A role with no rights but to log in, and the data source it logs in with."""
+    name = f"reader_{uuid4().hex[:8]}"
+    outbox.admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
+    yield name, make_conninfo(outbox.dsn, user=name, password="s3cret")
+    outbox.admin.execute(f"DROP OWNED BY {name}")
+    outbox.admin.execute(f"DROP ROLE {name}")
+
+
+def refusal(box: Outbox, **how: Any) -> DriverError:
+    with pytest.raises(DriverError) as caught:
+        box.connect(**how)
+    return caught.value
+
+
+def test_creates_what_is_missing_and_leaves_the_rest_alone(outbox: Outbox, make_outbox: MakeOutbox) -> None:
+    assert outbox.dialect.create() == []
+    other = make_outbox(table="second", fence_table="second_fence")
+    assert other.dialect.create() == ["second", "second_fence"]
+    other.admin.execute("DROP TABLE second_fence")
+    other.write()
+    assert other.dialect.create() == ["second_fence"]
+    assert len(other.lead().mark()) == 1
+
+
+def test_the_ddl_creates_the_same_as_create_does(make_outbox: MakeOutbox) -> None:
+    box = make_outbox(table="app.outbox")
+    box.admin.execute("CREATE SCHEMA app")
+    for statement in box.dialect.ddl():
+        box.admin.execute(statement)
+    assert box.dialect.create() == []
+    box.write()
+    assert len(box.lead().mark()) == 1
+
+
+def test_several_processes_create_at_the_same_moment(make_outbox: MakeOutbox) -> None:
+    boxes = [make_outbox() for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        created = list(pool.map(lambda box: box.dialect.create(), boxes))
+    assert sorted(itertools.chain(*created)) == ["outbox", "outbox_fence"]
+
+
+def test_the_fence_is_created_by_the_first_to_connect(outbox: Outbox) -> None:
+    outbox.admin.execute("DROP TABLE outbox_fence")
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: outbox.connect(), range(4)))
+    assert tables[0].bump(1, "test") == 1
+
+
+def test_close_is_idempotent_and_ends_the_connection(outbox: Outbox) -> None:
+    table = outbox.connect()
+    table.close()
+    table.close()
+    with pytest.raises(DriverError) as caught:
+        table.bump(1, "x")
+    assert caught.value.retryable
+
+
+def test_the_session_is_named_and_bounded(outbox: Outbox) -> None:
+    connection = outbox.connect()._connection
+    shown = {
+        name: ask(connection, f"SHOW {name}")
+        for name in ("application_name", "lock_timeout", "statement_timeout", "default_transaction_isolation")
+    }
+    assert list(shown.values()) == ["outbox", "5s", "30s", "read committed"]
+
+
+def test_marks_do_not_depend_on_the_isolation_level_of_the_role(outbox: Outbox) -> None:
+    outbox.set_default("default_transaction_isolation", "serializable")
+    outbox.fill(1)
+    assert len(outbox.lead().mark()) == 1
+
+
+def test_a_missing_table(make_outbox: MakeOutbox) -> None:
+    error = refusal(make_outbox(table="nowhere"))
+    assert not error.retryable
+    assert "no table 'nowhere' in the search path (public)" in str(error)
+    assert "outbox init" in str(error)
+    assert "no table 'outbox' in schema 'nowhere'" in str(refusal(make_outbox(table="nowhere.outbox")))
+
+
+def test_something_that_is_no_table(make_outbox: MakeOutbox, outbox: Outbox) -> None:
+    outbox.admin.execute("CREATE VIEW looks AS SELECT * FROM outbox")
+    assert "not a table but a view" in str(refusal(make_outbox(table="looks")))
+
+
+def test_missing_columns_are_all_named(outbox: Outbox) -> None:
+    outbox.admin.execute("ALTER TABLE outbox DROP COLUMN leader_id, DROP COLUMN kafka_header_values")
+    error = refusal(outbox)
+    assert not error.retryable
+    assert 'ALTER TABLE "public"."outbox" ADD COLUMN leader_id uuid' in str(error)
+    assert "'kafka_header_values' is missing" in str(error)
+
+
+def test_a_missing_id(outbox: Outbox) -> None:
+    outbox.admin.execute("ALTER TABLE outbox DROP COLUMN id")
+    assert "column 'id' is missing" in str(refusal(outbox))
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "found"),
+    [
+        ("leader_id", "text", "has type text and must be uuid"),
+        ("kafka_value", "int USING NULL", "has type integer and must be varchar, text or bytea"),
+        ("kafka_header_keys", "jsonb USING NULL", "has type jsonb and must be text[]"),
+        ("kafka_key", "bytea USING ''", "has type bytea and must be varchar or text"),
+    ],
+)
+def test_a_column_of_the_wrong_type(outbox: Outbox, column: str, type_: str, found: str) -> None:
+    outbox.admin.execute(
+        f"ALTER TABLE outbox ALTER COLUMN {column} DROP DEFAULT, ALTER COLUMN {column} DROP NOT NULL, "
+        f"ALTER COLUMN {column} TYPE {type_}"
+    )
+    error = refusal(outbox)
+    assert not error.retryable
+    assert f"column '{column}' {found}" in str(error)
+
+
+def test_domains_count_as_what_they_are_made_of(outbox: Outbox) -> None:
+    outbox.admin.execute("CREATE DOMAIN short AS varchar(50)")
+    outbox.admin.execute("ALTER TABLE outbox ALTER COLUMN kafka_key TYPE short")
+    outbox.write("k")
+    assert [record.key for record in outbox.lead().mark()] == ["k"]
+
+
+def test_a_column_that_the_affinity_asks_for(outbox: Outbox) -> None:
+    assert "column 'cluster', which the affinity asks for" in str(
+        refusal(outbox, eligible=[ColumnIs("cluster", "eu")])
+    )
+
+
+def test_a_read_only_user_is_told_what_to_grant(
+    make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]
+) -> None:
+    name, dsn = user
+    outbox.admin.execute(f"GRANT SELECT ON outbox TO {name}")
+    error = refusal(make_outbox(dsn))
+    assert not error.retryable
+    assert f'GRANT UPDATE, DELETE ON "public"."outbox" TO "{name}"' in str(error)
+    outbox.admin.execute(f"GRANT UPDATE (leader_id), DELETE ON outbox TO {name}")
+    error = refusal(make_outbox(dsn))
+    assert f'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence" TO "{name}"' in str(error)
+    outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE ON outbox_fence TO {name}")
+    outbox.fill(2)
+    hand = make_outbox(dsn).lead()
+    assert hand.purge(*[record.id for record in hand.mark()]) == 2
+
+
+def test_a_user_who_may_not_create_the_fence_is_told_what_to_run(
+    make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]
+) -> None:
+    name, dsn = user
+    outbox.admin.execute("DROP TABLE outbox_fence; REVOKE CREATE ON SCHEMA public FROM public")
+    outbox.admin.execute(f"GRANT SELECT, UPDATE, DELETE ON outbox TO {name}")
+    error = refusal(make_outbox(dsn))
+    assert not error.retryable
+    assert 'CREATE TABLE IF NOT EXISTS "public"."outbox_fence"' in str(error)
+    assert f'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence" TO "{name}"' in str(error)
+    with pytest.raises(DriverError, match="let somebody who may run: CREATE TABLE"):
+        make_outbox(dsn, table="third").dialect.create()
+
+
+def test_another_table_in_the_place_of_the_fence(outbox: Outbox) -> None:
+    outbox.admin.execute("DROP TABLE outbox_fence; CREATE TABLE outbox_fence (name text, lane int)")
+    assert "lacks the fence's columns attempt, beat" in str(refusal(outbox))
+
+
+def test_a_wrong_password_is_final_and_shows_nowhere(
+    make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]
+) -> None:
+    name, _ = user
+    dsn = make_conninfo(outbox.dsn, user=name, password="wr0ngs3cret")
+    error = refusal(make_outbox(dsn))
+    if "authentication failed" not in str(error):
+        pytest.fail(f"the server asks for no password, so this cannot be tested: {error}")
+    assert not error.retryable
+    assert "wr0ng" not in "".join(traceback.format_exception(error))
+
+
+def test_a_password_that_was_not_encoded_in_a_url_shows_nowhere(make_outbox: MakeOutbox) -> None:
+    error = refusal(make_outbox("postgresql://u:top@s3cret/5:x@nowhere.invalid:1/d"))
+    shown = "".join(traceback.format_exception(error))
+    assert "s3cret" not in shown.replace("postgresql://u:top@s3cret/5:x@nowhere.invalid:1/d", "")
+
+
+def test_a_missing_database_or_user_is_final(make_outbox: MakeOutbox, outbox: Outbox) -> None:
+    assert not refusal(make_outbox(make_conninfo(outbox.dsn, dbname="nowhere"))).retryable
+    assert not refusal(make_outbox(make_conninfo(outbox.dsn, user="nobody_at_all"))).retryable
+
+
+def test_no_server_is_retryable_and_says_where(make_outbox: MakeOutbox) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        error = refusal(make_outbox(f"host=127.0.0.1 port={port} user=u password=s3cret dbname=shop"))
+    assert error.retryable
+    assert f"cannot connect in database shop at 127.0.0.1:{port}" in str(error)
+    assert "s3cret" not in str(error)
+
+
+def test_a_server_that_never_answers_is_given_up(make_outbox: MakeOutbox) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        error = refusal(make_outbox(f"host=127.0.0.1 port={port} user=u dbname=d", connect_timeout=2.0))
+    assert error.retryable
+    assert "timeout" in str(error)
+
+
+def test_a_read_only_server_is_retryable(outbox: Outbox) -> None:
+    outbox.set_default("default_transaction_read_only", "on")
+    error = refusal(outbox)
+    assert error.retryable
+    assert "read-only" in str(error)
+
+
+def test_a_lost_connection_is_retryable(outbox: Outbox) -> None:
+    hand = outbox.lead()
+    outbox.admin.execute("SELECT pg_terminate_backend(%s)", (hand.table._connection.info.backend_pid,))
+    with pytest.raises(DriverError) as caught:
+        hand.mark()
+    assert caught.value.retryable
+    assert outbox.connect().bump(1, "again") == 2
+
+
+def test_a_statement_that_takes_too_long_is_retryable(make_outbox: MakeOutbox, outbox: Outbox) -> None:
+    outbox.fill(1)
+    box = make_outbox(statement_timeout=0.2)
+    hand = box.lead()
+    outbox.admin.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$;"
+        "CREATE TRIGGER slow BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION slow()"
+    )
+    with pytest.raises(DriverError, match="statementTimeout") as caught:
+        hand.mark()
+    assert caught.value.retryable
+
+
+def test_a_table_dropped_under_the_harvester_is_final(outbox: Outbox) -> None:
+    hand = outbox.lead()
+    outbox.admin.execute("DROP TABLE outbox")
+    with pytest.raises(DriverError) as caught:
+        hand.mark()
+    assert not caught.value.retryable
+
+
+def test_a_fence_that_was_emptied_means_that_nobody_leads(outbox: Outbox) -> None:
+    hand = outbox.lead()
+    outbox.admin.execute("TRUNCATE outbox_fence")
+    with pytest.raises(LeadershipLost):
+        hand.mark()
+
+
+def test_works_without_prepared_statements(make_outbox: MakeOutbox, outbox: Outbox) -> None:
+    outbox.fill(20)
+    hand = make_outbox(prepare=False).lead()
+    for _ in range(10):
+        assert hand.purge(*[record.id for record in hand.mark(2)]) == 2
+    assert hand.table._connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+
+
+def test_each_statement_is_prepared_once_whatever_the_size_of_its_numbers(outbox: Outbox) -> None:
+    outbox.fill(50)
+    hand = outbox.lead()
+    for limit in (1, 40_000, 3_000_000_000):
+        hand.purge(*[record.id for record in hand.mark(limit)])
+    prepared = hand.table._connection.execute(
+        "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%chosen%'"
+    ).fetchone()
+    assert prepared == (1,)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("08006", True), ("40001", True), ("40P01", True), ("53100", True), ("53300", True), ("57P01", True),
+        ("57P02", True), ("57P03", True), ("57014", True), ("55P03", True), ("25006", True), ("58030", True),
+        ("57P04", False), ("28P01", False), ("28000", False), ("3D000", False), ("42P01", False),
+        ("42501", False), ("42601", False), ("22021", False), ("23505", False), ("26000", False),
+    ],
+)  # fmt: skip
+def test_which_errors_may_pass_by_themselves(state: str, expected: bool) -> None:
+    assert retryable(psycopg.errors.lookup(state)("x")) is expected
