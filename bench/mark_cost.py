@@ -9,13 +9,14 @@ import argparse
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_sdk import Fence
+from outbox_sdk import Fence, OutboxTable
 from outbox_testkit.services import PostgresServer
 
 DEAD = 200_000
@@ -37,17 +38,15 @@ def main() -> None:
     # Dead rows stay dead rows: nothing tidies up behind the measurement.
     with PostgresServer(settings={"autovacuum": "off"}, binaries=arguments.binaries) as server:
         with psycopg.connect(server.dsn) as connection:
-            print(connection.execute("SELECT version()").fetchone()[0])
+            print(one(connection, "SELECT version()"))
         bench = Bench(server.dsn, arguments.limit, skip_settled=not arguments.from_head)
         for backlog in arguments.backlogs:
-            bench.row(f"{backlog:,} rows, fresh", lambda backlog=backlog: bench.fresh(backlog))
-            bench.row(f"{backlog:,} rows, {DEAD:,} dead before them", lambda backlog=backlog: bench.dead(backlog))
-            bench.row(
-                f"{backlog:,} rows, {DEAD:,} dead, an old snapshot open",
-                lambda backlog=backlog: bench.dead(backlog, old_snapshot=True),
-            )
-            bench.row(f"{backlog:,} rows of another lane, few of one's own", lambda backlog=backlog: bench.other(backlog))
-        bench.row(f"{DEAD:,} rows harvested under an old snapshot", bench.harvested)
+            bench.row(f"{backlog:,} rows, fresh", bench.fresh(backlog))
+            bench.row(f"{backlog:,} rows, {DEAD:,} dead before them", bench.dead(backlog))
+            old = bench.dead(backlog, old_snapshot=True)
+            bench.row(f"{backlog:,} rows, {DEAD:,} dead, an old snapshot open", old)
+            bench.row(f"{backlog:,} rows of another lane, few of one's own", bench.other(backlog))
+        bench.row(f"{DEAD:,} rows harvested under an old snapshot", bench.harvested())
 
 
 class Bench:
@@ -60,9 +59,10 @@ class Bench:
         self._dialect.create()
         self._admin = psycopg.connect(dsn, autocommit=True)
 
-    def row(self, title: str, measure: Callable[[], list[float]]) -> None:
+    @staticmethod
+    def row(title: str, marks: list[float]) -> None:
         """Prints one measurement: the first mark, then the middle and the slowest of the others."""
-        first, *others = (seconds * 1000 for seconds in measure())
+        first, *others = (seconds * 1000 for seconds in marks)
         print(
             f"{title:55} first {first:8.2f} ms   median {statistics.median(others):7.2f} ms   "
             f"slowest {max(others):7.2f} ms",
@@ -91,11 +91,11 @@ class Bench:
 
     def other(self, backlog: int) -> list[float]:
         """Marks a lane whose few rows lie behind another lane's backlog."""
-        table = self._dialect.connect()
-        (key,) = self._admin.execute(
-            "SELECT i FROM generate_series(1, 99) AS i WHERE (hashtext('key-' || i) & 2147483647) % 8 = 1 LIMIT 1"
-        ).fetchone()
-        table.close()
+        # Any key of lane 1, while the measured marks are lane 0's.
+        key = one(
+            self._admin,
+            "SELECT i FROM generate_series(1, 99) AS i WHERE (hashtext('key-' || i) & 2147483647) % 8 = 1 LIMIT 1",
+        )
         self._fill(str(key), backlog)
         self._admin.execute(FILL.format(key=MANY_KEYS, rows=8 * self._limit * (ROUNDS + 2)))
         return self._marks(8)
@@ -111,7 +111,7 @@ class Bench:
         return [seconds for seconds, records in taken if records]
 
     @staticmethod
-    def _round(table: object, fence: Fence, leader: uuid.UUID, limit: int) -> tuple[float, int]:
+    def _round(table: OutboxTable, fence: Fence, leader: uuid.UUID, limit: int) -> tuple[float, int]:
         started = time.perf_counter()
         records = table.mark(fence, leader, limit)
         seconds = time.perf_counter() - started
@@ -130,6 +130,12 @@ class Bench:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SELECT 1")
             yield
+
+
+def one(connection: psycopg.Connection[Any], question: str) -> Any:
+    row = connection.execute(question).fetchone()
+    assert row is not None
+    return row[0]
 
 
 if __name__ == "__main__":
