@@ -10,16 +10,19 @@ from outbox_sdk.errors import (
     LeadershipLost,
     OutboxError,
     PluginError,
+    RecordError,
 )
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender
 from outbox_sdk.record import Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
+from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
 
 __all__ = [
     "AccessDenied",
     "Affinity",
+    "AsyncStasher",
     "Backlog",
     "Candidate",
     "Capability",
@@ -46,10 +49,13 @@ __all__ = [
     "OutboxError",
     "OutboxTable",
     "PluginError",
+    "PreparedStash",
     "Publisher",
     "Record",
+    "RecordError",
     "Seam",
     "Sender",
+    "Stasher",
     "Unit",
     "find",
     "hookimpl",

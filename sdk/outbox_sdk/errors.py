@@ -38,6 +38,10 @@ class AccessDenied(DriverError):  # noqa: N818 - reads as what happened, like it
         super().__init__(message, retryable=retryable)
 
 
+class RecordError(OutboxError, ValueError):
+    """A record cannot be written into the outbox as it is; nothing was sent to the database."""
+
+
 class LeadershipLost(OutboxError):  # noqa: N818 - the glossary's word: an event that a lane obeys, not a defect
     """The fence no longer carries the caller's token: somebody else leads, stop at once."""
 
