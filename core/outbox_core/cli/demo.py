@@ -70,7 +70,7 @@ def _perform(script: Script) -> "Outcome":
         ) from error
     console = output()
     screen = open_screen(console)
-    with Stage(script.engine, screen.say) as stage:
+    with Stage(script.engine, screen) as stage:
         with screen:
             outcome = play(script, stage, screen)
         print_outcome(console, outcome)

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from outbox_testkit.services import KafkaBroker, PostgresServer
 
 from outbox_core.config import load
 from outbox_core.demo.harvester import Harvester
+from outbox_core.demo.screen import Screen
 from outbox_core.demo.script import HARVESTERS, LEADER_GROUP, PARTITIONS, SESSION_SECONDS, TABLE, TOPIC
 
 _REACH = 5.0
@@ -43,7 +43,7 @@ class Stage:
 
     Args:
         engine: Where lanes run.
-        tell: Receives a line for each step that takes a while.
+        screen: Where steps that take a while are shown.
 
     Attributes:
         folder: Where configuration, logs and ledger are; deleted at the end unless something failed.
@@ -51,15 +51,15 @@ class Stage:
         failed: Whether the folder is to be kept although no error ends the demonstration.
     """
 
-    def __init__(self, engine: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, engine: str, screen: Screen) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="outbox-demo-")).resolve()
         self.harvesters: dict[str, Harvester] = {}
         self.failed = False
         self._engine = engine
-        self._tell = tell
+        self._screen = screen
         self._stack = ExitStack()
-        self._postgres = PostgresServer(progress=tell)
-        self._kafka = KafkaBroker(progress=tell, auto_create_topics=False)
+        self._postgres = PostgresServer(progress=screen.wait_for)
+        self._kafka = KafkaBroker(progress=screen.wait_for, auto_create_topics=False)
         self._stack.callback(self._postgres.close)
         self._stack.callback(self._kafka.close)
         self._table: OutboxTable | None = None
@@ -143,7 +143,7 @@ class Stage:
     ) -> None:
         self._stack.close()
         if self.harvesters and (self.failed or isinstance(error, Exception)):
-            self._tell(f"configuration, logs and ledger are kept in {self.folder}")
+            self._screen.say(f"configuration, logs and ledger are kept in {self.folder}")
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
 
