@@ -1,0 +1,63 @@
+"""A shop and its harvesters for every test that wants them; logs of a failure, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+from outbox_testkit.services import Kafka
+
+from .harvesters import Fleet
+from .shop import Shop
+
+_MEASURED = pytest.StashKey[list[str]]()
+
+Measure = Callable[[str, float], None]
+
+
+@pytest.fixture
+def shop(postgres_dsn: str, kafka_broker: Kafka, topic: str) -> Shop:
+    """A shop on the servers that the session shares."""
+    shop = Shop(postgres_dsn, kafka_broker, topic)
+    shop.open()
+    return shop
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, shop: Shop) -> Iterator[Fleet]:
+    """Harvesters of the shop's outbox."""
+    fleet = Fleet(tmp_path, shop)
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest) -> Measure:
+    """Notes a number of seconds, to be shown when all tests have run."""
+
+    def note(what: str, seconds: float) -> None:
+        notes = request.config.stash.setdefault(_MEASURED, [])
+        notes.append(f"{seconds:8.2f} s  {what} ({request.node.name})")
+
+    return note
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the end of every harvester's log to the report of a failed test."""
+    report = yield
+    fleet = getattr(item, "funcargs", {}).get("fleet")
+    if call.when == "call" and report.failed and isinstance(fleet, Fleet):
+        report.sections += [(f"log of {each.name}", each.tail()) for each in fleet.harvesters]
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Shows what was measured."""
+    if notes := config.stash.get(_MEASURED, []):
+        terminalreporter.section("measured")
+        for note in notes:
+            terminalreporter.line(note)

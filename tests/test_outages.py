@@ -1,0 +1,72 @@
+"""A database and a broker that crash and come back while records flow: the harvester goes on by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from outbox_testkit.services import KafkaBroker, PostgresServer
+
+from .conftest import Measure
+from .harvesters import Fleet
+from .shop import Shop
+
+SESSION = 6.0
+NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def shop(postgres: PostgresServer, broker: KafkaBroker, topic: str) -> Shop:
+    """A shop on servers of the test's own."""
+    shop = Shop(postgres.create_database("shop"), broker, topic)
+    shop.open()
+    return shop
+
+
+@pytest.fixture
+def servers(postgres: PostgresServer, broker: KafkaBroker) -> tuple[PostgresServer, KafkaBroker]:
+    """The servers of ``shop``."""
+    return postgres, broker
+
+
+@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def test_database_and_broker_crash_and_come_back(
+    engine: str, servers: tuple[PostgresServer, KafkaBroker], shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    postgres, broker = servers
+    harvester = fleet.start("a", engine=engine, elector=NELI)
+    harvester.wait_for("leader acquired", 60)
+    with shop.selling():
+        shop.wait_for_sales(300)
+        postgres.restart("immediate")
+        database_at = time.time()
+        shop.wait_for_sales(300)
+        broker.kill()
+        shop.wait_for_sales(300)
+        broker.start()
+        broker_at = time.time()
+        shop.wait_for_sales(300)
+    left = shop.wait_until_harvested(30)
+
+    assert harvester.running
+    result = shop.audit()
+    assert result.good, result.verdict()
+    deliveries = shop.deliveries()
+    for what, at in ("database", database_at), ("broker", broker_at):
+        after = next(each for each in deliveries if each >= at)
+        measure(f"{what} back to first delivery, {engine}", after - at)
+    measure(f"last sale to empty outbox, {engine}", left)
+    harvester.leave()

@@ -1,0 +1,151 @@
+"""The seed's own files: reaper.yaml in both of its shapes, only addresses and credentials changed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from .conftest import Measure
+from .harvesters import Fleet, until
+from .shop import INSERT, Shop
+
+REAPER = """\
+harvest:
+  baseKafkaConfig:
+    bootstrap.servers: {bootstrap}
+  producerKafkaConfig:
+    compression.type: lz4
+    delivery.timeout.ms: 10000
+  leaderTopic: my-app-name
+  leaderGroupID: my-app-name
+  dataSource: host={host} port={port} user={user} password={password} dbname={dbname} sslmode=disable
+  outboxTable: outbox
+  limits:
+    minPollInterval: 1s
+    heartbeatTimeout: 5s
+    maxInFlightRecords: 1000
+    minMetricsInterval: 5s
+    sendConcurrency: 4
+    sendBuffer: 10
+logging:
+  level: Debug
+"""
+
+REAPER_SECURE = """\
+harvest:
+  baseKafkaConfig:
+    bootstrap.servers: {bootstrap}
+    security.protocol: sasl_ssl
+    ssl.ca.location: ca-cert.pem
+    sasl.mechanism: SCRAM-SHA-512
+    sasl.username: alice
+    sasl.password: alice-secret
+  leaderTopic: __consumer_offsets
+  leaderGroupID: my-app-name
+  dataSource: host={host} port={port} user={user} password={password} dbname={dbname} sslmode=disable
+  outboxTable: outbox
+logging:
+  level: Debug
+"""
+
+Content = tuple[bytes, bytes | None, list[tuple[str, bytes | None]]]
+Row = tuple[str, str | None, Sequence[str], Sequence[str | None]]
+
+ROWS: list[Row] = [
+    ("plain", "value", ["name"], ["content"]),
+    ("ключ-鍵-🔑", "wért ✓ 日本語 🚀 e\u0301", ["überschrift", "emoji"], ["äöü", "🎉"]),
+    (
+        "quotes ' \" `",
+        'it\'s "quoted" \\ back\\slash {} $1 %s\n\ttabs\r\n',
+        ["q'\"", "{a,b}"],
+        ["'\"\\", "NULL"],
+    ),
+    ("", "the empty key", [], []),
+    ("", "the empty key again", ["n"], ["2"]),
+    ("k" * 100, "a key of 100 characters", [], []),
+    ("鍵" * 100, "a key of 300 bytes", [], []),
+    ("long", "x" * 10_000, [], []),
+    ("long", "€" * 10_000, [], []),
+    ("tombstone", None, ["why"], ["deleted"]),
+    ("blank", "", [""], [""]),
+    ("twice", "v", ["same", "other", "same", "same"], ["1", "2", "3", "1"]),
+    ("null-header", "v", ["h"], [None]),
+    ("many", "v", [f"h{number % 7}" for number in range(50)], [f"value {number}" for number in range(50)]),
+    *(("ordered", f"{number}", ["n"], [f"{number}"]) for number in range(500)),
+    *((f"key-{number % 40}", f"{number}", [], []) for number in range(1500)),
+]
+
+
+def as_sent(row: Row) -> Content:
+    key, value, names, values = row
+    headers = [(n, None if v is None else v.encode()) for n, v in zip(names, values, strict=True)]
+    return key.encode(), None if value is None else value.encode(), headers
+
+
+def fill(text: str, shop: Shop) -> str:
+    return text.format(bootstrap=shop.kafka.bootstrap, **conninfo_to_dict(shop.dsn))
+
+
+def password(shop: Shop) -> str:
+    return str(conninfo_to_dict(shop.dsn)["password"])
+
+
+@pytest.mark.spark
+def test_the_seeds_file_harvests_the_seeds_table(shop: Shop, fleet: Fleet, measure: Measure) -> None:
+    with psycopg.connect(shop.dsn) as connection, connection.cursor() as cursor:
+        cursor.executemany(INSERT, [(shop.topic, *row) for row in ROWS])
+    reaper = fleet.launch("reaper", fill(REAPER, shop))
+    acquired = reaper.wait_for("leader acquired", 60)
+    shop.wait_until_harvested(30)
+    measure("the program's start to leader acquired, on Spark", acquired.at - reaper.started)
+    measure(f"leader acquired to {len(ROWS)} records gone, on Spark", time.time() - acquired.at)
+    measure("SIGTERM to the end of the process, on Spark", reaper.leave(timeout=5))
+    until(lambda: not reaper.family(), "the JVM ends with its program", 5)
+    assert password(shop) not in reaper.log.read_text()
+
+    found = [(message.key(), message.value(), list(message.headers() or [])) for message in shop.messages()]
+    expected = list(map(as_sent, ROWS))
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    for key in {key for key, *_ in expected}:
+        assert [each for each in found if each[0] == key] == [each for each in expected if each[0] == key]
+
+
+def test_the_seeds_secure_file_says_what_a_plaintext_broker_lacks(
+    tmp_path: Path, shop: Shop, fleet: Fleet
+) -> None:
+    _make_certificate(tmp_path / "ca-cert.pem")
+    reaper = fleet.launch("reaper", fill(REAPER_SECURE, shop))
+    assert reaper.wait(30) == 69
+    said = reaper.log.read_text()
+    assert f"cannot reach Kafka at {shop.kafka.bootstrap}" in said, said
+    assert "SSL handshake failed" in said, said
+    assert "PLAINTEXT" in said, said
+    assert "alice-secret" not in said
+    assert password(shop) not in said
+
+
+def test_the_seeds_secure_file_harvests_where_nothing_is_secured(shop: Shop, fleet: Fleet) -> None:
+    """Its leader topic is one of Kafka's own, on which no client may write."""
+    with psycopg.connect(shop.dsn) as connection:
+        connection.execute(INSERT, (shop.topic, *ROWS[1]))
+    plain = [line for line in REAPER_SECURE.splitlines() if not re.match(r"\s+(sasl|ssl|security)\.", line)]
+    reaper = fleet.launch("reaper", fill("\n".join(plain), shop), "--engine", "inline")
+    reaper.wait_for("leader acquired", 20)
+    shop.wait_until_harvested(20)
+    assert [message.key() for message in shop.messages()] == [ROWS[1][0].encode()]
+    reaper.leave(timeout=5)
+
+
+def _make_certificate(path: Path) -> None:
+    """Writes the certificate of an authority that has signed nothing."""
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    files = ["-keyout", str(path.with_suffix(".key")), "-out", str(path)]
+    command = ["openssl", "req", "-x509", "-subj", "/CN=nobody", *kind, *files]
+    subprocess.run(command, check=True, capture_output=True)

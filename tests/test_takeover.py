@@ -1,0 +1,139 @@
+"""Several harvesters of one outbox: who leads when the leader is killed, leaves, or stands still."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from .conftest import Measure
+from .harvesters import Fleet, Harvester, until
+from .shop import CUSTOMERS, Shop
+
+SESSION = 6.0
+NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+ACQUIRED = "leader acquired"
+
+
+def start(fleet: Fleet, names: str, engine: str = "inline", timeout: float = 30) -> list[Harvester]:
+    """Starts competitors; returns them once the group counts them all, the leader first."""
+    competitors = [fleet.start(name, engine=engine, elector=NELI) for name in names]
+    for each in competitors:
+        each.wait_for("joined the election", timeout)
+    until(lambda: fleet.members() == len(competitors), "all competitors are in the group", SESSION)
+    leader = until(lambda: leaders(competitors), "one of them leads", SESSION)[0]
+    return sorted(competitors, key=lambda each: each is not leader)
+
+
+def leaders(competitors: Sequence[Harvester], since: float = 0.0) -> list[Harvester]:
+    return [each for each in competitors if each.find(ACQUIRED, since)]
+
+
+def successor(standbys: Sequence[Harvester], since: float, timeout: float) -> Harvester:
+    found: list[Harvester] = until(lambda: leaders(standbys, since), "a successor leads", timeout)
+    return found[0]
+
+
+def first_delivery(shop: Shop, since: float) -> float:
+    return next(at for at in shop.deliveries() if at >= since)
+
+
+def test_a_successor_leads_when_the_leader_is_killed_and_when_it_leaves(
+    shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    leader, *standbys = start(fleet, "abc")
+    with shop.selling():
+        shop.wait_for_sales(300)
+        killed_at = leader.kill()
+        second = successor(standbys, killed_at, SESSION + 1)
+        second_at = second.wait_for(ACQUIRED, 1, killed_at).at
+        shop.wait_for_sales(300)
+
+        standbys.remove(second)
+        left_at = second.send(signal.SIGTERM)
+        third = successor(standbys, left_at, 5)
+        third_at = third.wait_for(ACQUIRED, 1, left_at).at
+        assert second.wait(5) == 0
+        gone = second.lines()[-1]
+        assert "stopped" in gone.text
+        shop.wait_for_sales(300)
+    shop.wait_until_harvested(10)
+
+    result = shop.audit()
+    assert result.good, result.verdict()
+    # Only what the killed leader had in flight may have come twice, and of each key that is one record.
+    assert result.repeated <= len(CUSTOMERS)
+    measure("killed leader to acquired", second_at - killed_at)
+    measure("killed leader to first delivery", first_delivery(shop, second_at) - killed_at)
+    measure("SIGTERM to acquired", third_at - left_at)
+    measure("SIGTERM to first delivery", first_delivery(shop, third_at) - left_at)
+    measure("SIGTERM to the end of the process", gone.at - left_at)
+    assert second_at - killed_at <= SESSION + 1
+    assert third_at - left_at <= 1
+    assert first_delivery(shop, third_at) - left_at <= 1
+
+
+def test_a_leader_that_stood_still_is_fenced_and_stands_by(
+    shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    frozen, standby = start(fleet, "ab")
+    shop.watch()
+    with shop.selling():
+        shop.wait_for_sales(300)
+        frozen_at = frozen.send(signal.SIGSTOP)
+        new = successor([standby], frozen_at, SESSION + 1)
+        acquired_at = new.wait_for(ACQUIRED, 1, frozen_at).at
+        until(lambda: shop.touches(acquired_at).get(new.name), "the successor harvests", 5)
+        thawed_at = frozen.send(signal.SIGCONT)
+        fenced = frozen.wait_for("leader fenced", 3, thawed_at)
+        shop.wait_for_sales(300)
+        touched = shop.touches(thawed_at)
+        assert touched[new.name] > 0
+        assert touched.get(frozen.name, 0) == 0, "a fenced leader changed rows"
+
+        # By itself it has become a standby, and takes over when its turn comes.
+        until(lambda: frozen.running and fleet.members() == 2, "it is back in the group", SESSION)
+        left_at = new.send(signal.SIGTERM)
+        again_at = frozen.wait_for(ACQUIRED, 5, left_at).at
+        shop.wait_for_sales(100)
+    shop.wait_until_harvested(10)
+
+    result = shop.audit()
+    # What the frozen process had handed to its Kafka client may still arrive, behind later records.
+    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
+    assert result.reappeared <= len(CUSTOMERS)
+    measure("frozen leader to acquired", acquired_at - frozen_at)
+    measure("thawed to fenced", fenced.at - thawed_at)
+    measure("SIGTERM to acquired by the former leader", again_at - left_at)
+    assert acquired_at - frozen_at <= SESSION + 1
+    assert again_at - left_at <= 1
+
+
+@pytest.mark.spark
+def test_on_spark_a_successor_leads_when_the_leader_is_killed(
+    shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    leader, standby = start(fleet, "ab", engine="spark", timeout=90)
+    with shop.selling():
+        shop.wait_for_sales(300)
+        family = leader.family()
+        assert family, "the leader has no JVM"
+        killed_at = leader.kill()
+        until(lambda: not leader.family(), "the JVM and the lanes of the killed leader end", 5)
+        orphans_at = time.time()
+        acquired_at = successor([standby], killed_at, SESSION + 1).wait_for(ACQUIRED, 1, killed_at).at
+        shop.wait_for_sales(300)
+    shop.wait_until_harvested(10)
+
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert result.repeated <= len(CUSTOMERS)
+    delivered_at = first_delivery(shop, acquired_at)
+    measure("killed leader to acquired, on Spark", acquired_at - killed_at)
+    measure("killed leader to first delivery, on Spark", delivered_at - killed_at)
+    measure("killed leader to the end of its JVM and lanes", orphans_at - killed_at)
+    measure("SIGTERM to the end of the process, on Spark", standby.leave())
+    assert acquired_at - killed_at <= SESSION + 1
+    until(lambda: not standby.family(), "the JVM ends with its program", 5)
