@@ -154,18 +154,19 @@ def test_planted_defects_make_the_verdict_bad(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "moment"),
+    ("number", "code", "moment", "engine"),
     [
-        (signal.SIGINT, 130, "Starting Kafka"),
-        (signal.SIGINT, 130, "is killed with SIGKILL"),
-        (signal.SIGTERM, 143, "the application writes orders"),
-        (signal.SIGKILL, -9, "the application writes orders"),
+        (signal.SIGINT, 130, "Starting Kafka", "inline"),
+        (signal.SIGINT, 130, "is killed with SIGKILL", "inline"),
+        (signal.SIGTERM, 143, "the application writes orders", "inline"),
+        (signal.SIGKILL, -9, "the application writes orders", "inline"),
+        pytest.param(signal.SIGKILL, -9, "is killed with SIGKILL", "spark", marks=pytest.mark.spark),
     ],
 )
 def test_it_leaves_nothing_however_it_is_stopped(
-    folder: Path, number: signal.Signals, code: int, moment: str
+    folder: Path, number: signal.Signals, code: int, moment: str, engine: str
 ) -> None:
-    with demonstration(folder, "--engine", "inline") as process:
+    with demonstration(folder, "--engine", engine) as process:
         read_until(process, moment)
         process.send_signal(number)
         process.communicate(timeout=20)
