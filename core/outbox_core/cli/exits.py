@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from outbox_sdk.errors import ConfigError, DriverError
+from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 
 
 class ExitCode(IntEnum):
@@ -28,28 +28,13 @@ MEANINGS = {
 }
 """What each code means, for ``--help`` and the documentation; 130 and 143 are those of a hard stop."""
 
-_INSUFFICIENT_PRIVILEGE = "42501"
-_INVALID_AUTHORIZATION = "28"
-
 
 def exit_code(error: BaseException) -> ExitCode:
     """Returns the code with which ``error`` ends the program."""
     if isinstance(error, ConfigError):
         return ExitCode.CONFIG
-    if isinstance(error, DriverError):
-        if _denied(error):
-            return ExitCode.NO_PERMISSION
-        return ExitCode.UNAVAILABLE if error.retryable else ExitCode.FAILED
+    if isinstance(error, AccessDenied):
+        return ExitCode.NO_PERMISSION
+    if isinstance(error, DriverError) and error.retryable:
+        return ExitCode.UNAVAILABLE
     return ExitCode.FAILED
-
-
-def _denied(error: BaseException | None) -> bool:
-    """Whether a cause of the error carries one of the standard's SQLSTATEs for a refused user."""
-    while error is not None:
-        state = str(getattr(error, "sqlstate", None) or "")
-        if isinstance(error, PermissionError) or state == _INSUFFICIENT_PRIVILEGE:
-            return True
-        if state.startswith(_INVALID_AUTHORIZATION):
-            return True
-        error = error.__cause__
-    return False

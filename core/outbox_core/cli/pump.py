@@ -5,11 +5,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, islice
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import typer
-from outbox_sdk.errors import ConfigError, DriverError
-from outbox_sdk.record import Record
+from outbox_sdk import DriverError, Record, Stasher
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, quiet
@@ -18,15 +17,6 @@ from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration, parse_duration
 
 _NOTE_SECONDS = 5.0
-
-
-@runtime_checkable
-class Stashing(Protocol):
-    """A dialect that lends a connection to write records with."""
-
-    def stash_connection(self) -> Any:
-        """Opens a DB-API connection to the outbox's database, with transactions."""
-        ...
 
 
 EXAMPLES = (
@@ -65,8 +55,6 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
     Each record has the header 'Seq', its number from 0, so that a reader can tell what is missing.
     """
     pause = _pause(interval)
-    from outbox_sdk.stasher import Stasher  # noqa: PLC0415 - only this command writes
-
     invocation: Invocation = context.obj
     settings = quiet(invocation.settings(file)).harvest
     made = _records(random.Random(seed), topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
@@ -119,12 +107,7 @@ def _records(
 @contextmanager
 def _connection(settings: HarvestSettings) -> Iterator[Any]:
     """Lends a connection; what the database refuses is told as a driver's error."""
-    dialect = settings.dialect.create()
-    if not isinstance(dialect, Stashing):
-        raise ConfigError(
-            f"the dialect '{settings.dialect.driver}' lends no connection to write records with"
-        )
-    connection = dialect.stash_connection()
+    connection = settings.dialect.create().stash_connection()
     try:
         yield connection
     except connection.Error as error:  # PEP 249's optional extension, which our drivers have

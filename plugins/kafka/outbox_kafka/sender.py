@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from outbox_sdk import Deliveries, DriverError, Failure, MarkedRecord
+from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.alone import AloneProducer
 from outbox_kafka.client_log import LOGGER, ClientLog
@@ -194,7 +194,5 @@ class KafkaSender:
             return
         refused = is_refusal(error)
         cure = "check the credentials and the permissions" if refused else "open a new sender"
-        self._broken = DriverError(
-            f"the Kafka producer can go on no longer: {redact(reason(error), self._settings)}; {cure}",
-            retryable=not refused,
-        )
+        message = f"the Kafka producer can go on no longer: {redact(reason(error), self._settings)}; {cure}"
+        self._broken = AccessDenied(message) if refused else DriverError(message, retryable=True)

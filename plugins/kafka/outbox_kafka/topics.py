@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
     NewTopic,
 )
-from outbox_sdk import DriverError
+from outbox_sdk import AccessDenied, DriverError
 
 from outbox_kafka.client_log import ClientLog
 from outbox_kafka.settings import config_error, redact
@@ -69,8 +69,10 @@ class Administration:
 
     def driver_error(self, what: str, error: KafkaError) -> DriverError:
         """Makes an error that says what failed and why, free of secrets."""
-        retryable = not (is_permanent(error) or is_refusal(error))
-        return DriverError(f"{what}: {redact(reason(error), self._settings)}", retryable=retryable)
+        message = f"{what}: {redact(reason(error), self._settings)}"
+        if is_refusal(error):
+            return AccessDenied(message)
+        return DriverError(message, retryable=not is_permanent(error))
 
 
 def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partitions: int) -> list[str]:

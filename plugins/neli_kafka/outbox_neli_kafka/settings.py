@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
-from outbox_sdk import ConfigError, DriverError
+from outbox_sdk import AccessDenied, ConfigError, DriverError
 
 from outbox_neli_kafka.options import NeliOptions
 
@@ -113,7 +113,8 @@ def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError:
 
 def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
     """Makes an error that says what failed and why, free of secrets."""
-    return DriverError(f"{what}: {reason(error, settings)}", retryable=not is_refusal(error))
+    message = f"{what}: {reason(error, settings)}"
+    return AccessDenied(message) if is_refusal(error) else DriverError(message, retryable=True)
 
 
 def is_refusal(error: KafkaError) -> bool:

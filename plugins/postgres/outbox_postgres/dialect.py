@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outbox_sdk import Capability, Condition, Finding
 
@@ -35,6 +35,12 @@ class PostgresDialect:
         from outbox_postgres.session import open_table  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_table(self._options, eligible)
+
+    def stash_connection(self) -> Any:
+        """Opens a psycopg connection with transactions on, as an application would have."""
+        from outbox_postgres.session import connect_as_application  # noqa: PLC0415 - loads psycopg only when needed
+
+        return connect_as_application(self._options)
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create the outbox and its fence where they do not exist."""

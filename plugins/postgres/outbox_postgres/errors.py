@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from outbox_sdk import DriverError
+from outbox_sdk import AccessDenied, DriverError
 
 from outbox_postgres.conninfo import DataSource
 
@@ -24,18 +24,16 @@ RETRYABLE_STATES = frozenset(
 )
 PERMANENT_STATES = frozenset({"57P04"})  # the database was dropped
 
-_REFUSALS = (
-    # A failed connection attempt carries no SQLSTATE, only the server's words.
+# A failed connection attempt carries no SQLSTATE, only the server's words.
+_NOT_LET_IN = (
     "authentication failed",
     "no password supplied",
     "no pg_hba.conf entry",
     "pg_hba.conf rejects",
     "is not permitted to log in",
     "permission denied",
-    "does not support SSL",
-    "certificate",
-    "invalid ",
 )
+_REFUSALS = (*_NOT_LET_IN, "does not support SSL", "certificate", "invalid ")
 _CURES = {
     "26000": "a pooler lost the prepared statement: connect directly, or set prepare: false",
     "42P05": "a pooler mixes up prepared statements: connect directly, or set prepare: false",
@@ -70,7 +68,10 @@ def translated(source: DataSource, doing: str) -> Iterator[None]:
         clean = source.scrub(text)
         cure = _CURES.get(error.sqlstate or "", "")
         message = f"cannot {doing} in {source}: {clean}{f'; {cure}' if cure else ''}"
-        raise DriverError(message, retryable=retryable(error)) from (error if clean == text else None)
+        cause = error if clean == text else None
+        if refused(error):
+            raise AccessDenied(message) from cause
+        raise DriverError(message, retryable=retryable(error)) from cause
 
 
 def retryable(error: psycopg.Error) -> bool:
@@ -86,6 +87,14 @@ def retryable(error: psycopg.Error) -> bool:
     if "FATAL" in text and "does not exist" in text:
         return False
     return not any(refusal in text for refusal in _REFUSALS)
+
+
+def refused(error: psycopg.Error) -> bool:
+    """Tells whether the server does not let this user do what was asked, or does not let it in."""
+    state = error.sqlstate or ""
+    if state:
+        return state == "42501" or state.startswith("28")
+    return any(words in str(error) for words in _NOT_LET_IN)
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
-from outbox_sdk import ColumnIs, Condition, DriverError
+from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError
 
 from outbox_postgres.ddl import fence_ddl
 from outbox_postgres.errors import ALREADY_THERE
@@ -81,10 +81,12 @@ class Fault(NamedTuple):
     Attributes:
         message: What was found.
         cure: What to do about it.
+        refusal: Whether a permission is what is missing.
     """
 
     message: str
     cure: str
+    refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +187,10 @@ class Inspector:
             faults = list(self._make_fence(layout))
         if faults:
             reasons = "; ".join(f"{fault.message}: {fault.cure}" for fault in faults)
-            raise DriverError(
-                f"outbox {layout.outbox} in database '{layout.database}' cannot be harvested: {reasons}",
-                retryable=False,
-            )
+            message = f"outbox {layout.outbox} in database '{layout.database}' cannot be harvested: {reasons}"
+            if all(fault.refusal for fault in faults):
+                raise AccessDenied(message)
+            raise DriverError(message, retryable=False)
 
     def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[Fault]:
         """Says what is wrong with the outbox table."""
@@ -239,6 +241,7 @@ class Inspector:
             yield Fault(
                 f"user '{layout.user}' lacks the privileges {', '.join(missing)} on {table}",
                 grant(missing, table, layout.user),
+                refusal=True,
             )
 
     def _make_fence(self, layout: Layout) -> Iterator[Fault]:
@@ -262,6 +265,7 @@ def missing_fence(layout: Layout) -> Fault:
         f"there is no fence table {layout.fence} and user '{layout.user}' may not create it",
         f"let somebody who may run {fence_ddl(layout.fence)}; "
         f"{grant(FENCE_PRIVILEGES, layout.fence, layout.user)}",
+        refusal=True,
     )
 
 

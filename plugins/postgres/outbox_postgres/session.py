@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
-from outbox_sdk import Condition, DriverError
+from outbox_sdk import AccessDenied, Condition
 from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
@@ -34,6 +34,13 @@ def connect(source: DataSource) -> psycopg.Connection[Any]:
     # One width for every integer: a statement is then prepared once, not once for each size of a number.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     return connection
+
+
+def connect_as_application(options: PostgresOptions) -> psycopg.Connection[Any]:
+    """Connects as psycopg does by default; the work behind ``PostgresDialect.stash_connection``."""
+    source = DataSource(options.data_source, options.connect_timeout)
+    with translated(source, "connect"):
+        return psycopg.connect(make_conninfo(**source.parameters))
 
 
 def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> PostgresTable:
@@ -67,10 +74,9 @@ def create(options: PostgresOptions) -> Sequence[str]:
                     if _create(connection, name, statement):
                         created.append(".".join(part for part in name if part))
                 except psycopg.errors.InsufficientPrivilege as error:
-                    raise DriverError(
+                    raise AccessDenied(
                         f"the user may not create table {name} in {source}; let somebody who may run: "
-                        f"{'; '.join(ddl(options))}",
-                        retryable=False,
+                        f"{'; '.join(ddl(options))}"
                     ) from error
     return created
 
