@@ -1,4 +1,4 @@
-"""Harvests one record, written with plain SQL, with an installed ``outbox`` and all defaults (Spark, NELI)."""
+"""Harvests one record, written with plain SQL, with an installed ``outbox`` and all defaults."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ INSERT = """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value
             kafka_header_values) VALUES (now(), %s, %s, %s, '{h}', '{v}')"""
 
 
-def write(dsn: str, topic: str, rate: int, seconds: float, keys: int, out: Connection) -> None:
+def write(dsn: str, topic: str, out: Connection, *, rate: int, seconds: float, keys: int) -> None:
     """Writes ``rate`` records a second in commits 4 ms apart; sends back when each was committed."""
     committed: list[float] = []
     per_commit = max(1, rate // 250)
@@ -84,8 +84,8 @@ def main() -> None:
             reader.start()
             ours.recv()
             mine, yours = multiprocessing.Pipe()
-            write_arguments = (on.dsn, topic, arguments.rate, arguments.seconds, arguments.keys, yours)
-            writer = multiprocessing.Process(target=write, args=write_arguments)
+            pace = {"rate": arguments.rate, "seconds": arguments.seconds, "keys": arguments.keys}
+            writer = multiprocessing.Process(target=write, args=(on.dsn, topic, yours), kwargs=pace)
             writer.start()
             committed, arrived = mine.recv(), ours.recv()
             writer.join()

@@ -29,6 +29,7 @@ class Peak:
         self._thread.start()
 
     def stop(self) -> None:
+        """Ends the following; the peaks stay."""
         self._stop.set()
         self._thread.join()
 

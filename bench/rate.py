@@ -9,7 +9,6 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from stage import Stage, stage
 
@@ -22,7 +21,7 @@ class Loop(AbstractContextManager["Loop"]):
         self._process = subprocess.Popen([sys.executable, str(program), on.dsn, on.bootstrap])
         time.sleep(1.0)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
 

@@ -13,7 +13,7 @@ from outbox_core.cli.app import COMMANDS
 from outbox_core.cli.exits import ExitCode, exit_code
 from outbox_core.cli.logs import Redacting, configure_logging, redact
 from outbox_core.config import LogLevel
-from outbox_sdk import ConfigError, DriverError, LeadershipLost, PluginError
+from outbox_sdk import AccessDenied, ConfigError, DriverError, LeadershipLost, PluginError
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
 
@@ -123,18 +123,10 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path):
         (DriverError("x", retryable=True), 69),
         (DriverError("x", retryable=False), 1),
         (LeadershipLost("x"), 1),
+        (AccessDenied("x"), 77),
     ],
 )
 def test_exit_codes(error: Exception, code: int):
-    assert exit_code(error) == code
-
-
-@pytest.mark.parametrize(("state", "code"), [("42501", 77), ("28P01", 77), ("28000", 77), ("42P01", 1)])
-def test_a_refused_user_has_an_exit_code_of_its_own(state: str, code: int):
-    cause = RuntimeError("from the database")
-    cause.sqlstate = state  # type: ignore[attr-defined]
-    error = DriverError("x", retryable=False)
-    error.__cause__ = cause
     assert exit_code(error) == code
 
 
