@@ -37,6 +37,8 @@ from outbox_core.scoreboard import Scoreboard
 
 BYTES_KNOWN = 64 * 1024 * 1024
 """Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
+TRICKLE_SECONDS = 0.002
+"""The pause after a mark that found some records but not all it asked for: lets a few more gather."""
 IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox."""
 IO_BACKOFF_SECONDS = 5.0
@@ -304,6 +306,6 @@ class MarkPurgeReset:
             self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS)
             return
         self._mark_pause = self._limits.mark_backoff
-        self._next_mark = now if full else now + self._mark_pause
+        self._next_mark = now if full else now + min(TRICKLE_SECONDS, self._mark_pause)
         if full:  # a backlog: the next mark may be larger
             self._mark_limit = min(self._mark_limit * 2, self._limits.mark_query_records)
