@@ -47,7 +47,7 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     assert sent(mpr.decide(0)) == [1]
     assert mpr.in_flight == 1
     mpr.delivered(0, [record(1)])
-    commands = mpr.decide(mpr.wake_at())
+    commands = mpr.decide(PURGE_SECONDS)
     assert only(commands, Purge) == Purge(mpr.leader_id, [1])
     only(commands, Mark)
     mpr.purged(0)
