@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from outbox_testkit.services import Kafka
 
-from .harvesters import Fleet
+from .harvesters import Fleet, Measure
 from .shop import Shop
 
 _MEASURED = pytest.StashKey[list[str]]()
-
-Measure = Callable[[str, float], None]
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ from .shop import Shop
 GLANCE = 0.02
 """Seconds between two looks at something that is waited for."""
 
+Measure = Callable[[str, float], None]
+"""Notes what was measured, and how many seconds it took."""
+
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\S+)Z ")
 
 

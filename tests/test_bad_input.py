@@ -18,8 +18,7 @@ from outbox_testkit.services import Postgres, free_port
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from .conftest import Measure
-from .harvesters import Fleet, until
+from .harvesters import Fleet, Measure, until
 from .shop import INSERT, SEED_DDL, Shop
 
 PASSWORD = "Tr0ub4dor&3"

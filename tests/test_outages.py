@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 from outbox_testkit.services import KafkaBroker, PostgresServer
 
-from .conftest import Measure
-from .harvesters import Fleet
+from .harvesters import Fleet, Measure
 from .shop import Shop
 
 SESSION = 6.0

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from .conftest import Measure
-from .harvesters import Fleet, until
+from .harvesters import Fleet, Measure, until
 from .shop import INSERT, Shop
 
 REAPER = """\

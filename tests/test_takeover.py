@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from .conftest import Measure
-from .harvesters import Fleet, Harvester, until
+from .harvesters import Fleet, Harvester, Measure, until
 from .shop import CUSTOMERS, Shop
 
 SESSION = 6.0

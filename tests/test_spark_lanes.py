@@ -1,0 +1,160 @@
+"""Lanes on Spark: where they run, and what happens when something under them is killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from outbox_testkit.services import Service, SparkStandalone
+from psycopg.conninfo import conninfo_to_dict
+
+from .harvesters import Fleet, Measure, until
+from .shop import CUSTOMERS, Shop
+
+pytestmark = pytest.mark.spark
+
+SESSION = 6.0
+NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+LANES = 4
+"""As many as the fleet's settings have; they are spread over two groups."""
+
+
+def lane_processes(family: Iterable[psutil.Process], shop: Shop) -> list[psutil.Process]:
+    """Returns those that are connected to the database, as nothing but lanes is."""
+    port = int(conninfo_to_dict(shop.dsn)["port"] or 0)
+    found = []
+    for process in family:
+        try:
+            addresses = [
+                each.raddr for each in process.net_connections("tcp") if each.status == "ESTABLISHED"
+            ]
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue  # it has just ended
+        if any(len(address) and address.port == port for address in addresses):
+            found.append(process)
+    return found
+
+
+def attempts(shop: Shop) -> dict[int, int]:
+    """Returns lane → how often it was started under this leader."""
+    with shop.connect() as connection:
+        return dict(connection.execute("SELECT lane, attempt::int FROM outbox_fence").fetchall())
+
+
+def wait_for_new_attempts(shop: Shop, before: dict[int, int], lanes: int, timeout: float) -> None:
+    """Waits until ``lanes`` lanes have been started anew."""
+
+    def anew() -> list[int]:
+        return [lane for lane, attempt in attempts(shop).items() if attempt > before[lane]]
+
+    until(lambda: len(anew()) >= lanes, f"{lanes} lanes start anew, of {before}", timeout)
+
+
+def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
+    shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    leader = fleet.start("a", engine="spark", elector=NELI)
+    leader.wait_for("leader acquired", 60)
+    standby = fleet.start("b", elector=NELI)
+    until(lambda: fleet.members() == 2, "the standby is in the group", 20)
+    with shop.selling():
+        shop.wait_for_sales(200)
+        workers = lane_processes(leader.family(), shop)
+        assert len(workers) == 2, "the lanes run in two processes"
+        before = attempts(shop)
+        killed_at = time.time()
+        workers[0].kill()
+        wait_for_new_attempts(shop, before, LANES // 2, 10)
+        measure("killed lane worker to its lanes' new start", time.time() - killed_at)
+        assert leader.running
+        shop.wait_for_sales(200)
+
+        (jvm,) = [process for process in leader.family() if process.name() == "java"]
+        killed_at = time.time()
+        jvm.kill()
+        code = leader.wait(20)
+        measure("killed JVM to the end of its process", time.time() - killed_at)
+        acquired_at = standby.wait_for("leader acquired", SESSION + 1, killed_at).at
+        measure("killed JVM to acquired", acquired_at - killed_at)
+        shop.wait_for_sales(200)
+    shop.wait_until_harvested(10)
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert result.repeated <= 2 * len(CUSTOMERS)
+    assert code == 1
+    said = [line.text for line in leader.lines() if line.text.startswith("error: ")]
+    assert len(said) == 1
+    assert "JVM" in said[0]
+    assert not leader.family()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkStandalone]:
+    """Two workers with two slots each; the last test that uses it kills one."""
+    with SparkStandalone(workers=2, cores=2) as cluster:
+        yield cluster
+
+
+def on(cluster: SparkStandalone, slots: int, **engine: Any) -> dict[str, Any]:
+    """Returns the settings of an engine that has executors of one slot each on the cluster."""
+    settings = {
+        "spark.cores.max": str(slots),
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    return {"driver": "spark", "master": cluster.master_url, "settings": settings, **engine}
+
+
+def test_too_few_slots_are_told_before_the_start(fleet: Fleet) -> None:
+    harvester = fleet.start("a", engine={"driver": "spark", "master": "local[1]", "laneGroups": 3})
+    assert harvester.wait(60) == 1
+    last = harvester.lines()[-1].text
+    assert "3 lane groups need as many task slots, and local[1] offers 1" in last
+    assert "engine.laneGroups" in last
+
+
+def test_a_clusters_slots_are_counted_before_the_start(
+    cluster: SparkStandalone, shop: Shop, fleet: Fleet
+) -> None:
+    environment = cluster.environment()
+    enough = fleet.start("enough", engine=on(cluster, 3, laneGroups=3), environment=environment)
+    few = fleet.start("few", engine=on(cluster, 1, laneGroups=2), environment=environment)
+    enough.wait_for("leader acquired", 90)
+    assert few.wait(90) == 1
+    assert "2 lane groups need as many task slots" in few.lines()[-1].text
+    with shop.selling():
+        shop.wait_for_sales(100)
+    shop.wait_until_harvested(20)
+
+
+def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
+    cluster: SparkStandalone, shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    harvester = fleet.start("a", engine=on(cluster, 2), environment=cluster.environment())
+    harvester.wait_for("leader acquired", 90)
+    left, lost = cluster.workers
+
+    def lanes_on(worker: Service) -> int:
+        return len(lane_processes(psutil.Process(worker.pid).children(recursive=True), shop))
+
+    with shop.selling():
+        until(lambda: lanes_on(left) == lanes_on(lost) == 1, "a lane group runs on each worker", 30)
+        shop.wait_for_sales(200)
+        before = attempts(shop)
+        killed_at = time.time()
+        lost.kill()
+        wait_for_new_attempts(shop, before, LANES // 2, 40)
+        measure("killed Spark worker to its lanes' new start", time.time() - killed_at)
+        until(lambda: lanes_on(left) == 2, "both lane groups run on the worker that is left", 5)
+        shop.wait_for_sales(200)
+    shop.wait_until_harvested(15)
+    assert harvester.running
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert result.repeated <= len(CUSTOMERS)
+    measure("SIGTERM to the end of the process, on a cluster", harvester.leave())
