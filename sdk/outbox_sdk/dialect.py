@@ -86,8 +86,8 @@ class Insert:
     """How the stasher writes a record in this dialect.
 
     Attributes:
-        sql: One INSERT whose parameters are written ``{name}``; the stasher turns them into the
-            connection's own style.
+        sql: One INSERT whose parameters are written ``{name}``, and braces twice; the stasher turns it into
+            the connection's own style.
         bind: Makes the parameters of a record; raises ``ValueError`` for one that the table cannot hold.
     """
 

@@ -9,13 +9,14 @@ SQLAlchemy is imported here.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from outbox_sdk.dialect import Insert
 from outbox_sdk.errors import PluginError, RecordError
 from outbox_sdk.record import Record
 from outbox_sdk.registry import Seam, find
-from outbox_sdk.target import Target, target_of
+from outbox_sdk.statement import Statement, Style
+from outbox_sdk.target import AsyncTarget, Target, Values, find_async_target, find_target
 
 TOPIC_LENGTH = 249
 """The longest name that Kafka lets a topic have, in characters."""
@@ -27,13 +28,17 @@ class Stasher:
     Args:
         table: The outbox table, optionally with its schema.
         dialect: The driver name of the database's dialect, whose plugin must be installed.
+        bytes_values: Whether the table's value column holds bytes; text is then written as UTF-8.
 
     Raises:
         PluginError: The dialect is not installed.
+        ConfigError: ``table`` is not the name of a table.
     """
 
-    def __init__(self, table: str = "outbox", dialect: str = "postgres") -> None:
-        self._insert = _insert(table, dialect)
+    def __init__(
+        self, table: str = "outbox", dialect: str = "postgres", *, bytes_values: bool = False
+    ) -> None:
+        self._insertion = _Insertion(table, dialect, bytes_values=bytes_values)
 
     def stash(self, connection: Any, record: Record) -> None:
         """Writes one record in the transaction that ``connection`` is in.
@@ -58,17 +63,14 @@ class Stasher:
 
         Where the driver can, the statement is prepared on the server with its first use.
         """
-        target = target_of(connection, self._insert.sql)
-        if target.asynchronous:
-            raise TypeError(f"{_kind(connection)} is asynchronous: use AsyncStasher")
-        return PreparedStash(self._insert, target)
+        return PreparedStash(self._insertion, find_target(connection, self._insertion.statement))
 
 
 class PreparedStash:
     """A stasher bound to one transaction; made by :meth:`Stasher.prepare`."""
 
-    def __init__(self, insert: Insert, target: Target) -> None:
-        self._insert = insert
+    def __init__(self, insertion: _Insertion, target: Target) -> None:
+        self._insertion = insertion
         self._target = target
 
     def stash(self, record: Record) -> None:
@@ -77,9 +79,8 @@ class PreparedStash:
 
     def stash_many(self, records: Iterable[Record]) -> None:
         """Writes records in the order given; see :meth:`Stasher.stash_many`."""
-        rows = _rows(self._insert, records)
-        if rows:
-            self._target.write(rows)
+        if rows := self._insertion.rows(records):
+            self._target.execute(rows)
 
 
 class AsyncStasher:
@@ -91,10 +92,13 @@ class AsyncStasher:
     Args:
         table: The outbox table, optionally with its schema.
         dialect: The driver name of the database's dialect, whose plugin must be installed.
+        bytes_values: Whether the table's value column holds bytes; text is then written as UTF-8.
     """
 
-    def __init__(self, table: str = "outbox", dialect: str = "postgres") -> None:
-        self._insert = _insert(table, dialect)
+    def __init__(
+        self, table: str = "outbox", dialect: str = "postgres", *, bytes_values: bool = False
+    ) -> None:
+        self._insertion = _Insertion(table, dialect, bytes_values=bytes_values)
 
     async def stash(self, connection: Any, record: Record) -> None:
         """Writes one record in the transaction that ``connection`` is in; see :meth:`Stasher.stash`."""
@@ -106,17 +110,14 @@ class AsyncStasher:
 
     def prepare(self, connection: Any) -> AsyncPreparedStash:
         """Returns a stasher for the transaction that ``connection`` is in; see :meth:`Stasher.prepare`."""
-        target = target_of(connection, self._insert.sql)
-        if not target.asynchronous:
-            raise TypeError(f"{_kind(connection)} is not asynchronous: use Stasher")
-        return AsyncPreparedStash(self._insert, target)
+        return AsyncPreparedStash(self._insertion, find_async_target(connection, self._insertion.statement))
 
 
 class AsyncPreparedStash:
     """An asynchronous stasher bound to one transaction; made by :meth:`AsyncStasher.prepare`."""
 
-    def __init__(self, insert: Insert, target: Target) -> None:
-        self._insert = insert
+    def __init__(self, insertion: _Insertion, target: AsyncTarget) -> None:
+        self._insertion = insertion
         self._target = target
 
     async def stash(self, record: Record) -> None:
@@ -125,49 +126,85 @@ class AsyncPreparedStash:
 
     async def stash_many(self, records: Iterable[Record]) -> None:
         """Writes records in the order given; see :meth:`Stasher.stash_many`."""
-        rows = _rows(self._insert, records)
-        if rows:
-            await self._target.write_async(rows)
+        if rows := self._insertion.rows(records):
+            await self._target.execute(rows)
 
 
-def _insert(table: str, dialect: str) -> Insert:
-    driver = find(Seam.DIALECT, dialect)
-    if driver.insert is None:
-        raise PluginError(f"the dialect '{dialect}' offers no way to stash")
-    return driver.insert(table)
+class _Insertion:
+    """What the stashers share: the insert in each style, and records made into its parameters."""
 
+    def __init__(self, table: str, dialect: str, *, bytes_values: bool) -> None:
+        driver = find(Seam.DIALECT, dialect)
+        if driver.insert is None:
+            raise PluginError(f"the dialect '{dialect}' offers no way to stash")
+        self._insert = driver.insert(table)
+        self._bytes_values = bytes_values
+        self._statements: dict[Style, Statement] = {}
 
-def _rows(insert: Insert, records: Iterable[Record]) -> list[dict[str, object]]:
-    rows = []
-    for record in records:
-        if problem := _problem(record):
+    def statement(self, style: Style) -> Statement:
+        """Returns the insert in a style."""
+        if style not in self._statements:
+            self._statements[style] = Statement(self._insert.sql, style)
+        return self._statements[style]
+
+    def rows(self, records: Iterable[Record]) -> list[Values]:
+        """Returns the parameters of each record.
+
+        Raises:
+            RecordError: One of them cannot be written.
+        """
+        return [self._row(record) for record in records]
+
+    def _row(self, record: Record) -> Values:
+        problem = _problem(record)
+        if not problem and isinstance(record.value, bytes) and not self._bytes_values:
+            problem = (
+                "the value is bytes, and the outbox holds text: decode it, or keep bytes in a table whose "
+                "value column holds them and make the stasher with bytes_values=True"
+            )
+        if problem:
             raise RecordError(f"{problem} ({_name(record)})")
         try:
-            rows.append(dict(insert.bind(record)))
+            if isinstance(record.value, str) and self._bytes_values:
+                record = replace(record, value=record.value.encode())
+            return self._insert.bind(record)
         except ValueError as error:
             raise RecordError(f"{error} ({_name(record)})") from error
-    return rows
 
 
-def _name(record: Any) -> str:
+def _name(record: object) -> str:
     # The value stays out of errors: it is the application's business, and may be large.
-    return f"topic {record.topic!r}, key {record.key!r}"
+    return (
+        f"topic {record.topic!r:.60}, key {record.key!r:.60}" if isinstance(record, Record) else _kind(record)
+    )
 
 
 def _problem(record: Any) -> str:
-    if not isinstance(record.topic, str) or not 0 < len(record.topic) <= TOPIC_LENGTH:
+    """Says why no outbox can hold a record, or nothing; types are mere hints, so they are looked at."""
+    if not isinstance(record, Record):
+        return "what is stashed is a Record"
+    topic, key, value, headers = _parts(record)
+    if not isinstance(topic, str) or not 0 < len(topic) <= TOPIC_LENGTH:
         return f"a record's topic is text of 1 to {TOPIC_LENGTH} characters"
-    if not isinstance(record.key, str):
+    if not isinstance(key, str):
         return "a record's key is text, possibly empty, never None"
-    if not isinstance(record.value, str | bytes | None):
+    if not isinstance(value, str | bytes | None):
         return "a record's value is text, bytes or None"
-    for header in record.headers:
-        if not isinstance(header, tuple) or len(header) != 2:  # noqa: PLR2004 - a pair
-            return "a record's headers are pairs of a name and a value"
-        if not isinstance(header[0], str) or not isinstance(header[1], str | bytes | None):
-            return "a header's name is text, its value text, bytes or None"
+    if not isinstance(headers, tuple | list) or not all(map(_is_header, headers)):
+        return "a record's headers are pairs of a name, which is text, and a value of text, bytes or None"
     return ""
 
 
-def _kind(connection: object) -> str:
-    return f"{type(connection).__module__}.{type(connection).__qualname__}"
+def _parts(record: Any) -> tuple[Any, Any, Any, Any]:
+    return record.topic, record.key, record.value, record.headers
+
+
+def _is_header(header: Any) -> bool:
+    match header:
+        case (str(), str() | bytes() | None):
+            return True
+    return False
+
+
+def _kind(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"

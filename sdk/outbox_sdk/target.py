@@ -1,135 +1,226 @@
-"""What a stasher writes to: tells connections, cursors and sessions apart, and speaks to each its own way."""
+"""Whom the stasher writes through: recognizes a connection without importing what made it.
+
+An object of a library can only be there when its library has been imported, so ``sys.modules`` tells all.
+"""
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Mapping, Sequence
-from string import Formatter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-Rows = Sequence[Mapping[str, object]]
+from outbox_sdk.statement import Statement, Style
 
-_STYLES = {"pyformat": "%({})s", "format": "%({})s", "named": ":{}", "qmark": ":{}"}
-"""DB-API parameter style → how a named parameter is written; SQLite reads names where it says ``qmark``."""
+Values = Mapping[str, object]
+StatementIn = Callable[[Style], Statement]
+"""Returns the insert in a style."""
+
+_ASYNC_SQLALCHEMY = ("AsyncConnection", "AsyncSession", "async_scoped_session")
+_ASYNC_PSYCOPG = ("AsyncConnection", "AsyncCursor", "AsyncServerCursor")
+_IDLE = 0  # libpq's PQTRANS_IDLE, which psycopg and psycopg2 share
+_SYNC = "a DB-API connection or cursor, or a SQLAlchemy Connection or Session"
+_ASYNC = "a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession"
 
 
 class Target(Protocol):
-    """One transaction of the caller's, ready to be written to."""
+    """Executes the insert inside the caller's transaction."""
 
-    asynchronous: bool
-    """Whether :meth:`write_async` is the one to call, rather than :meth:`write`."""
-
-    def write(self, rows: Rows) -> None:
-        """Executes the insert for each row, in order."""
-        ...
-
-    async def write_async(self, rows: Rows) -> None:
-        """Executes the insert for each row, in order."""
+    def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
         ...
 
 
-def target_of(connection: Any, sql: str) -> Target:
-    """Recognizes what the caller handed in.
+class AsyncTarget(Protocol):
+    """As ``Target``, awaitable."""
 
-    Args:
-        connection: A DB-API connection or cursor, or a SQLAlchemy connection or session, or an asynchronous
-            form of these.
-        sql: The insert; its parameters are written ``{name}``.
+    async def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
+        ...
+
+
+def find_target(connection: Any, statement: StatementIn) -> Target:
+    """Returns the way to write through ``connection``.
 
     Raises:
-        TypeError: It is none of these.
-        ValueError: It commits every statement by itself.
+        TypeError: It is nothing that is known, or needs the asynchronous stasher.
     """
-    if "sqlalchemy" in _modules(connection) and hasattr(connection, "execute"):
-        return _SqlAlchemy(connection, sql)
-    if hasattr(connection, "execute") or hasattr(connection, "cursor"):
-        return _DbApi(connection, sql)
-    raise TypeError(
-        f"a record is stashed over a DB-API or SQLAlchemy connection, cursor or session, not over "
-        f"{type(connection).__module__}.{type(connection).__qualname__}"
-    )
+    if _is(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY) or _is(
+        connection, "psycopg", *_ASYNC_PSYCOPG
+    ):
+        raise TypeError(f"{_name(connection)} is asynchronous: use AsyncStasher")
+    if _is(connection, "sqlalchemy", "Connection") or _is(
+        connection, "sqlalchemy.orm", "Session", "scoped_session"
+    ):
+        return SqlAlchemyTarget(connection, statement(Style.SQLALCHEMY))
+    # What a pool hands out wraps the driver's own connection.
+    connection = getattr(connection, "driver_connection", None) or connection
+    if _is(connection, "psycopg", "Cursor", "ServerCursor"):
+        connection = connection.connection
+    if _is(connection, "psycopg", "Connection"):
+        return PsycopgTarget(connection, statement(Style.PYFORMAT))
+    style = _paramstyle(connection)
+    if style is None or not (hasattr(connection, "cursor") or hasattr(connection, "execute")):
+        raise TypeError(f"Stasher takes {_SYNC}, not a connection that is a {_name(connection)}")
+    return DbApiTarget(connection, statement(style))
 
 
-class _SqlAlchemy:
-    """A SQLAlchemy Connection, Session, scoped session, AsyncConnection or AsyncSession."""
+def find_async_target(connection: Any, statement: StatementIn) -> AsyncTarget:
+    """Returns the way to write through ``connection``.
 
-    def __init__(self, connection: Any, sql: str) -> None:
-        # Whoever hands in an object of SQLAlchemy's has imported it.
-        text = sys.modules["sqlalchemy"].text
-        self.asynchronous = inspect.iscoroutinefunction(connection.execute)
-        self._execute = connection.execute
-        self._statement = text(_render(sql, ":{}"))
-        options = connection.get_execution_options() if hasattr(connection, "get_execution_options") else {}
-        if options.get("isolation_level") == "AUTOCOMMIT":
-            raise _autocommit()
-
-    def write(self, rows: Rows) -> None:
-        self._execute(self._statement, list(rows))
-
-    async def write_async(self, rows: Rows) -> None:
-        await self._execute(self._statement, list(rows))
+    Raises:
+        TypeError: It is nothing that is known, or needs the synchronous stasher.
+    """
+    if _is(connection, "sqlalchemy.ext.asyncio", *_ASYNC_SQLALCHEMY):
+        return AsyncSqlAlchemyTarget(connection, statement(Style.SQLALCHEMY))
+    if _is(connection, "psycopg", "AsyncCursor", "AsyncServerCursor"):
+        connection = connection.connection
+    if _is(connection, "psycopg", "AsyncConnection"):
+        return AsyncPsycopgTarget(connection, statement(Style.PYFORMAT))
+    hint = ": use Stasher" if hasattr(connection, "cursor") or hasattr(connection, "execute") else ""
+    raise TypeError(f"AsyncStasher takes {_ASYNC}, not a connection that is a {_name(connection)}{hint}")
 
 
-class _DbApi:
-    """A DB-API connection or cursor, or psycopg's asynchronous ones."""
+class DbApiTarget:
+    """Any DB-API connection, or a cursor of it."""
 
-    def __init__(self, connection: Any, sql: str) -> None:
-        cursor = connection.cursor() if hasattr(connection, "cursor") else connection
-        owner = getattr(cursor, "connection", connection)
-        if _commits_by_itself(owner):
-            raise _autocommit()
-        self.asynchronous = inspect.iscoroutinefunction(cursor.execute)
-        self._cursor = cursor
-        self._sql = _render(sql, _style(cursor))
-        # psycopg prepares a statement on request; other drivers do so by themselves or not at all.
-        prepares = "prepare" in inspect.signature(cursor.execute).parameters
-        self._extra: dict[str, Any] = {"prepare": True} if prepares else {}
+    def __init__(self, connection: Any, statement: Statement) -> None:
+        is_connection = hasattr(connection, "cursor")
+        self._connection = connection if is_connection else getattr(connection, "connection", None)
+        self._cursor = connection.cursor() if is_connection else connection
+        self._statement = statement
 
-    def write(self, rows: Rows) -> None:
-        if len(rows) == 1:
-            self._cursor.execute(self._sql, rows[0], **self._extra)
+    def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
+        require_transaction(self._connection)
+        arguments = [self._statement.arguments(row) for row in rows]
+        if len(arguments) == 1:
+            self._cursor.execute(self._statement.text, arguments[0])
         else:
-            self._cursor.executemany(self._sql, rows)
+            self._cursor.executemany(self._statement.text, arguments)
 
-    async def write_async(self, rows: Rows) -> None:
+
+class PsycopgTarget:
+    """A psycopg 3 connection. Uses a plain cursor of its own, whatever the connection's cursors are like."""
+
+    def __init__(self, connection: Any, statement: Statement) -> None:
+        self._connection = connection
+        self._cursor = _plain_cursor(sys.modules["psycopg"].Cursor, connection)
+        self._text = statement.text
+
+    def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
+        require_transaction(self._connection)
         if len(rows) == 1:
-            await self._cursor.execute(self._sql, rows[0], **self._extra)
+            self._cursor.execute(self._text, rows[0], prepare=True)
         else:
-            await self._cursor.executemany(self._sql, rows)
+            self._cursor.executemany(self._text, rows)
 
 
-def _modules(thing: object) -> list[str]:
-    return [kind.__module__.split(".", 1)[0] for kind in type(thing).__mro__]
+class AsyncPsycopgTarget:
+    """A psycopg 3 ``AsyncConnection``."""
+
+    def __init__(self, connection: Any, statement: Statement) -> None:
+        self._connection = connection
+        self._cursor = _plain_cursor(sys.modules["psycopg"].AsyncCursor, connection)
+        self._text = statement.text
+
+    async def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
+        require_transaction(self._connection)
+        if len(rows) == 1:
+            await self._cursor.execute(self._text, rows[0], prepare=True)
+        else:
+            await self._cursor.executemany(self._text, rows)
 
 
-def _style(cursor: object) -> str:
-    for name in _modules(cursor):
-        style = getattr(sys.modules.get(name), "paramstyle", None)
-        if style in _STYLES:
-            return _STYLES[style]
-    return _STYLES["pyformat"]
+class SqlAlchemyTarget:
+    """A SQLAlchemy ``Connection`` or ``Session``."""
+
+    def __init__(self, connection: Any, statement: Statement) -> None:
+        self._connection = connection
+        self._text = statement.text
+
+    def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
+        # A session's connection joins the session's transaction, and begins it where there is none.
+        is_session = _is(self._connection, "sqlalchemy.orm", "Session", "scoped_session")
+        connection = self._connection.connection() if is_session else self._connection
+        require_transaction(connection.connection.driver_connection)
+        connection.execute(_typed(self._text, rows), list(rows))
 
 
-def _render(sql: str, style: str) -> str:
-    parts = []
-    for text, name, _, _ in Formatter().parse(sql):
-        parts.append(text.replace("%", "%%") if style.startswith("%") else text)
-        if name is not None:
-            parts.append(style.format(name))
-    return "".join(parts)
+class AsyncSqlAlchemyTarget:
+    """A SQLAlchemy ``AsyncConnection`` or ``AsyncSession``."""
+
+    def __init__(self, connection: Any, statement: Statement) -> None:
+        self._connection = connection
+        self._text = statement.text
+
+    async def execute(self, rows: Sequence[Values]) -> None:
+        """Inserts rows in order."""
+        is_connection = _is(self._connection, "sqlalchemy.ext.asyncio", "AsyncConnection")
+        connection = self._connection if is_connection else await self._connection.connection()
+        require_transaction(connection.sync_connection.connection.driver_connection)
+        await connection.execute(_typed(self._text, rows), list(rows))
 
 
-def _commits_by_itself(connection: Any) -> bool:
-    """Tells, of drivers that say so, whether no transaction is open and none would be opened."""
-    if getattr(connection, "autocommit", None) is not True:
-        return False
-    status = getattr(getattr(connection, "info", None), "transaction_status", None)
-    return status is not None and int(status) == 0  # libpq: idle
+def require_transaction(connection: Any) -> None:
+    """Makes sure that a record would share its fate with other changes, where the driver lets it be seen.
+
+    Raises:
+        ValueError: The connection commits each statement by itself.
+    """
+    alone = False
+    if getattr(connection, "autocommit", False) is True:
+        info = getattr(connection, "info", None)
+        alone = getattr(info, "transaction_status", None) == _IDLE and not getattr(info, "pipeline_status", 0)
+    elif hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level"):
+        # sqlite3, where no isolation level means that nothing begins a transaction by itself.
+        alone = connection.isolation_level is None and not connection.in_transaction
+    if alone:
+        raise ValueError(
+            "the connection is in autocommit mode with no transaction open, so the record would not be "
+            "atomic with anything: begin a transaction (with psycopg: with connection.transaction(): …), "
+            "or switch autocommit off"
+        )
 
 
-def _autocommit() -> ValueError:
-    return ValueError(
-        "the connection is in autocommit mode and no transaction is open: the record would be committed by "
-        "itself, whatever becomes of your other changes; open a transaction first"
-    )
+def _plain_cursor(kind: Any, connection: Any) -> Any:
+    cursor = kind(connection)
+    # Text is sent as text: sent without a type, a bytea column would take a backslash for an escape.
+    cursor.adapters.register_dumper(str, sys.modules["psycopg"].types.string.StrDumper)
+    return cursor
+
+
+def _typed(text: str, rows: Sequence[Values]) -> Any:
+    sqlalchemy = sys.modules["sqlalchemy"]
+    types: dict[type, Any] = {str: sqlalchemy.String, bytes: sqlalchemy.LargeBinary}
+    parameters = []
+    for name in rows[0]:
+        value = next((row[name] for row in rows if row[name] is not None), None)
+        if kind := types.get(type(value)):
+            parameters.append(sqlalchemy.bindparam(name, type_=kind()))
+    return sqlalchemy.text(text).bindparams(*parameters)
+
+
+def _is(instance: object, module: str, *names: str) -> bool:
+    loaded = sys.modules.get(module)
+    kinds = tuple(kind for name in names if isinstance(kind := getattr(loaded, name, None), type))
+    return isinstance(instance, kinds)
+
+
+def _paramstyle(instance: object) -> Style | None:
+    """Finds ``paramstyle`` in the module of the driver, or of its package, of the instance's class."""
+    for kind in type(instance).__mro__:
+        path = kind.__module__
+        while path:
+            style = getattr(sys.modules.get(path), "paramstyle", None)
+            if isinstance(style, str) and style in Style._value2member_map_:
+                return Style(style)
+            path = path.rpartition(".")[0]
+    return None
+
+
+def _name(instance: object) -> str:
+    kind = type(instance)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -20,18 +20,22 @@ def insert(table: str) -> Insert:
     """
     columns = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
     values = "clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
+    name = str(TableName.parse(table)).replace("{", "{{").replace("}", "}}")
     # The name is quoted, the rest is constant.
-    return Insert(sql=f"INSERT INTO {TableName.parse(table)} ({columns}) VALUES ({values})", bind=_bind)  # noqa: S608 - quoted
+    return Insert(sql=f"INSERT INTO {name} ({columns}) VALUES ({values})", bind=_bind)  # noqa: S608 - quoted
 
 
 def _bind(record: Record) -> Mapping[str, object]:
     names = [name for name, _ in record.headers]
     values = [_text(value, name) for name, value in record.headers]
     for text in (record.topic, record.key, record.value, *names, *values):
-        if isinstance(text, str) and "\0" in text:
+        if not isinstance(text, str):
+            continue
+        if "\0" in text:
             raise ValueError(
                 "PostgreSQL's text types hold no NUL character; stash the value as bytes into a bytea column"
             )
+        text.encode()  # raises for half of a surrogate pair
     return {
         "topic": record.topic,
         "key": record.key,
