@@ -23,7 +23,8 @@ DEAD = 200_000
 ROUNDS = 30
 FILL = """
 INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
-SELECT now(), 'orders', 'key-' || {key}, repeat('x', 100), ARRAY['trace'], ARRAY['abcdef'] FROM generate_series(1, {rows}) AS i
+SELECT now(), 'orders', 'key-' || {key}, repeat('x', 100), ARRAY['trace'], ARRAY['abcdef']
+FROM generate_series(1, {rows}) AS i
 """
 MANY_KEYS = "i % 1000"
 
@@ -75,7 +76,7 @@ class Bench:
         return self._marks(1)
 
     def dead(self, backlog: int, *, old_snapshot: bool = False) -> list[float]:
-        """Marks behind rows that were deleted and not vacuumed, perhaps because somebody may still see them."""
+        """Marks behind rows that were deleted and not vacuumed, perhaps as somebody may still see them."""
         self._fill(MANY_KEYS, backlog + DEAD)
         with ExitStack() as stack:
             if old_snapshot:
@@ -84,7 +85,7 @@ class Bench:
             return self._marks(1)
 
     def harvested(self) -> list[float]:
-        """Marks and purges the dead rows itself, while somebody holds an old snapshot; the last rounds count."""
+        """Harvests the dead rows itself, while somebody holds an old snapshot; only what follows counts."""
         self._fill(MANY_KEYS, DEAD + self._limit * (ROUNDS + 1))
         with self._snapshot():
             return self._marks(1, before=DEAD)
@@ -94,7 +95,8 @@ class Bench:
         # Any key of lane 1, while the measured marks are lane 0's.
         key = one(
             self._admin,
-            "SELECT i FROM generate_series(1, 99) AS i WHERE (hashtext('key-' || i) & 2147483647) % 8 = 1 LIMIT 1",
+            "SELECT i FROM generate_series(1, 99) AS i "
+            "WHERE (hashtext('key-' || i) & 2147483647) % 8 = 1 LIMIT 1",
         )
         self._fill(str(key), backlog)
         self._admin.execute(FILL.format(key=MANY_KEYS, rows=8 * self._limit * (ROUNDS + 2)))

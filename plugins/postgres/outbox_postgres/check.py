@@ -16,7 +16,6 @@ from outbox_postgres.probes import SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.session import connect
 
 OLDEST_SERVER = 120000
-_POOLING = "connect to the server itself, or through a pooler in session mode"
 
 
 def check(options: PostgresOptions) -> Sequence[Finding]:
@@ -63,14 +62,14 @@ def _pooler(connection: psycopg.Connection[Any], source: DataSource) -> Iterator
             "pooler",
             "a pooler gives each transaction another server connection, so that settings and prepared "
             "statements get lost",
-            _POOLING,
+            "connect to the server itself, or through a pooler in session mode",
         )
     elif pooled:
         yield Finding(
             Level.WARNING,
             "pooler",
             "a pooler or proxy stands before the server; a lost server may show late",
-            _POOLING,
+            "connect to the server itself where you can",
         )
     else:
         yield Finding(Level.OK, "pooler", "none in the way")
