@@ -10,7 +10,13 @@ import logging
 import secrets
 from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
 from threading import Thread
 from types import TracebackType
 from typing import Self
@@ -33,7 +39,7 @@ class LinkServer:
     def __init__(self, host: str) -> None:
         self._secret = secrets.token_bytes(32)
         bind = "127.0.0.1" if host == "127.0.0.1" else "0.0.0.0"  # noqa: S104 - workers on other machines dial in
-        self._listener = Listener((bind, 0), backlog=64, authkey=self._secret)
+        self._listener = Listener((bind, 0), backlog=64)
         self._host = host
         self._link: Link | None = None
         self._closed = False
@@ -56,16 +62,19 @@ class LinkServer:
 
     def _accept(self) -> None:
         while not self._closed:
-            try:
+            with suppress(OSError):  # of a peer that hung up at once, or of our own closing
                 connection = self._listener.accept()
-            except (OSError, EOFError, AuthenticationError) as error:
-                if not self._closed:
-                    log.warning("a connection to the lanes' link was refused: %s", error)
-                continue
-            Thread(target=self._answer, args=(connection,), name="link-peer", daemon=True).start()
+                Thread(target=self._answer, args=(connection,), name="link-peer", daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:
         with connection, suppress(OSError, EOFError):
+            try:
+                # Here and not in the listener, where a peer that says nothing would keep all others out.
+                deliver_challenge(connection, self._secret)
+                answer_challenge(connection, self._secret)
+            except AuthenticationError as error:
+                log.warning("a connection to the lanes' link was refused: %s", error)
+                return
             while True:
                 report = connection.recv()
                 if self._link is None:
