@@ -165,7 +165,6 @@ class Fleet:
         self.group = f"{shop.topic}-leader"
         self._folder = folder
         self._shop = shop
-        self._admin = shop.kafka.admin()
 
     def start(self, name: str, *, environment: Mapping[str, str] | None = None, **harvest: Any) -> Harvester:
         """Starts a harvester; keyword arguments are keys below ``harvest:`` that replace those here."""
@@ -195,7 +194,7 @@ class Fleet:
 
     def members(self) -> int:
         """Returns how many processes take part in the election; 0 while the group makes up its mind."""
-        group = self._admin.describe_consumer_groups([self.group])[self.group].result()
+        group = self._shop.admin.describe_consumer_groups([self.group])[self.group].result()
         return len(group.members) if group.state == ConsumerGroupState.STABLE else 0
 
     def close(self) -> None:

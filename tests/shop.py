@@ -14,7 +14,10 @@ from threading import Event, Thread
 
 import psycopg
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # public, but left out of its types
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    NewTopic,
+)
 from outbox_core.audit import SEQUENCE_HEADER, Audit, Result, read_topic
 from outbox_testkit.services import Kafka
 
@@ -76,14 +79,15 @@ class Shop:
         self.dsn = dsn
         self.kafka = kafka
         self.topic = topic
+        # It lives as long as the tests and would tell of a broker that is stopped at their end.
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
 
     def open(self) -> None:
         """Creates the tables and the topic."""
         with self.connect() as connection:
             connection.execute(SEED_DDL)
             connection.execute(_SALES)
-        admin = self.kafka.admin()
-        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
+        self.admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
 
     def connect(self) -> psycopg.Connection:
         """Connects to the database, in autocommit mode."""

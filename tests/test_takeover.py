@@ -81,6 +81,7 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
     shop.watch()
     with shop.selling():
         shop.wait_for_sales(300)
+        assert shop.touches(0)[frozen.name] > 0
         frozen_at = frozen.send(signal.SIGSTOP)
         new = successor([standby], frozen_at, SESSION + 1)
         acquired_at = new.wait_for(ACQUIRED, 1, frozen_at).at
