@@ -112,6 +112,15 @@ class Shop:
             for thread in threads:
                 thread.join()
 
+    def sell_one(self) -> float:
+        """Sells to a customer of no clerk's and waits until the record is harvested; returns when it began."""
+        began = time.time()
+        with self.connect() as connection:
+            connection.execute(INSERT, (self.topic, "passer-by", "sale 1", [SEQUENCE_HEADER], ["1"]))
+            connection.execute("INSERT INTO sales VALUES ('passer-by', 1)")
+        self.wait_until_harvested(10)
+        return began
+
     def wait_until_harvested(self, timeout: float) -> float:
         """Waits until the outbox is empty; returns how many seconds that took."""
         started = time.monotonic()

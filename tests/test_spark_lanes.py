@@ -154,6 +154,9 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
         shop.wait_for_sales(200)
     shop.wait_until_harvested(15)
     assert harvester.running
+    # What the lost lanes had under way when they were last heard of is under way no more.
+    sold_at = shop.sell_one()
+    harvester.wait_for(" 0 in flight, 0 waiting", 5, sold_at)
     result = shop.audit()
     assert result.good, result.verdict()
     assert result.repeated <= len(CUSTOMERS)
