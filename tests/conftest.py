@@ -32,11 +32,12 @@ def fleet(tmp_path: Path, shop: Shop) -> Iterator[Fleet]:
 
 @pytest.fixture
 def measure(request: pytest.FixtureRequest) -> Measure:
-    """Notes a number of seconds, to be shown when all tests have run."""
+    """Notes a number, to be shown when all tests have run."""
 
-    def note(what: str, seconds: float) -> None:
+    def note(what: str, number: float) -> None:
         notes = request.config.stash.setdefault(_MEASURED, [])
-        notes.append(f"{seconds:8.2f} s  {what} ({request.node.name})")
+        shown = f"{number:8d}  " if isinstance(number, int) else f"{number:8.2f} s"
+        notes.append(f"{shown}  {what} ({request.node.name})")
 
     return note
 

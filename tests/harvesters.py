@@ -25,7 +25,7 @@ GLANCE = 0.02
 """Seconds between two looks at something that is waited for."""
 
 Measure = Callable[[str, float], None]
-"""Notes what was measured, and how many seconds it took."""
+"""Notes what was measured: a whole number of records, or else of seconds."""
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\S+)Z ")
 

@@ -113,7 +113,7 @@ class Shop:
                 thread.join()
 
     def sell_one(self) -> float:
-        """Sells to a customer of no clerk's and waits until the record is harvested; returns when it began."""
+        """Sells to a customer of no clerk's, waits until the outbox is empty, and returns when it began."""
         began = time.time()
         with self.connect() as connection:
             connection.execute(INSERT, (self.topic, "passer-by", "sale 1", [SEQUENCE_HEADER], ["1"]))

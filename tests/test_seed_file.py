@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +52,20 @@ harvest:
 logging:
   level: Debug
 """
+
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBejCCAR+gAwIBAgIUYqhBtDS1WBc65oqzrVlqm5E7L34wCgYIKoZIzj0EAwIw
+ETEPMA0GA1UEAwwGbm9ib2R5MCAXDTI2MTEyMTExMzE0M1oYDzIxMjYxMDI4MTEz
+MTQzWjARMQ8wDQYDVQQDDAZub2JvZHkwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AAT5laNHCST2xCjQ/besVPgefK0sLTZ59yg4p2wDUnzPtFCuRNU59PAlJMZoHkHt
+YJD8bj4+dUUvj9DU65S2ESa4o1MwUTAdBgNVHQ4EFgQUSp3BceyENcDm9XjcNGCQ
+rYhOzs4wHwYDVR0jBBgwFoAUSp3BceyENcDm9XjcNGCQrYhOzs4wDwYDVR0TAQH/
+BAUwAwEB/zAKBggqhkjOPQQDAgNJADBGAiEAzb7CuOPg16P0KCQhTdyYKzsZdNKC
+HwY+pIts0GfehJUCIQCn1TWv21QNofyGxuF1mwTD3MgCq0SvImWWemmMSB1GDw==
+-----END CERTIFICATE-----
+"""
+"""Of an authority that has signed nothing."""
 
 Content = tuple[bytes, bytes | None, list[tuple[str, bytes | None]]]
 Row = tuple[str, str | None, Sequence[str], Sequence[str | None]]
@@ -119,7 +132,7 @@ def test_the_seeds_file_harvests_the_seeds_table(shop: Shop, fleet: Fleet, measu
 def test_the_seeds_secure_file_says_what_a_plaintext_broker_lacks(
     tmp_path: Path, shop: Shop, fleet: Fleet
 ) -> None:
-    _make_certificate(tmp_path / "ca-cert.pem")
+    (tmp_path / "ca-cert.pem").write_text(CERTIFICATE)
     reaper = fleet.launch("reaper", fill(REAPER_SECURE, shop))
     assert reaper.wait(30) == 69
     said = reaper.log.read_text()
@@ -140,11 +153,3 @@ def test_the_seeds_secure_file_harvests_where_nothing_is_secured(shop: Shop, fle
     shop.wait_until_harvested(20)
     assert [message.key() for message in shop.messages()] == [ROWS[1][0].encode()]
     reaper.leave(timeout=5)
-
-
-def _make_certificate(path: Path) -> None:
-    """Writes the certificate of an authority that has signed nothing."""
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
-    files = ["-keyout", str(path.with_suffix(".key")), "-out", str(path)]
-    command = ["openssl", "req", "-x509", "-subj", "/CN=nobody", *kind, *files]
-    subprocess.run(command, check=True, capture_output=True)

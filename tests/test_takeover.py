@@ -64,6 +64,7 @@ def test_a_successor_leads_when_the_leader_is_killed_and_when_it_leaves(
     assert result.good, result.verdict()
     # Only what the killed leader had in flight may have come twice, and of each key that is one record.
     assert result.repeated <= len(CUSTOMERS)
+    measure("records that came twice", result.repeated)
     measure("killed leader to acquired", second_at - killed_at)
     measure("killed leader to first delivery", first_delivery(shop, second_at) - killed_at)
     measure("SIGTERM to acquired", third_at - left_at)
@@ -104,6 +105,8 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
     # What the frozen process had handed to its Kafka client may still arrive, behind later records.
     assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
     assert result.reappeared <= len(CUSTOMERS)
+    measure("records that came twice", result.repeated)
+    measure("records that came again behind a later one of their key", result.reappeared)
     measure("frozen leader to acquired", acquired_at - frozen_at)
     measure("thawed to fenced", fenced.at - thawed_at)
     measure("SIGTERM to acquired by the former leader", again_at - left_at)
@@ -131,6 +134,7 @@ def test_on_spark_a_successor_leads_when_the_leader_is_killed(
     assert result.good, result.verdict()
     assert result.repeated <= len(CUSTOMERS)
     delivered_at = first_delivery(shop, acquired_at)
+    measure("records that came twice, on Spark", result.repeated)
     measure("killed leader to acquired, on Spark", acquired_at - killed_at)
     measure("killed leader to first delivery, on Spark", delivered_at - killed_at)
     measure("killed leader to the end of its JVM and lanes", orphans_at - killed_at)
