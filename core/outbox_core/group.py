@@ -124,7 +124,7 @@ class LaneGroup:
         self._wake.set()
 
     def _retire(self, number: int) -> None:
-        self._past[number] += self._lanes.pop(number).reading
+        self._past[number] += self._lanes.pop(number).reading.ended()
 
     def _pause(self, seconds: float) -> None:
         until = monotonic() + seconds

@@ -234,7 +234,7 @@ class Harvest:
             if monotonic() > cancel_at:
                 self._engine.cancel()
         self._report(term)
-        self._past += term.reading()
+        self._past += term.reading().ended()
         if term.lost:
             if cancel_at == float("inf"):  # the lanes ended before their loss was seen here
                 self._emit(LeaderFenced(term.lost))

@@ -14,7 +14,17 @@ from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import Affinity, Deliveries, Dialect, DriverError, Fence, OutboxTable, Publisher, Sender
+from outbox_sdk import (
+    Affinity,
+    Deliveries,
+    Dialect,
+    DriverError,
+    Failure,
+    Fence,
+    OutboxTable,
+    Publisher,
+    Sender,
+)
 
 from outbox_core.config.settings import Choice, Limits
 from outbox_core.leash import Leash
@@ -24,6 +34,8 @@ from outbox_core.purger import Purger
 
 log = logging.getLogger(__name__)
 
+TOLD_MOST = 5
+"""Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
 PURGING_POLL_SECONDS = 0.001
 """The longest wait for deliveries while a purge is out, whose end nothing else announces."""
 
@@ -158,6 +170,11 @@ class Lane:
             self._machine.settling_unknown(self._clock())
         else:
             self._machine.reset_done(self._clock())
+            self.reading.failed += len(reset.failures)
+            for failure in reset.failures[:TOLD_MOST]:
+                log.warning("lane %d: %s", self.number, _tell(failure))
+            if (untold := len(reset.failures) - TOLD_MOST) > 0:
+                log.warning("lane %d: and %d more records were not delivered", self.number, untold)
 
     def _purged(self, purger: Purger) -> None:
         """Tells the machine what came of the purge that was out."""
@@ -173,11 +190,6 @@ class Lane:
         if deliveries.delivered:
             self._machine.delivered(self._clock(), deliveries.delivered)
         if deliveries.failed:
-            for failure in deliveries.failed:
-                log.warning(
-                    "lane %d: record %d was not delivered: %s", self.number, failure.record.id, failure.reason
-                )
-            self.reading.failed += len(deliveries.failed)
             self._machine.failed(deliveries.failed)
 
     def _gauge(self, purger: Purger) -> None:
@@ -208,3 +220,12 @@ class Lane:
         if self._table is not None:
             self._table.close()
             self._table = None
+
+
+def _tell(failure: Failure) -> str:
+    topic, key = failure.record.topic, failure.record.key
+    consequence = "is tried again" if failure.retryable else "is parked"
+    return (
+        f"record {failure.record.id} of topic {topic!r} was not delivered and its key {key!r} {consequence}: "
+        f"{failure.reason}"
+    )

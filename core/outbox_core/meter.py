@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 
 @dataclass(slots=True)
@@ -35,6 +35,10 @@ class Reading:
     def __add__(self, other: Reading) -> Reading:
         """Adds counters and gauges of two lanes, or of two attempts at one."""
         return Reading(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+
+    def ended(self) -> Reading:
+        """Returns what stays true of a lane that has ended: its counters, without its gauges."""
+        return replace(self, in_flight=0, waiting=0, held=0, parked=0)
 
 
 _NAMES = tuple(field.name for field in fields(Reading))

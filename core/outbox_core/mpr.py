@@ -74,10 +74,17 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Clear the leader id of these rows where they still carry ``leader_id`` (B2)."""
+    """Clear the leader id of these rows where they still carry ``leader_id`` (B2).
+
+    Attributes:
+        leader_id: What they carry.
+        ids: The failed records and their marked successors, and records of parked keys to be read anew.
+        failures: The failures, for whoever wants to tell of them.
+    """
 
     leader_id: UUID
     ids: list[int]
+    failures: list[Failure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,8 @@ class MarkPurgeReset:
         self._repeat = False
         self._purging: list[MarkedRecord] = []
         self._resetting: list[Failure] = []
+        self._expired: list[str] = []  # parked keys whose hold is over
+        self._freeing: list[str] = []  # those of them that the reset now out is about
         self._remark = False
         self._draining = False
         self._mark_limit = min(100, limits.mark_query_records)
@@ -164,7 +173,7 @@ class MarkPurgeReset:
         if self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records:
             return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
-        if self._repeat or (self._failed and self._settling is None):
+        if self._repeat or ((self._failed or self._expired) and self._settling is None):
             wake = min(wake, self._next_database)
         if self._delivered and self._settling is None:
             wake = min(wake, max(self._next_purge, self._next_database))
@@ -200,17 +209,20 @@ class MarkPurgeReset:
             return None
         if self._repeat:
             self._repeat = False
-        elif self._failed and self._mark is None:
+        elif (self._failed or self._expired) and self._mark is None:
             self._resetting, self._failed = self._failed, []
-            failed = (failure.record for failure in self._resetting)
-            self._settling = Reset(self.leader_id, self.scoreboard.withdraw(failed))
+            self._freeing, self._expired = self._expired, []
+            failed = [failure.record for failure in self._resetting]
+            successors = self.scoreboard.withdraw([record.key for record in failed] + self._freeing)
+            ids = [record.id for record in failed] + successors
+            self._settling = Reset(self.leader_id, ids, self._resetting)
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
             self._settling = Purge(self.leader_id, [record.id for record in self._purging])
         return self._settling
 
     def _next_mark_command(self, now: float) -> Mark | None:
-        if self._mark is not None or self._failed or isinstance(self._settling, Reset):
+        if self._mark is not None or self._failed or self._expired or isinstance(self._settling, Reset):
             return None
         if now < max(self._next_mark, self._next_database) or (room := self._room()) <= 0:
             return None
@@ -228,7 +240,7 @@ class MarkPurgeReset:
         return room if room >= min(self._mark_limit, self._capacity // 8 + 1) else 0
 
     def _look_at_clock(self, now: float) -> None:
-        self.scoreboard.end_holds(now)
+        self._expired += self.scoreboard.end_holds(now)
         if now >= self._next_scan:
             self._next_scan = now + SCAN_SECONDS
             if self.scoreboard.stalled(now, self._limits.queue_timeout):
@@ -268,7 +280,8 @@ class MarkPurgeReset:
         self._answered(Reset)
         self.in_flight -= len(self._resetting)
         self.scoreboard.hold(now, self._resetting)
-        self._resetting = []
+        self.scoreboard.free(self._freeing)
+        self._resetting, self._freeing = [], []
         self._next_mark = now
 
     def mark_unknown(self, now: float) -> None:

@@ -114,16 +114,20 @@ class Scoreboard:
                 self.holds.pop(record.key, None)
             self._advance(now, record.key)
 
-    def withdraw(self, records: Iterable[MarkedRecord]) -> list[int]:
-        """Forgets the successors of failed records; returns the ids of both. The keys stay busy."""
-        ids = []
-        for record in records:
-            ids.append(record.id)
-            if (queue := self._busy[record.key]) is not None:
-                ids.extend(successor.id for successor in queue.records)
+    def withdraw(self, keys: Iterable[str]) -> list[int]:
+        """Forgets what waits behind ``keys``, which stay busy; returns the ids of what was forgotten."""
+        ids: list[int] = []
+        for key in keys:
+            if (queue := self._busy[key]) is not None:
+                ids.extend(record.id for record in queue.records)
                 self._drop(queue.records)
-                self._busy[record.key] = None
+                self._busy[key] = None
         return ids
+
+    def free(self, keys: Iterable[str]) -> None:
+        """Lowers the barriers of keys of which nothing is marked any more."""
+        for key in keys:
+            del self._busy[key]
 
     def hold(self, now: float, failures: Iterable[Failure]) -> None:
         """Lowers the barriers of failed records and holds their keys, longer with every failure."""
@@ -137,13 +141,25 @@ class Scoreboard:
             self.holds[key] = Hold(count, until, not failure.retryable, failure.reason)
             heappush(self._held_until, (until, key))
 
-    def end_holds(self, now: float) -> None:
-        """Makes the first record of every key ready whose hold is over."""
+    def end_holds(self, now: float) -> list[str]:
+        """Makes the first record of every key ready whose hold is over.
+
+        Returns:
+            The keys for which it did not: parked ones, which have to be withdrawn, reset and freed, so that
+            they are marked anew. Somebody may have repaired the row meanwhile.
+        """
+        parked = []
         while self._held_until and self._held_until[0][0] <= now:
             _, key = heappop(self._held_until)
             queue = self._busy.get(key)
-            if queue is not None and queue.held:
+            if queue is None or not queue.held:
+                continue
+            if key in self.holds and self.holds[key].parked:
+                parked.append(key)
+                queue.held = False
+            else:
                 self._advance(now, key)
+        return parked
 
     def next_hold_end(self) -> float:
         """Returns when the next hold is over; infinity for none."""

@@ -57,7 +57,7 @@ class Term:
             if run is None or run.attempt != report.attempt:
                 if run is not None:
                     self._superseded.add(run.attempt)
-                    self._past = sum(run.readings.values(), self._past)
+                    self._past = sum((each.ended() for each in run.readings.values()), self._past)
                 run = self._runs[report.group] = _Run(report.attempt)
             run.readings.update(report.readings)
             self._refreshed.extend(report.refreshed)

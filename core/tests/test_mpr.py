@@ -137,6 +137,22 @@ def test_a_faulty_row_is_never_sent_and_parks_its_key_only():
     assert hold.reason == "header arrays differ in length"
 
 
+def test_a_parked_row_is_read_anew_before_it_is_tried_again():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a")])
+    mpr.decide(0)
+    mpr.reset_done(0)
+    only(mpr.decide(0), Mark)
+    mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a")])
+    over = mpr.scoreboard.holds["a"].until
+    assert only(mpr.decide(over), Reset).ids == [1, 2], "somebody may have repaired it meanwhile"
+    mpr.reset_done(over)
+    only(mpr.decide(over), Mark)
+    mpr.marked(over, [record(1, "a"), record(2, "a")])
+    assert sent(mpr.decide(over)) == [1]
+
+
 def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled():
     mpr = machine()
     first = mpr.leader_id

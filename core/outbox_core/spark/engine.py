@@ -8,10 +8,12 @@ group with it; no micro-batches, because starting one takes longer than moving a
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
 
 from outbox_sdk import OutboxError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,6 +30,8 @@ GROUPS_MOST = 2
 """Lane groups when the settings name no number: a worker process each."""
 JOB_PAUSE_SECONDS = 0.5
 """The pause before the job of a lost group is submitted again."""
+SLOTS_SECONDS = 30.0
+"""How long a cluster is given to offer a slot for each group."""
 STILLBORN_SECONDS, STILLBORN_MOST = 5.0, 3
 """A group whose job fails this soon, this many times in a row, is not worth another try."""
 
@@ -56,7 +60,7 @@ class SparkEngine:
             return
         settings = self._settings
         session = start_session(settings.name, self._master, settings.engine.settings)
-        slots = session.sparkContext.defaultParallelism
+        slots = self._slots(session)
         if slots < self._groups:
             session.stop()
             raise OutboxError(
@@ -66,6 +70,15 @@ class SparkEngine:
         self._session = session
         self._server = LinkServer(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
         self._run(0, self._groups, warming_task((settings.dialect, settings.affinity, settings.publisher)))
+
+    def _slots(self, session: SparkSession) -> int:
+        """Counts task slots; a cluster's executors register one after the other, so they get some time."""
+        give_up = monotonic() + (0 if self._master.startswith("local") else SLOTS_SECONDS)
+        scala = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
+        profile = scala.resourceProfileManager().defaultResourceProfile()
+        while (slots := int(scala.maxNumConcurrentTasks(profile))) < self._groups and monotonic() < give_up:
+            sleep(0.2)
+        return slots
 
     def start(self, plan: Plan, term: Term) -> None:
         """Submits a job for each group."""
@@ -114,9 +127,10 @@ class SparkEngine:
         """Stops the application."""
         if self._server is not None:
             self._server.close()
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(Py4JError, OSError):  # of a JVM that is dead already
+                session.stop()
 
     def _keep(self, plan: Plan, term: Term, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost, until the term is over."""
@@ -129,7 +143,7 @@ class SparkEngine:
             try:
                 self._session.sparkContext.setJobDescription(f"{plan.outbox}: lanes {lanes}")
                 self._run(group, group + 1, task)
-            except PySparkException as error:
+            except (PySparkException, Py4JJavaError) as error:
                 if term.over:
                     return
                 stillborn = stillborn + 1 if monotonic() < started + STILLBORN_SECONDS else 0

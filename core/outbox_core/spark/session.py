@@ -34,8 +34,8 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
     os.environ["JAVA_HOME"] = str(java_home())
     # Workers must be the interpreter that has our plugins, not the first python3 of PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Its own line on every connection of its own to the JVM is of no use to anybody.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # It logs every error that it also raises, with its traceback.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     conf = SparkConf().setAll(list({**_defaults(name, master), **settings}.items()))
     said: deque[str] = deque(maxlen=TAIL_LINES)
     try:

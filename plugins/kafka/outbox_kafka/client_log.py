@@ -31,6 +31,9 @@ class ClientLog:
         if facility == "CONFWARN":
             # Settings are shared by producers and consumers; that one ignores the other's is intended.
             level = logging.DEBUG
+        elif facility == "GETPID":
+            # A broker that has only just started is asked again; if it never answers, deliveries fail.
+            level = min(level, logging.INFO)
         elif facility in ("FAIL", "ERROR"):
             # A lost connection is retried by the client; what it costs shows in the delivery reports.
             level = logging.DEBUG if self.repeats(line) else min(level, logging.WARNING)
