@@ -45,12 +45,14 @@ def demo(
     kills the leading harvester, and compares what was committed with what arrived. Needs the extra 'demo'
     of outbox-core; fetches Kafka's jars once. Exits with 1 if anything was lost, foreign or out of order.
     """
-    signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         outcome = _perform(Script(seconds, rate, keys, engine.value, keep))
     except KeyboardInterrupt:
         note("stopped; nothing is left running")
         raise typer.Exit(128 + signal.SIGINT) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if not outcome.good:
         raise typer.Exit(ExitCode.FAILED)
 
