@@ -1,43 +1,34 @@
 """One lane's I/O: carries out what the state machine decides, and tells it what came of it.
 
-Two threads, much as in the seed: the lane's own marks, sends, collects deliveries and resets, its purger
-purges. Each has a connection of its own. While one waits for the database, what it will do next collects, so
-batches adapt to load by themselves.
+The lane's own thread only decides, sends and collects deliveries. The database is spoken to on two threads
+beside it, so while one thing waits for the disk or the network the others go on, and what has to be done next
+collects: batches adapt to load by themselves.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import (
-    Affinity,
-    Deliveries,
-    Dialect,
-    DriverError,
-    Failure,
-    Fence,
-    OutboxTable,
-    Publisher,
-    Sender,
-)
+from outbox_sdk import Affinity, Deliveries, Dialect, Failure, Fence, Publisher, Sender
 
+from outbox_core.commands import Command, Mark, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Choice, Limits
-from outbox_core.leash import Leash
+from outbox_core.leash import BEAT_SECONDS, Leash
 from outbox_core.meter import Reading, as_numbers
-from outbox_core.mpr import Command, Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
-from outbox_core.purger import Purger
+from outbox_core.mpr import MarkPurgeReset
+from outbox_core.table_thread import Answer, TableThread
 
 log = logging.getLogger(__name__)
 
+ANSWER_SECONDS = 0.001
+"""The longest wait for deliveries while the database is at work, whose answer nothing announces."""
 TOLD_MOST = 5
 """Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
-PURGING_POLL_SECONDS = 0.001
-"""The longest wait for deliveries while a purge is out, whose end nothing else announces."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +82,10 @@ class Lane:
         self._leash = leash
         self._clock = clock
         self._machine = MarkPurgeReset(plan.limits, new_leader_id)
-        self._eligible = plan.affinity.create().eligible()
         self._dialect = plan.dialect.create()
-        self._table: OutboxTable | None = None
         self._next_beat = clock() + plan.limits.min_metrics_interval
         self._beaten = (clock(), 0)
+        self._next_gauge = 0.0
 
     def run(self) -> None:
         """Harvests until the leash says to end; a drained lane leaves nothing in flight behind.
@@ -104,87 +94,86 @@ class Lane:
             LeadershipLost: The fence carries somebody else's token.
             DriverError: The database or the broker cannot be used; a new attempt may succeed.
         """
-        fence = self._connected().enter(self.number, self._plan.lanes, self._plan.token)
-        sender = self._plan.publisher.create().open(f"{self._plan.outbox}.{self.number}")
-        purger = Purger(self._dialect, fence)
+        plan, number = self._plan, self.number
+        fence = self._enter()
+        marker = TableThread(f"marker-{number}", self._dialect, plan.affinity.create().eligible(), fence)
+        purger = TableThread(f"purger-{number}", self._dialect, (), fence)
         try:
-            self._loop(fence, sender, purger)
+            sender = plan.publisher.create().open(f"{plan.outbox}.{number}")
+            try:
+                self._loop(marker, purger, sender)
+            finally:
+                # What a hard stop leaves unreported has an unknown outcome: the next leader marks it again.
+                sender.close(0.0)
         finally:
-            # What a hard stop leaves unreported has an unknown outcome: the next leader marks it again.
+            marker.close()
             purger.close()
-            sender.close(0.0)
-            self._disconnect()
 
-    def _loop(self, fence: Fence, sender: Sender, purger: Purger) -> None:
-        machine = self._machine
-        while not self._leash.stopped:
-            now = self._clock()
-            if self._leash.draining:
+    def _enter(self) -> Fence:
+        """Starts an attempt at the lane's fence, over a connection of its own."""
+        table = self._dialect.connect()
+        try:
+            return table.enter(self.number, self._plan.lanes, self._plan.token)
+        finally:
+            table.close()
+
+    def _loop(self, marker: TableThread, purger: TableThread, sender: Sender) -> None:
+        machine, leash, clock = self._machine, self._leash, self._clock
+        while not leash.stopped:
+            if leash.draining:
                 machine.drain()
                 if machine.settled:
                     return
-            commands = machine.decide(now, leading=now < self._leash.lease_until)
+            now = clock()
+            commands = machine.decide(now, leading=now < leash.lease_until)
             for command in commands:
-                self._carry_out(command, fence, sender, purger)
-            self._purged(purger)
-            self._take(sender.poll(0.0 if commands else self._pause(purger)))
+                self._carry_out(command, marker, purger, sender)
+            answers = [answer for side in (marker, purger) if (answer := side.answer())]
+            for answer in answers:
+                self._heed(answer)
+            pause = 0.0 if commands or answers else max(machine.wake_at() - clock(), 0.0)
+            longest = ANSWER_SECONDS if marker.busy or purger.busy else BEAT_SECONDS
+            self._take(sender.poll(min(pause, longest)))
             self._gauge(purger)
 
-    def _pause(self, purger: Purger) -> float:
-        """Returns how long nothing will be to do, as far as is known, in seconds."""
-        longest = PURGING_POLL_SECONDS if purger.busy else self._leash.attention_seconds
-        return min(max(self._machine.wake_at() - self._clock(), 0.0), longest)
-
-    def _carry_out(self, command: Command, fence: Fence, sender: Sender, purger: Purger) -> None:
+    def _carry_out(self, command: Command, marker: TableThread, purger: TableThread, sender: Sender) -> None:
         match command:
             case Send(records):
                 sender.send(records)
                 self.reading.sent += len(records)
-            case Refresh(leader_id):
-                self.reading.remarks += 1
-                self.refreshed.append(leader_id)
+            case Mark() | Reset():
+                marker.submit(command)
             case Purge():
                 purger.submit(command)
-            case Mark():
-                self._mark(command, fence)
-            case Reset():
-                self._reset(command, fence)
+            case Refresh(leader_id):
+                marker.fence = purger.fence = self._enter()
+                self.reading.remarks += 1
+                self.refreshed.append(leader_id)
+            case Tell(failures):
+                self.reading.failed += len(failures)
+                self._tell(failures)
             case _:
                 assert_never(command)
 
-    def _mark(self, mark: Mark, fence: Fence) -> None:
-        try:
-            records = self._connected().mark(fence, mark.leader_id, mark.limit)
-        except DriverError as error:
-            self._disconnect_after(error, "mark")
-            self._machine.mark_unknown(self._clock())
-        else:
-            self.reading.marked += len(records)
-            self._machine.marked(self._clock(), records)
-
-    def _reset(self, reset: Reset, fence: Fence) -> None:
-        try:
-            self._connected().reset(fence, reset.leader_id, reset.ids)
-        except DriverError as error:
-            self._disconnect_after(error, "reset")
-            self._machine.settling_unknown(self._clock())
-        else:
-            self._machine.reset_done(self._clock())
-            self.reading.failed += len(reset.failures)
-            for failure in reset.failures[:TOLD_MOST]:
-                log.warning("lane %d: %s", self.number, _tell(failure))
-            if (untold := len(reset.failures) - TOLD_MOST) > 0:
-                log.warning("lane %d: and %d more records were not delivered", self.number, untold)
-
-    def _purged(self, purger: Purger) -> None:
-        """Tells the machine what came of the purge that was out."""
-        answer = purger.answer()
-        if isinstance(answer, Purge):
-            self.reading.purged += len(answer.ids)
-            self._machine.purged(self._clock())
-        elif answer is not None:
-            log.warning("lane %d: purge failed, trying again: %s", self.number, answer)
-            self._machine.settling_unknown(self._clock())
+    def _heed(self, answer: Answer) -> None:
+        """Tells the machine what came of a command to the database."""
+        machine, now, command = self._machine, self._clock(), answer.command
+        if answer.error is not None:
+            verb = type(command).__name__.lower()
+            log.warning("lane %d: %s failed, trying again: %s", self.number, verb, answer.error)
+        match command:
+            case Mark() if answer.error:
+                machine.mark_unknown(now)
+            case Purge() | Reset() if answer.error:
+                machine.settling_unknown(now)
+            case Mark():
+                self.reading.marked += len(answer.records)
+                machine.marked(now, answer.records)
+            case Purge(_, ids):
+                self.reading.purged += len(ids)
+                machine.purged(now, answer.rows)
+            case Reset():
+                machine.reset_done(now)
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:
@@ -192,40 +181,33 @@ class Lane:
         if deliveries.failed:
             self._machine.failed(deliveries.failed)
 
-    def _gauge(self, purger: Purger) -> None:
+    def _tell(self, failures: Sequence[Failure]) -> None:
+        for failure in failures[:TOLD_MOST]:
+            record = failure.record
+            log.warning(
+                "lane %d: record %d of topic %r was not delivered and its key %r %s: %s",
+                self.number,
+                record.id,
+                record.topic,
+                record.key,
+                "is tried again" if failure.retryable else "is parked",
+                failure.reason,
+            )
+        if (untold := len(failures) - TOLD_MOST) > 0:
+            log.warning("lane %d: and %d more records were not delivered", self.number, untold)
+
+    def _gauge(self, purger: TableThread) -> None:
         """Brings the reading up to date, and has it written beside the fence when that is due."""
-        scoreboard, reading = self._machine.scoreboard, self.reading
+        scoreboard, reading, now = self._machine.scoreboard, self.reading, self._clock()
         reading.in_flight, reading.waiting = self._machine.in_flight, scoreboard.waiting
-        reading.held = len(scoreboard.holds)
-        reading.parked = sum(hold.parked for hold in scoreboard.holds.values())
-        now = self._clock()
+        if not scoreboard.holds:
+            reading.held = reading.parked = 0
+        elif now >= self._next_gauge:
+            self._next_gauge = now + BEAT_SECONDS
+            reading.held = len(scoreboard.holds)
+            reading.parked = sum(hold.parked for hold in scoreboard.holds.values())
         if now >= self._next_beat:
             since, purged = self._beaten
             purger.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
             self._beaten = (now, reading.purged)
             self._next_beat = now + self._plan.limits.min_metrics_interval
-
-    def _connected(self) -> OutboxTable:
-        if self._table is None:
-            self._table = self._dialect.connect(self._eligible)
-        return self._table
-
-    def _disconnect_after(self, error: DriverError, doing: str) -> None:
-        if not error.retryable:
-            raise error
-        log.warning("lane %d: %s failed, trying again: %s", self.number, doing, error)
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._table is not None:
-            self._table.close()
-            self._table = None
-
-
-def _tell(failure: Failure) -> str:
-    topic, key = failure.record.topic, failure.record.key
-    consequence = "is tried again" if failure.retryable else "is parked"
-    return (
-        f"record {failure.record.id} of topic {topic!r} was not delivered and its key {key!r} {consequence}: "
-        f"{failure.reason}"
-    )

@@ -8,7 +8,7 @@ group that cannot reach its leader simply runs out of lease: it needs nobody's w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
@@ -75,13 +75,11 @@ class Leash:
         lease_until: Until when lanes may mark and send, on the process's monotonic clock.
         draining: Whether lanes shall settle what is in flight and end.
         stopped: Whether lanes shall end at once.
-        attention_seconds: The longest time a lane may go without looking here.
     """
 
     lease_until: float = float("-inf")
     draining: bool = False
     stopped: bool = False
-    attention_seconds: float = field(default=BEAT_SECONDS)
 
     def follow(self, orders: Orders, sent_at: float) -> None:
         """Puts orders into force.

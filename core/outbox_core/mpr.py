@@ -7,9 +7,9 @@ The life of one record::
 
     in the outbox --Mark--> ready --Send--> in flight --delivered--> acknowledged --Purge--> gone
                       |       ^                |
-                   its key    |              failed --Reset--> in the outbox, its key held for a while
-                   is busy    |
-                      |    its key
+                   its key    |              failed: its key is held for a while, with all that waits behind
+                   is busy    |                |
+                      |    its key             +--Reset--> in the outbox
                       v    is free
                     waiting --+
 
@@ -18,7 +18,7 @@ Three rules keep the order of a key through crashes, pauses and lost replies:
 * At most one record of a key is between *ready* and *gone*; its successors wait in the key's own queue,
   where they hold up nobody else (the seed waits in line for the key instead).
 * The next record of a key is released only when the purge of the one before is durable.
-* A failed record takes its whole key back to the outbox, so that the key is marked again in order.
+* A failed record has its whole key held, and then taken back to the outbox to be marked again in order.
 
 A *remark* forgets all that is marked but not sent, lets what is in flight settle, and marks anew under a
 leader id never used before. It follows every doubt about what is marked in the database.
@@ -27,16 +27,18 @@ leader id never used before. It follows every doubt about what is marked in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from outbox_sdk import Failure, MarkedRecord
 
+from outbox_core.commands import Command, Mark, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Limits
 from outbox_core.scoreboard import Scoreboard
 
 BYTES_KNOWN = 64 * 1024 * 1024
 """Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
+HELD_MOST = 100_000
+"""Marked rows of held keys before a lane marks no more; only their ids are kept."""
 TRICKLE_SECONDS = 0.002
 """The pause after a mark that found some records but not all it asked for: lets a few more gather."""
 IDLE_SECONDS = 0.05
@@ -47,54 +49,6 @@ PURGE_SECONDS = 0.01
 """How long an acknowledged record for which nobody waits may wait for others to be purged with it."""
 SCAN_SECONDS = 1.0
 """How often the whole scoreboard is looked at for what has stood still."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Claim the earliest rows for ``leader_id``, at most ``limit`` of them (A3)."""
-
-    leader_id: UUID
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Publish these records, in this order, without waiting (A8)."""
-
-    records: list[MarkedRecord]
-
-
-@dataclass(frozen=True, slots=True)
-class Purge:
-    """Delete these acknowledged rows where they still carry ``leader_id`` (B1)."""
-
-    leader_id: UUID
-    ids: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Clear the leader id of these rows where they still carry ``leader_id`` (B2).
-
-    Attributes:
-        leader_id: What they carry.
-        ids: The failed records and their marked successors, and records of parked keys to be read anew.
-        failures: The failures, for whoever wants to tell of them.
-    """
-
-    leader_id: UUID
-    ids: list[int]
-    failures: list[Failure]
-
-
-@dataclass(frozen=True, slots=True)
-class Refresh:
-    """Note the leader id that marks carry from now on (A9)."""
-
-    leader_id: UUID
-
-
-Command = Mark | Send | Purge | Reset | Refresh
 
 
 class MarkPurgeReset:
@@ -112,7 +66,7 @@ class MarkPurgeReset:
 
     Attributes:
         leader_id: What marks carry at present.
-        in_flight: Records published and not yet purged or reset.
+        in_flight: Records published, and not yet purged or failed.
         scoreboard: The barrier of every key, and what waits behind it.
     """
 
@@ -125,13 +79,12 @@ class MarkPurgeReset:
         self._capacity = limits.max_in_flight_records + limits.send_buffer
         self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
+        self._expired: list[str] = []  # held keys whose hold is over
         self._mark: Mark | None = None
         self._settling: Purge | Reset | None = None
-        self._repeat = False
         self._purging: list[MarkedRecord] = []
-        self._resetting: list[Failure] = []
-        self._expired: list[str] = []  # parked keys whose hold is over
-        self._freeing: list[str] = []  # those of them that the reset now out is about
+        self._resetting: list[str] = []
+        self._repeat = self._repeated = False
         self._remark = False
         self._draining = False
         self._mark_limit = min(100, limits.mark_query_records)
@@ -151,8 +104,7 @@ class MarkPurgeReset:
         """
         commands: list[Command] = []
         self._look_at_clock(now)
-        if not leading:
-            self._remark = True
+        self._remark |= not leading
         if self._remark or self._draining:
             self.scoreboard.forget_unsent()
         if self._remark and leading and not self._draining and self.settled:
@@ -162,6 +114,8 @@ class MarkPurgeReset:
             commands.append(Refresh(self.leader_id))
         if records := self._next_to_send():
             commands.append(Send(records))
+        if self._failed:
+            commands.append(Tell(self._hold_failed(now)))
         if settling := self._next_to_settle(now):
             commands.append(settling)
         if mark := self._next_mark_command(now):
@@ -170,13 +124,14 @@ class MarkPurgeReset:
 
     def wake_at(self) -> float:
         """Returns when :meth:`decide` may next have something to do though nothing happens."""
-        if self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records:
+        if self._failed or (self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records):
             return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
-        if self._repeat or ((self._failed or self._expired) and self._settling is None):
+        if self._repeat or (self._expired and self._settling is None):
             wake = min(wake, self._next_database)
         if self._delivered and self._settling is None:
-            wake = min(wake, max(self._next_purge, self._next_database))
+            due = 0.0 if self._purge_is_awaited() else self._next_purge
+            wake = min(wake, max(due, self._next_database))
         if self._room() > 0:
             wake = min(wake, max(self._next_mark, self._next_database))
         return wake
@@ -190,11 +145,6 @@ class MarkPurgeReset:
         """Whether nothing is in flight and no command is out to the database."""
         return self.in_flight == 0 and self._mark is None and self._settling is None
 
-    @property
-    def settling(self) -> bool:
-        """Whether a purge or reset is out."""
-        return self._settling is not None
-
     def _next_to_send(self) -> list[MarkedRecord]:
         taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
         self.in_flight += len(taken)  # A6, A7
@@ -204,25 +154,28 @@ class MarkPurgeReset:
         self._failed.extend(Failure(record, record.fault or "", retryable=False) for record in faulty)
         return [record for record in taken if not record.fault]
 
+    def _hold_failed(self, now: float) -> list[Failure]:
+        failed, self._failed = self._failed, []
+        self.in_flight -= len(failed)  # B4, B5
+        self.scoreboard.hold(now, failed)
+        return failed
+
     def _next_to_settle(self, now: float) -> Purge | Reset | None:
         if now < self._next_database or (self._settling is not None and not self._repeat):
             return None
+        self._repeated = self._repeat
         if self._repeat:
             self._repeat = False
-        elif (self._failed or self._expired) and self._mark is None:
-            self._resetting, self._failed = self._failed, []
-            self._freeing, self._expired = self._expired, []
-            failed = [failure.record for failure in self._resetting]
-            successors = self.scoreboard.withdraw([record.key for record in failed] + self._freeing)
-            ids = [record.id for record in failed] + successors
-            self._settling = Reset(self.leader_id, ids, self._resetting)
+        elif self._expired and self._mark is None:
+            self._resetting, self._expired = self._expired, []
+            self._settling = Reset(self.leader_id, self.scoreboard.held_ids(self._resetting))
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
             self._settling = Purge(self.leader_id, [record.id for record in self._purging])
         return self._settling
 
     def _next_mark_command(self, now: float) -> Mark | None:
-        if self._mark is not None or self._failed or self._expired or isinstance(self._settling, Reset):
+        if self._mark is not None or self._expired or isinstance(self._settling, Reset):
             return None
         if now < max(self._next_mark, self._next_database) or (room := self._room()) <= 0:
             return None
@@ -234,17 +187,18 @@ class MarkPurgeReset:
 
     def _room(self) -> int:
         """How many records may be marked now; 0 also when so few that a mark is not worth its while."""
-        if self._remark or self._draining or self.scoreboard.bytes >= BYTES_KNOWN:
+        board = self.scoreboard
+        if self._remark or self._draining or board.bytes >= BYTES_KNOWN or board.held >= HELD_MOST:
             return 0
-        room = self._capacity - self.in_flight - self.scoreboard.waiting
+        room = self._capacity - self.in_flight - board.waiting
         return room if room >= min(self._mark_limit, self._capacity // 8 + 1) else 0
 
     def _look_at_clock(self, now: float) -> None:
-        self._expired += self.scoreboard.end_holds(now)
+        if not self._draining:
+            self._expired += self.scoreboard.holds_over(now)
         if now >= self._next_scan:
             self._next_scan = now + SCAN_SECONDS
-            if self.scoreboard.stalled(now, self._limits.queue_timeout):
-                self._remark = True
+            self._remark |= self.scoreboard.stalled(now, self._limits.queue_timeout)
 
     # --- what happened ------------------------------------------------------------------------------
 
@@ -265,23 +219,29 @@ class MarkPurgeReset:
         self._delivered.extend(records)
 
     def failed(self, failures: Iterable[Failure]) -> None:
-        """Takes records whose delivery failed; they are reset next, their successors with them (B2)."""
+        """Takes records whose delivery failed: their keys are held, and reset when that is over (B2)."""
         self._failed.extend(failures)
 
-    def purged(self, now: float) -> None:
-        """Takes that the purge that was out is durable: the barriers of its keys fall (B4, B5)."""
+    def purged(self, now: float, rows: int) -> None:
+        """Takes that the purge that was out is durable: the barriers of its keys fall (B4, B5).
+
+        Args:
+            now: The time.
+            rows: How many rows were deleted. Fewer than asked for, at the first try, means that somebody
+                else changed what we had marked, so all is marked anew.
+        """
         self._answered(Purge)
+        if rows < len(self._purging) and not self._repeated:
+            self._remark = True
         self.in_flight -= len(self._purging)
         self.scoreboard.release(now, self._purging)
         self._purging = []
 
     def reset_done(self, now: float) -> None:
-        """Takes that the reset that was out is durable: its keys are marked again, in order (B3, B4, B5)."""
+        """Takes that the reset that was out is durable: its keys are marked again, in order (B3)."""
         self._answered(Reset)
-        self.in_flight -= len(self._resetting)
-        self.scoreboard.hold(now, self._resetting)
-        self.scoreboard.free(self._freeing)
-        self._resetting, self._freeing = [], []
+        self.scoreboard.unhold(self._resetting)
+        self._resetting = []
         self._next_mark = now
 
     def mark_unknown(self, now: float) -> None:
@@ -297,9 +257,11 @@ class MarkPurgeReset:
     def settling_unknown(self, now: float) -> None:
         """Takes that the purge or reset that was out failed, or that its reply was lost.
 
-        It is repeated until it succeeds: a row that is gone or free already does it no harm.
+        It is repeated until it succeeds: a row that is gone or free already does it no harm. After a reset
+        all is marked anew, so that its first try, should it still be on its way, finds other leader ids.
         """
         self._repeat = True
+        self._remark |= isinstance(self._settling, Reset)
         self._back_off(now)
 
     def _answered(self, kind: type[Purge | Reset]) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
+from outbox_core.commands import Mark, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Limits
-from outbox_core.mpr import PURGE_SECONDS, Mark, MarkPurgeReset, Purge, Refresh, Reset, Send
+from outbox_core.mpr import PURGE_SECONDS, MarkPurgeReset
 from outbox_sdk import Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
@@ -50,7 +51,7 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     commands = mpr.decide(PURGE_SECONDS)
     assert only(commands, Purge) == Purge(mpr.leader_id, [1])
     only(commands, Mark)
-    mpr.purged(0)
+    mpr.purged(0, 1)
     mpr.marked(0, [])
     assert mpr.in_flight == 0
     assert mpr.settled
@@ -64,7 +65,7 @@ def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else()
     mpr.delivered(0, [record(1, "a")])
     purge = mpr.decide(0)
     assert sent(purge) == [], "acknowledged is not enough: the purge must be durable"
-    mpr.purged(0)
+    mpr.purged(0, 1)
     assert sent(mpr.decide(0)) == [2]
 
 
@@ -81,46 +82,54 @@ def test_the_throttle_bounds_what_is_in_flight_and_what_is_marked():
     assert marked <= LIMITS.max_in_flight_records + LIMITS.send_buffer
 
 
-def test_a_failed_record_takes_its_successors_back_and_its_key_is_held():
+def test_a_failed_record_is_held_with_its_successors_and_then_taken_back():
     mpr = machine()
     mpr.decide(0)
     mpr.marked(0, [record(1, "a"), record(2, "a"), record(3, "b")])
     mpr.decide(0)
-    mpr.failed([Failure(record(1, "a"), "timed out", retryable=True)])
-    assert only(mpr.decide(0), Reset).ids == [1, 2]
-    mpr.reset_done(0)
-    only(mpr.decide(0), Mark)
-    mpr.marked(0, [record(1, "a"), record(2, "a")])
-    assert sent(mpr.decide(0)) == [], "the key is held"
-    assert not mpr.scoreboard.holds["a"].parked
-    assert mpr.wake_at() <= mpr.scoreboard.holds["a"].until
-    assert sent(mpr.decide(mpr.scoreboard.holds["a"].until)) == [1]
+    failure = Failure(record(1, "a"), "timed out", retryable=True)
+    mpr.failed([failure])
+    commands = mpr.decide(1)
+    assert only(commands, Tell).failures == [failure]
+    assert mpr.in_flight == 1, "the key holds up nobody"
+    assert mpr.scoreboard.waiting == 0
+    only(commands, Mark)
+    mpr.marked(1, [record(4, "a"), record(5, "c")])
+    assert sent(mpr.decide(1)) == [5], "what comes later for the key is held with it"
+    over = mpr.scoreboard.holds["a"].until
+    assert only(mpr.decide(over), Reset).ids == [1, 2, 4]
+    assert not any(isinstance(command, Mark) for command in mpr.decide(over + 1)), "no mark meets a reset"
+    mpr.reset_done(over + 1)
+    only(mpr.decide(over + 1), Mark)
+    mpr.marked(over + 1, [record(1, "a"), record(2, "a"), record(4, "a")])
+    assert sent(mpr.decide(over + 1)) == [1]
 
 
 def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     mpr = machine()
     now, pauses = 0.0, []
-    for _ in range(4):
+    for retryable in (True, True, True, False):
         only(mpr.decide(now), Mark)
         mpr.marked(now, [record(1)])
-        now = max(now, mpr.scoreboard.holds["k"].until if mpr.scoreboard.holds else now)
-        commands = mpr.decide(now)
-        assert sent(commands) == [1]
-        if any(isinstance(command, Mark) for command in commands):
-            mpr.marked(now, [])
-        mpr.failed([Failure(record(1), "timed out", retryable=True)])
-        only(mpr.decide(now), Reset)
+        mpr.decide(now)
+        mpr.failed([Failure(record(1), "timed out", retryable=retryable)])
+        only(mpr.decide(now), Tell)
+        hold = mpr.scoreboard.holds["k"]
+        assert hold.parked is not retryable
+        pauses.append(hold.until - now)
+        now = hold.until
+        for command in mpr.decide(now):
+            if isinstance(command, Mark):
+                mpr.marked(now, [])
+        only(mpr.decide(now), Reset) if mpr._settling is None else None
         mpr.reset_done(now)
-        pauses.append(mpr.scoreboard.holds["k"].until - now)
-    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8])
-    now += 1
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 8.0])
     only(mpr.decide(now), Mark)
     mpr.marked(now, [record(1)])
-    if any(isinstance(command, Mark) for command in mpr.decide(now)):
-        mpr.marked(now, [])
-    mpr.delivered(0, [record(1)])
-    mpr.decide(now)
-    mpr.purged(now)
+    assert sent(mpr.decide(now)) == [1]
+    mpr.delivered(now, [record(1)])
+    only(mpr.decide(now + PURGE_SECONDS), Purge)
+    mpr.purged(now, 1)
     assert mpr.scoreboard.holds == {}
 
 
@@ -130,27 +139,25 @@ def test_a_faulty_row_is_never_sent_and_parks_its_key_only():
     mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a"), record(3, "b")])
     commands = mpr.decide(0)
     assert sent(commands) == [3]
-    assert only(commands, Reset).ids == [1, 2]
-    mpr.reset_done(0)
-    hold = mpr.scoreboard.holds["a"]
-    assert hold.parked
-    assert hold.reason == "header arrays differ in length"
+    assert [failure.reason for failure in only(commands, Tell).failures] == ["header arrays differ in length"]
+    assert mpr.scoreboard.holds["a"].parked
 
 
-def test_a_parked_row_is_read_anew_before_it_is_tried_again():
+def test_many_failing_keys_stop_nobody():
+    """However many rows of failing keys lie at the head, they take no room from others."""
     mpr = machine()
-    mpr.decide(0)
-    mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a")])
-    mpr.decide(0)
-    mpr.reset_done(0)
-    only(mpr.decide(0), Mark)
-    mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a")])
-    over = mpr.scoreboard.holds["a"].until
-    assert only(mpr.decide(over), Reset).ids == [1, 2], "somebody may have repaired it meanwhile"
-    mpr.reset_done(over)
-    only(mpr.decide(over), Mark)
-    mpr.marked(over, [record(1, "a"), record(2, "a")])
-    assert sent(mpr.decide(over)) == [1]
+    rows = [record(number, f"bad-{number}", fault="no such topic") for number in range(1000)]
+    rows.append(record(5000, "good"))
+    now, got = 0.0, []
+    while not got and now < 0.9:  # before the first hold is over
+        now += 0.001
+        for command in mpr.decide(now):
+            if isinstance(command, Mark):
+                marked, rows = rows[: command.limit], rows[command.limit :]
+                mpr.marked(now, marked)
+            elif isinstance(command, Send):
+                got += command.records
+    assert [r.id for r in got] == [5000]
 
 
 def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled():
@@ -164,30 +171,56 @@ def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id_once_all_has_settled
     assert mpr.decide(1) == [], "one record is still in flight"
     mpr.delivered(0, [record(1, "a")])
     assert only(mpr.decide(10), Purge) == Purge(first, [1])
-    mpr.purged(10)
+    mpr.purged(10, 1)
     commands = mpr.decide(10)
     assert only(commands, Refresh).leader_id == mpr.leader_id != first
     assert only(commands, Mark).leader_id == mpr.leader_id
     assert sent(commands) == [], "record 2 was forgotten: it is marked anew"
 
 
-@pytest.mark.parametrize("kind", [Purge, Reset])
-def test_a_purge_or_reset_of_unknown_outcome_is_repeated_after_a_growing_pause(kind):
+def test_a_purge_of_unknown_outcome_is_repeated_after_a_growing_pause():
     mpr = machine()
     mpr.decide(0)
     mpr.marked(0, [record(1)])
     mpr.decide(0)
-    if kind is Purge:
-        mpr.delivered(0, [record(1)])
-    else:
-        mpr.failed([Failure(record(1), "timed out", retryable=True)])
-    now = PURGE_SECONDS
-    command = only(mpr.decide(now), kind)
+    mpr.delivered(0, [record(1)])
+    mpr.drain()
+    command = only(mpr.decide(0), Purge)
+    now = 0.0
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
         mpr.settling_unknown(now)
         assert mpr.decide(now + pause * 0.99) == []
         now += pause
-        assert only(mpr.decide(now), kind) == command
+        assert only(mpr.decide(now), Purge) == command
+    mpr.purged(now, 0)
+    assert not mpr._remark, "a repeated purge may find its rows gone"
+
+
+def test_a_purge_that_finds_fewer_rows_than_it_should_has_all_marked_anew():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1)])
+    mpr.decide(0)
+    mpr.delivered(0, [record(1)])
+    commands = mpr.decide(PURGE_SECONDS)
+    mpr.marked(PURGE_SECONDS, [])
+    only(commands, Purge)
+    mpr.purged(1, 0)
+    only(mpr.decide(1), Refresh)
+
+
+def test_a_reset_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1)])
+    mpr.decide(0)
+    mpr.failed([Failure(record(1), "timed out", retryable=True)])
+    mpr.decide(0)
+    reset = only(mpr.decide(1), Reset)
+    mpr.settling_unknown(1)
+    assert only(mpr.decide(2), Reset) == reset
+    mpr.reset_done(2)
+    assert only(mpr.decide(2), Refresh).leader_id == UUID(int=2)
 
 
 def test_without_leadership_nothing_is_marked_or_sent_and_all_is_marked_anew_afterwards():
@@ -209,7 +242,7 @@ def test_a_queue_that_stands_still_for_too_long_is_marked_anew():
     mpr.decide(late)
     mpr.delivered(0, [record(1)])
     mpr.decide(late)
-    mpr.purged(late)
+    mpr.purged(late, 1)
     assert only(mpr.decide(late), Refresh)
 
 
@@ -223,7 +256,7 @@ def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
     assert not mpr.settled
     mpr.delivered(0, [record(1)])
     only(mpr.decide(0), Purge)
-    mpr.purged(0)
+    mpr.purged(0, 1)
     assert mpr.settled
     assert mpr.decide(100) == []
 
@@ -271,10 +304,13 @@ class World:
         return [record(i, self.rows[i]) for i in ids]
 
     def purge(self, command):
+        rows = 0
         for i in command.ids:
             if self.leader.get(i) == command.leader_id:
                 assert i in self.log[self.rows[i]], "I1, I8: only what the broker has is purged"
                 del self.rows[i], self.leader[i]
+                rows += 1
+        return rows
 
     def reset(self, command):
         for i in command.ids:
@@ -324,12 +360,13 @@ def test_a_mark_and_a_reset_are_never_out_together():
     mpr = machine()
     mpr.decide(0)
     mpr.marked(0, [record(1)])
-    only(mpr.decide(1), Mark)
+    mpr.decide(0)
     mpr.failed([Failure(record(1), "timed out", retryable=True)])
-    assert mpr.decide(1) == [], "the reset waits for the mark that is out"
+    only(mpr.decide(0.01), Mark)
+    assert not any(isinstance(command, Reset) for command in mpr.decide(1)), "it waits for the mark"
     mpr.marked(1, [record(2)])
     assert only(mpr.decide(1), Reset).ids == [1, 2], "what the mark brought is taken back too"
-    assert mpr.decide(2) == [], "the next mark waits for the reset"
+    assert mpr.decide(1) == [], "the next mark waits for the reset"
 
 
 def carry_out(world, command):
@@ -338,7 +375,7 @@ def carry_out(world, command):
         for r in command.records:
             assert r.key not in {f.key for f in world.flying}, "I3: one record of a key in flight"
             world.flying.append(r)
-    elif not isinstance(command, Refresh):
+    elif not isinstance(command, Refresh | Tell):
         world.out.append([command, None])
         if world.chance.random() < 0.5:
             world.out[-1][1] = effect(world, command)
@@ -347,7 +384,9 @@ def carry_out(world, command):
 def effect(world, command):
     if isinstance(command, Mark):
         return world.mark(command.leader_id, command.limit)
-    world.purge(command) if isinstance(command, Purge) else world.reset(command)
+    if isinstance(command, Purge):
+        return world.purge(command)
+    world.reset(command)
     return True
 
 
@@ -364,7 +403,7 @@ def answer(world, mpr, now, calm):
         elif isinstance(command, Mark):
             mpr.marked(now, result)
         else:
-            mpr.purged(now) if isinstance(command, Purge) else mpr.reset_done(now)
+            mpr.purged(now, result) if isinstance(command, Purge) else mpr.reset_done(now)
 
 
 def settle_deliveries(world, mpr, now, calm):

@@ -1,0 +1,60 @@
+"""What the state machine tells a lane to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from outbox_sdk import Failure, MarkedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Claim the earliest rows for ``leader_id``, at most ``limit`` of them (A3)."""
+
+    leader_id: UUID
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Publish these records, in this order, without waiting (A8)."""
+
+    records: list[MarkedRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Delete these acknowledged rows where they still carry ``leader_id`` (B1)."""
+
+    leader_id: UUID
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Clear the leader id of these rows where they still carry ``leader_id`` (B2)."""
+
+    leader_id: UUID
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Take a new attempt at the fence: marks carry another leader id from now on (A9).
+
+    The new attempt makes sure that a statement of the old leader id, delayed on its way, finds the fence
+    changed when it arrives.
+    """
+
+    leader_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell of records that were not delivered and whose keys are held."""
+
+    failures: list[Failure]
+
+
+Command = Mark | Send | Purge | Reset | Refresh | Tell

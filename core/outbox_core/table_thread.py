@@ -1,0 +1,132 @@
+"""A connection to the outbox on a thread of its own, so that a lane never waits for the database.
+
+A lane has two: one marks and resets, the other purges. Waiting for a purge to reach the disk is the longest
+wait there is, and a lane goes on to mark, send and collect deliveries meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
+
+from outbox_sdk import Condition, Dialect, DriverError, Fence, LeadershipLost, MarkedRecord, OutboxTable
+
+from outbox_core.commands import Mark, Purge, Reset
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 1.0
+"""How long a thread that hangs in the database is waited for when the lane ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a command.
+
+    Attributes:
+        command: The command.
+        records: What a mark returned.
+        rows: How many rows a purge or reset changed.
+        error: The retryable error that was met instead; the outcome is unknown.
+    """
+
+    command: Mark | Purge | Reset
+    records: Sequence[MarkedRecord] = ()
+    rows: int = 0
+    error: DriverError | None = None
+
+
+class TableThread:
+    """Carries out commands one after the other.
+
+    Args:
+        name: The thread's name.
+        dialect: Connects to the outbox, and again after an error.
+        eligible: Which rows may be marked.
+        fence: What every statement is checked against; may be replaced while nothing is out.
+    """
+
+    def __init__(self, name: str, dialect: Dialect, eligible: Sequence[Condition], fence: Fence) -> None:
+        self.fence = fence
+        self.busy = False
+        """Whether a command was submitted and its answer not yet taken."""
+        self._dialect = dialect
+        self._eligible = eligible
+        self._table: OutboxTable | None = None
+        self._work: SimpleQueue[Mark | Purge | Reset | Mapping[str, float] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Answer | Exception] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, command: Mark | Purge | Reset) -> None:
+        """Has a command carried out; :meth:`answer` tells what came of it."""
+        self.busy = True
+        self._work.put(command)
+
+    def beat(self, numbers: Mapping[str, float]) -> None:
+        """Has a meter reading written beside the fence; a failure is of no consequence."""
+        self._work.put(numbers)
+
+    def answer(self) -> Answer | None:
+        """Returns what came of the command that was submitted; ``None`` while that is not known.
+
+        Raises:
+            LeadershipLost: The fence is no longer the lane's.
+            DriverError: The database refuses for good.
+        """
+        if not self.busy or self._answers.empty():
+            return None
+        self.busy = False
+        answer = self._answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Finishes what was submitted and disconnects; does not wait long for a database that hangs."""
+        self._work.put(None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            if isinstance(work, Mapping):
+                self._beat(work)
+            else:
+                self._answers.put(self._carry_out(work))
+        self._disconnect()
+
+    def _carry_out(self, command: Mark | Purge | Reset) -> Answer | Exception:
+        try:
+            table = self._connected()
+            match command:
+                case Mark(leader_id, limit):
+                    return Answer(command, records=table.mark(self.fence, leader_id, limit))
+                case Purge(leader_id, ids):
+                    return Answer(command, rows=table.purge(self.fence, leader_id, ids))
+                case Reset(leader_id, ids):
+                    return Answer(command, rows=table.reset(self.fence, leader_id, ids))
+        except Exception as error:  # noqa: BLE001 - raised again in the lane's own thread
+            self._disconnect()
+            if isinstance(error, DriverError) and error.retryable:
+                return Answer(command, error=error)
+            return error
+
+    def _beat(self, numbers: Mapping[str, float]) -> None:
+        try:
+            self._connected().beat(self.fence, numbers)
+        except (DriverError, LeadershipLost) as error:  # the next purge meets the same trouble and tells
+            log.debug("lane %d: reading not written: %s", self.fence.lane, error)
+            self._disconnect()
+
+    def _connected(self) -> OutboxTable:
+        if self._table is None:
+            self._table = self._dialect.connect(self._eligible)
+        return self._table
+
+    def _disconnect(self) -> None:
+        if self._table is not None:
+            self._table.close()
+            self._table = None
