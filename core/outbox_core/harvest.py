@@ -13,7 +13,7 @@ import logging
 from dataclasses import replace
 from math import ceil
 from threading import Event as Flag
-from threading import Lock, Thread
+from threading import Lock, Thread, get_ident
 from time import monotonic
 from uuid import uuid4
 
@@ -67,6 +67,7 @@ class Harvest:
         self._engine = _engine(settings)
         self._handler: EventHandler | None = None
         self._emitting = Lock()
+        self._emitter = 0  # the thread that is in the handler
         self._office = Flag()  # set while the elector says that this process leads
         self._ending = Flag()
         self._idle = Flag()  # set while no term runs
@@ -80,7 +81,8 @@ class Harvest:
     def set_event_handler(self, handler: EventHandler) -> None:
         """Registers what is called for each event, one at a time; call it before :meth:`start`.
 
-        A handler may block on ``LeaderRevoked`` only. What it raises ends the harvest.
+        A handler may block on ``LeaderRevoked`` only. What it raises ends the harvest. It must not call
+        :meth:`stop`, which waits for it.
         """
         self._handler = handler
 
@@ -94,9 +96,9 @@ class Harvest:
             raise OutboxError("delivery 'exactly-once' is not there yet; use 'at-least-once'")
         self._dialect.connect(self._settings.affinity.create().eligible()).close()
         self._publisher.prepare((), partitions=1)
-        self._engine.warm()
-        self._thread.start()
         try:
+            self._engine.warm()
+            self._thread.start()
             self._elector.start(self)
         except BaseException:
             self._end()
@@ -118,14 +120,21 @@ class Harvest:
     def stop(self) -> None:
         """Hands over to a successor at once: drains the lanes, leaves the election, frees the engine.
 
-        Takes about ``drain_interval`` seconds at most. Idempotent.
+        Draining takes ``drain_interval`` seconds at most, ending what does not settle two more. Idempotent.
+
+        Raises:
+            RuntimeError: Called from an event handler, which the harvest waits for.
         """
+        if self._emitter == get_ident():
+            raise RuntimeError("stop() waits for event handlers to return: call it from another thread")
         self._elector.stop()
         self._end()
 
     def _end(self) -> None:
         self._ending.set()
         self._office.set()  # wakes the harvest's thread
+        if (term := self._term) is not None:
+            term.stop()  # the elector has had it drained before
         if self._thread.ident is not None:
             self._thread.join()
         self._engine.close()
@@ -157,7 +166,7 @@ class Harvest:
         self._error = self._error or error
         self._office.clear()
         if (term := self._term) is not None:
-            term.fence("the elector failed")
+            term.fence(f"the harvest ends: {error}")
         self._ending.set()
         self._office.set()
 
@@ -171,7 +180,8 @@ class Harvest:
                     self._lead()
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             self._error = self._error or error
-            self._elector.stop()  # lets a standby lead
+        finally:
+            self._elector.stop()  # a harvest that has ended lets a standby lead
 
     def _lead(self) -> None:
         """Leads for one term: bumps the fence, runs the lanes, sees them end."""
@@ -181,6 +191,8 @@ class Harvest:
             if term is not None:
                 self._watch(term)
         finally:
+            if self._term is not None and not self._term.over:
+                self._term.stop()  # whatever was started ends, also when starting failed halfway
             self._term = None
             self._idle.set()
 
@@ -188,6 +200,9 @@ class Harvest:
         """Bumps the fence and starts the lanes; ``None`` when leadership went before that was done."""
         lanes = self._limits.send_concurrency
         while self._office.is_set() and not self._ending.is_set():
+            if self._elector.lease() <= 0:  # this process stood still: the office may be somebody else's
+                self._ending.wait(BEAT_SECONDS)
+                continue
             try:
                 table = self._dialect.connect()
                 try:
@@ -195,6 +210,8 @@ class Harvest:
                 finally:
                     table.close()
             except DriverError as error:
+                if not error.retryable:
+                    raise  # another process may be able to
                 log.warning("cannot raise the fence, trying again: %s", error)
                 self._ending.wait(self._limits.io_error_backoff)
                 continue
@@ -253,7 +270,11 @@ class Harvest:
             return
         try:
             with self._emitting:
-                self._handler(event)
+                self._emitter = get_ident()
+                try:
+                    self._handler(event)
+                finally:
+                    self._emitter = 0
         except Exception as error:  # noqa: BLE001 - a broken handler ends the harvest, which raises from wait()
             self.failed(error)
 

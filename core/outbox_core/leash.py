@@ -23,16 +23,18 @@ class Report:
     """What a group of lanes tells its leader.
 
     Attributes:
+        token: The term that the group works for.
         group: The group's number.
-        attempt: Names this run of the group; a later run of the same group has another name.
+        run: Names this run of the group; a later run of the same group has another name.
         readings: Lane number → what the lane has done in this run of the group.
         refreshed: Lane number and new leader id, for every remark since the last report.
         lost: Why a lane found that somebody else leads, or empty.
         messages: Level and text of what lanes logged where the leader's log does not reach.
     """
 
+    token: int
     group: int
-    attempt: str
+    run: str
     readings: Mapping[int, Reading]
     refreshed: tuple[tuple[int, UUID], ...] = ()
     lost: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import (
@@ -57,13 +58,20 @@ class LinkServer:
 
     def close(self) -> None:
         """Stops listening. Idempotent."""
+        if self._closed:
+            return
         self._closed = True
+        with suppress(OSError):  # wakes the thread that waits for a peer
+            socket.create_connection(("127.0.0.1", self.address[1]), timeout=1).close()
         self._listener.close()
 
     def _accept(self) -> None:
         while not self._closed:
             with suppress(OSError):  # of a peer that hung up at once, or of our own closing
                 connection = self._listener.accept()
+                if self._closed:
+                    connection.close()
+                    return
                 Thread(target=self._answer, args=(connection,), name="link-peer", daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:

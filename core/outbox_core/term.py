@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class _Run:
     """The latest run of one group."""
 
-    attempt: str
+    name: str
     readings: dict[int, Reading] = field(default_factory=dict)
 
 
@@ -46,19 +46,20 @@ class Term:
         """Takes a group's report and returns its orders.
 
         A group may run twice at once when the engine gave up on a frozen copy of it; all but the run heard
-        of last are told to end. (The fence keeps them from doing harm until they hear it.)
+        of last are told to end, as are groups of an earlier term. (The fence keeps them from doing harm until
+        they hear it.)
         """
         for level, message in report.messages:
             log.log(level, "group %d: %s", report.group, message)
         with self._lock:
             run = self._runs.get(report.group)
-            if report.attempt in self._superseded:
+            if report.token != self.token or report.run in self._superseded:
                 return Orders(0.0, stopped=True)
-            if run is None or run.attempt != report.attempt:
+            if run is None or run.name != report.run:
                 if run is not None:
-                    self._superseded.add(run.attempt)
+                    self._superseded.add(run.name)
                     self._past = sum((each.ended() for each in run.readings.values()), self._past)
-                run = self._runs[report.group] = _Run(report.attempt)
+                run = self._runs[report.group] = _Run(report.run)
             run.readings.update(report.readings)
             self._refreshed.extend(report.refreshed)
             if report.lost:

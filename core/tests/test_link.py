@@ -19,8 +19,8 @@ def server():
     server.close()
 
 
-def report(attempt="a", **more):
-    return Report(group=0, attempt=attempt, readings={0: Reading(purged=1)}, **more)
+def report(run="a", token=7, **more):
+    return Report(token, group=0, run=run, readings={0: Reading(purged=1)}, **more)
 
 
 def test_a_report_is_answered_by_the_term(server):
@@ -65,6 +65,15 @@ def test_an_older_run_of_a_group_is_told_to_end():
     assert term.exchange(report("old")).stopped
     assert not term.exchange(report("new")).stopped
     assert term.reading().purged == 2, "what the older run did still counts"
+
+
+def test_a_group_of_an_earlier_term_is_told_to_end_and_counts_for_nothing():
+    term = Term(8, lambda: 3.0)
+    term.exchange(report(token=8))
+    assert term.exchange(report("old", token=7, lost="token 8 is in the fence")).stopped
+    assert not term.stopped
+    assert not term.exchange(report(token=8)).stopped
+    assert term.reading().purged == 1
 
 
 def test_a_lane_that_finds_another_leader_stops_them_all():

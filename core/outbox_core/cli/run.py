@@ -70,9 +70,12 @@ def run(
 
 def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
     # Commands that only ask a question start faster without the pipeline.
+    from outbox_core.group import dedicate_process  # noqa: PLC0415
     from outbox_core.harvest import Harvest  # noqa: PLC0415
 
     harvest = Harvest(settings)
+    if settings.engine.driver == "inline":
+        dedicate_process()
     harvest.set_event_handler(announce)
     log.info("%s", _introduction(settings))
     _start(harvest, signals)

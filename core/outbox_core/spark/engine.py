@@ -8,6 +8,7 @@ group with it; no micro-batches, because starting one takes longer than moving a
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
@@ -20,12 +21,14 @@ from pyspark.sql import SparkSession
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.lane import Plan
 from outbox_core.link import LinkServer
-from outbox_core.spark.session import start_session
+from outbox_core.spark.session import start_session, stop_session
 from outbox_core.spark.task import RECEIPT, Task, harvest_task, warming_task
 from outbox_core.term import Term
 
 log = logging.getLogger(__name__)
 
+LOST = (PySparkException, Py4JJavaError, ConnectionError)
+"""What a job ends with when its worker is lost; anything else says that the JVM is."""
 GROUPS_MOST = 2
 """Lane groups when the settings name no number: a worker process each."""
 JOB_PAUSE_SECONDS = 0.5
@@ -34,6 +37,9 @@ SLOTS_SECONDS = 30.0
 """How long a cluster is given to offer a slot for each group."""
 STILLBORN_SECONDS, STILLBORN_MOST = 5.0, 3
 """A group whose job fails this soon, this many times in a row, is not worth another try."""
+
+
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
 
 
 class SparkEngine:
@@ -59,17 +65,20 @@ class SparkEngine:
         if self._session is not None:
             return
         settings = self._settings
-        session = start_session(settings.name, self._master, settings.engine.settings)
+        self._session = session = start_session(settings.name, self._master, settings.engine.settings)
         slots = self._slots(session)
         if slots < self._groups:
-            session.stop()
             raise OutboxError(
                 f"{self._groups} lane groups need as many task slots, and {self._master} offers {slots}: "
                 "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
             )
-        self._session = session
         self._server = LinkServer(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
-        self._run(0, self._groups, warming_task((settings.dialect, settings.affinity, settings.publisher)))
+        try:
+            self._run(
+                0, self._groups, warming_task((settings.dialect, settings.affinity, settings.publisher))
+            )
+        except LOST as error:
+            raise OutboxError(f"lanes cannot run on {self._master}: {_reason(error)}") from error
 
     def _slots(self, session: SparkSession) -> int:
         """Counts task slots; a cluster's executors register one after the other, so they get some time."""
@@ -102,8 +111,9 @@ class SparkEngine:
             return False
         if self._crash is not None:
             self.check()
-            reason = _first_line(self._crash)
-            raise OutboxError(f"lanes do not stay alive on {self._master}: {reason}") from self._crash
+            raise OutboxError(
+                f"lanes do not stay alive on {self._master}: {_reason(self._crash)}"
+            ) from self._crash
         return True
 
     def check(self) -> None:
@@ -130,33 +140,35 @@ class SparkEngine:
         session, self._session = self._session, None
         if session is not None:
             with suppress(Py4JError, OSError):  # of a JVM that is dead already
-                session.stop()
+                stop_session(session)
 
     def _keep(self, plan: Plan, term: Term, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost, until the term is over."""
-        assert self._session is not None  # noqa: S101 - started after warm
         assert self._server is not None  # noqa: S101 - started after warm
         task = harvest_task(plan, group, lanes, self._server.address)
         stillborn = 0
         while not term.over:
             started = monotonic()
-            try:
-                self._session.sparkContext.setJobDescription(f"{plan.outbox}: lanes {lanes}")
-                self._run(group, group + 1, task)
-            except (PySparkException, Py4JJavaError) as error:
-                if term.over:
-                    return
-                stillborn = stillborn + 1 if monotonic() < started + STILLBORN_SECONDS else 0
-                if stillborn == STILLBORN_MOST:
-                    self._crash = error
-                    term.stop()
-                    return
-                log.warning("lane group %d was lost, starting it anew: %s", group, _first_line(error))
-                sleep(JOB_PAUSE_SECONDS)
-            except Exception as error:  # noqa: BLE001 - the JVM is gone: handed to whoever joins
+            error = self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
+            if term.over:
+                return
+            stillborn = stillborn + 1 if monotonic() < started + STILLBORN_SECONDS else 0
+            if stillborn == STILLBORN_MOST or not isinstance(error, LOST):
                 self._crash = error
                 term.stop()
                 return
+            log.warning("lane group %d was lost, starting it anew: %s", group, _reason(error))
+            sleep(JOB_PAUSE_SECONDS)
+
+    def _run_until_lost(self, description: str, group: int, task: Task) -> Exception:
+        """Runs one group's job; returns why it ended, which while a term lasts it never should."""
+        assert self._session is not None  # noqa: S101 - started after warm
+        try:
+            self._session.sparkContext.setJobDescription(description)
+            self._run(group, group + 1, task)
+        except Exception as error:  # noqa: BLE001 - judged by the caller
+            return error
+        return ConnectionError("the lanes lost touch with their leader")
 
     def _run(self, first: int, last: int, task: Task) -> None:
         """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
@@ -165,5 +177,8 @@ class SparkEngine:
         groups.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
+def _reason(error: Exception) -> str:
+    """Returns the line of a job's error that says why, which is the last of the worker's own traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if _PYTHON_ERROR.match(line)]
+    return (said or lines or [type(error).__name__])[-1 if said else 0]

@@ -32,8 +32,9 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
         OutboxError: There is no Java, or Spark does not start; the message carries what the JVM said.
     """
     os.environ["JAVA_HOME"] = str(java_home())
-    # Workers must be the interpreter that has our plugins, not the first python3 of PATH.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Workers must be an interpreter that has our plugins, not the first python3 of PATH.
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     # It logs every error that it also raises, with its traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     conf = SparkConf().setAll(list({**_defaults(name, master), **settings}.items()))
@@ -46,6 +47,16 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkS
         reason = str(error).strip().split("\n", 1)[0]
         tail = "".join(f"\n  {line}" for line in said)
         raise OutboxError(f"Spark did not start on {master}: {reason}; {CURE}{tail}") from error
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stops the application and ends its JVM, so that a process can start another."""
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark itself keeps the JVM for ever
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # which the JVM takes as its order to exit
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - or the next start would use it
 
 
 def _listen(output: IO[bytes], said: deque[str]) -> None:
@@ -65,9 +76,9 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # Receipts leave at once, and a cancelled task hears of it at its next yield.
         "spark.python.udf.pipelined.enabled": "true",
-        # On a cluster Spark itself moves the task of a lost worker; that must not add up to failure in
-        # weeks. Embedded, the engine starts a lost group's job anew, which is quicker.
-        "spark.task.maxFailures": "1" if local else "1000000",
+        # The engine itself starts a lost group's job anew, wherever there is a slot: quicker than Spark,
+        # never adding up to failure in weeks, and never silent.
+        "spark.task.maxFailures": "1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC",
     }
     if local:

@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 
 from outbox_core.config.settings import Choice
-from outbox_core.group import LaneGroup
+from outbox_core.group import LaneGroup, dedicate_process
 from outbox_core.lane import Plan
 from outbox_core.leash import Orders, Report
 from outbox_core.link import RemoteLink
@@ -32,6 +32,7 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: tuple[st
     def run(batches: Batches) -> Batches:
         for _ in batches:
             pass  # the one row says that the task is on; lanes find their records in the outbox
+        dedicate_process()
         with RemoteLink(address) as link, Messages() as messages:
             for purged in LaneGroup(plan, group, lanes, MessengerLink(link, messages)).run():
                 yield _receipts(plan, purged)

@@ -1,0 +1,212 @@
+"""What a harvest does as leadership comes and goes; database, broker and engine are made of memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from threading import Thread
+
+import pytest
+from outbox_core.config.settings import Choice, EngineSettings, HarvestSettings, Limits
+from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
+from outbox_core.harvest import Harvest
+from outbox_sdk import AccessDenied, DriverError, Seam
+
+
+class Table:
+    def __init__(self, errors):
+        self.errors = errors
+        self.token = 0
+
+    def bump(self, lanes, holder):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.token += 1
+        return self.token
+
+    def close(self):
+        pass
+
+
+class Dialect:
+    def __init__(self):
+        self.errors = []
+        self.table = Table(self.errors)
+
+    def connect(self, eligible=()):
+        return self.table
+
+
+class Nothing:
+    def eligible(self):
+        return ()
+
+    def prepare(self, topics, partitions):
+        return ()
+
+
+class Elector:
+    """Does what the test says; its calls come from the test's thread."""
+
+    def __init__(self):
+        self.stopped = 0
+        self.leased = math.inf
+
+    def start(self, candidate):
+        self.candidate = candidate
+
+    def lease(self):
+        return self.leased
+
+    def stop(self):
+        self.stopped += 1
+
+
+class Engine:
+    """Lanes that end when they are told to."""
+
+    def __init__(self):
+        self.terms = []
+        self.closed = False
+
+    def warm(self):
+        pass
+
+    def check(self):
+        pass
+
+    def start(self, plan, term):
+        self.terms.append(term)
+
+    def join(self, timeout):
+        time.sleep(timeout / 10)
+        return self.terms[-1].over
+
+    def cancel(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+class Made(Choice):
+    def create(self):
+        return self.options
+
+
+@pytest.fixture
+def world(monkeypatch):
+    dialect, elector, engine, events = Dialect(), Elector(), Engine(), []
+    settings = HarvestSettings(
+        name="one",
+        outbox="outbox",
+        dialect=Made(Seam.DIALECT, "memory", dialect),
+        elector=Made(Seam.ELECTOR, "memory", elector),
+        affinity=Made(Seam.AFFINITY, "memory", Nothing()),
+        publisher=Made(Seam.PUBLISHER, "memory", Nothing()),
+        engine=EngineSettings(driver="inline"),
+        limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
+    )
+    monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
+    harvest = Harvest(settings)
+    harvest.set_event_handler(events.append)
+    harvest.start()
+    yield harvest, dialect, elector, engine, events
+    harvest.stop()
+    assert engine.closed
+
+
+def until(condition, timeout=5.0):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.005)
+
+
+def kinds(events):
+    return [type(event) for event in events]
+
+
+def test_a_term_begins_with_a_raised_token_and_ends_with_a_handover(world):
+    harvest, dialect, _, engine, events = world
+    harvest.acquired()
+    until(lambda: engine.terms)
+    assert engine.terms[0].token == dialect.table.token == 1
+    harvest.revoked()
+    assert kinds(events) == [LeaderAcquired, LeaderRevoked]
+    assert engine.terms[0].over
+    assert not engine.terms[0].stopped, "it drained"
+    harvest.acquired()
+    until(lambda: len(engine.terms) == 2)
+    assert engine.terms[1].token == 2, "each term has a token of its own"
+
+
+def test_a_fenced_leader_stops_at_once_and_can_lead_again(world):
+    harvest, _, _, engine, events = world
+    harvest.acquired()
+    until(lambda: engine.terms)
+    harvest.fenced()
+    assert engine.terms[0].stopped
+    until(lambda: kinds(events) == [LeaderAcquired, LeaderFenced])
+    harvest.acquired()
+    until(lambda: len(engine.terms) == 2)
+
+
+def test_leadership_that_goes_while_the_fence_is_raised_starts_no_lanes(world):
+    harvest, dialect, _, engine, events = world
+    dialect.errors += [DriverError("away", retryable=True)] * 20
+    harvest.acquired()
+    harvest.fenced()
+    time.sleep(0.2)
+    assert engine.terms == []
+    assert events == []
+
+
+def test_a_process_whose_lease_is_over_does_not_raise_the_fence(world):
+    harvest, dialect, elector, engine, _ = world
+    elector.leased = 0.0
+    harvest.acquired()
+    time.sleep(0.2)
+    assert dialect.table.token == 0
+    elector.leased = 5.0
+    until(lambda: engine.terms)
+
+
+def test_a_leader_who_may_not_raise_the_fence_ends_and_leaves_the_election(world):
+    harvest, dialect, elector, _, _ = world
+    dialect.errors.append(AccessDenied("no UPDATE on outbox_fence"))
+    harvest.acquired()
+    with pytest.raises(AccessDenied):
+        until(lambda: harvest.wait(0.01))
+    until(lambda: elector.stopped)
+
+
+def test_a_handler_that_raises_ends_the_harvest_and_leaves_the_election(world):
+    harvest, _, elector, _, _ = world
+
+    def handler(event):
+        raise ZeroDivisionError
+
+    harvest.set_event_handler(handler)
+    harvest.acquired()
+    with pytest.raises(ZeroDivisionError):
+        until(lambda: harvest.wait(0.01))
+    until(lambda: elector.stopped)
+
+
+def test_a_handler_that_calls_stop_is_told_not_to(world):
+    harvest, _, _, _, _ = world
+    harvest.set_event_handler(lambda event: harvest.stop())
+    harvest.acquired()
+    with pytest.raises(RuntimeError, match="from another thread"):
+        until(lambda: harvest.wait(0.01))
+
+
+def test_what_ends_an_elector_ends_the_harvest(world):
+    harvest, _, _, engine, _ = world
+    harvest.acquired()
+    until(lambda: engine.terms)
+    Thread(target=harvest.failed, args=(DriverError("refused", retryable=False),)).start()
+    with pytest.raises(DriverError, match="refused"):
+        until(lambda: harvest.wait(0.01))
+    assert engine.terms[0].stopped
