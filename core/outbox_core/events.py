@@ -1,4 +1,4 @@
-"""What a harvest tells its observers (seed 001), and what a lane tells its harvest."""
+"""What a harvest tells its observers (seed 001)."""
 
 from __future__ import annotations
 

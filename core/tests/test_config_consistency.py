@@ -26,7 +26,7 @@ def test_the_defaults_fit_together():
         (f"limits: {{queueTimeout: 5s}}, {SIX}", "queue timeout"),
         ("limits: {minPollInterval: 2501ms, maxPollInterval: 3s}", "poll interval"),
         ("limits: {drainInterval: 5s}", "drain interval"),
-        ("limits: {maxInFlightRecords: 7}", "lanes"),
+        ("limits: {maxInFlightRecords: 7, sendConcurrency: 8}", "lanes"),
     ],
 )
 def test_what_does_not_fit(text: str, subject: str):

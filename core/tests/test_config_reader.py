@@ -109,8 +109,8 @@ def test_the_limits_defaults_are_the_seeds():
     limits = Limits()
     assert (limits.min_poll_interval, limits.heartbeat_timeout, limits.queue_timeout) == (0.1, 5.0, 30.0)
     assert (limits.mark_backoff, limits.io_error_backoff, limits.min_metrics_interval) == (0.01, 0.5, 5.0)
-    assert (limits.max_in_flight_records, limits.send_concurrency) == (1000, 8)
-    assert (limits.send_buffer, limits.mark_query_records) == (10, 100)
+    assert (limits.max_in_flight_records, limits.send_concurrency) == (2000, 1)
+    assert (limits.send_buffer, limits.mark_query_records) == (5000, 1000)
     assert limits.longest_poll_interval == 2.5
 
 

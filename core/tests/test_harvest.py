@@ -30,7 +30,7 @@ class Table:
 
 class Dialect:
     def __init__(self):
-        self.errors = []
+        self.errors: list[Exception] = []
         self.table = Table(self.errors)
 
     def connect(self, eligible=()):
@@ -89,14 +89,15 @@ class Engine:
         self.closed = True
 
 
-class Made(Choice):
+class Made(Choice[object]):
     def create(self):
         return self.options
 
 
 @pytest.fixture
 def world(monkeypatch):
-    dialect, elector, engine, events = Dialect(), Elector(), Engine(), []
+    dialect, elector, engine = Dialect(), Elector(), Engine()
+    events: list[object] = []
     settings = HarvestSettings(
         name="one",
         outbox="outbox",

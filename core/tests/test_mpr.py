@@ -148,7 +148,8 @@ def test_many_failing_keys_stop_nobody():
     mpr = machine()
     rows = [record(number, f"bad-{number}", fault="no such topic") for number in range(1000)]
     rows.append(record(5000, "good"))
-    now, got = 0.0, []
+    got: list[MarkedRecord] = []
+    now = 0.0
     while not got and now < 0.9:  # before the first hold is over
         now += 0.001
         for command in mpr.decide(now):
@@ -296,7 +297,7 @@ class World:
     log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     flying: list[MarkedRecord] = field(default_factory=list)
     used: list[UUID] = field(default_factory=list)
-    out: list[list] = field(default_factory=list)
+    out: list[list[object]] = field(default_factory=list)
 
     def mark(self, leader_id, limit):
         ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id][:limit]

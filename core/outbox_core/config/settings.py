@@ -35,12 +35,15 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds and intervals of one harvest; names and defaults are those of seed 001.
+    """The bounds and intervals of one harvest; their names are those of seed 001.
+
+    So are the defaults, but for four that measurements spoke against: with a queue for each key and purges in
+    batches, one lane of 2,000 records in flight is faster than the seed's eight of 125.
 
     Attributes:
         min_poll_interval: Seconds between two polls of the elector, at least.
         heartbeat_timeout: Seconds a leader keeps its office without a confirmation of it.
-        queue_timeout: Seconds a marked record may wait before it is marked anew.
+        queue_timeout: Seconds a key's waiting records may stand still before all is marked anew.
         mark_backoff: Seconds to wait after a mark that found nothing; the first of growing waits.
         io_error_backoff: Seconds to wait after the database refused a mark, purge or reset.
         max_in_flight_records: Records published but not yet acknowledged and purged, in all lanes.
@@ -59,10 +62,10 @@ class Limits:
     queue_timeout: Seconds = 30.0
     mark_backoff: Pause = 0.01
     io_error_backoff: Pause = 0.5
-    max_in_flight_records: Count = 1000
-    send_concurrency: Count = 8
-    send_buffer: Annotated[int, Ge(0)] = 10
-    mark_query_records: Count = 100
+    max_in_flight_records: Count = 2000
+    send_concurrency: Count = 1
+    send_buffer: Annotated[int, Ge(0)] = 5000
+    mark_query_records: Count = 1000
     min_metrics_interval: Pause = 5.0
     max_poll_interval: Seconds | None = None
     drain_interval: Pause = 3.0
