@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from threading import Thread
+from typing import Any
 
 import pytest
 from outbox_core.config.settings import Choice, EngineSettings, HarvestSettings, Limits
@@ -89,7 +90,7 @@ class Engine:
         self.closed = True
 
 
-class Made(Choice[object]):
+class Made(Choice[Any]):
     def create(self):
         return self.options
 
