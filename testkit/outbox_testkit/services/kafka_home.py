@@ -151,7 +151,7 @@ def _format(folder: Path, java: Java) -> None:
         settings = {**_FORMAT_SETTINGS, "log.dirs": f"{work}/data"}
         path = write_properties(Path(work) / "server.properties", settings)
         command = [str(java.executable), "-Xmx128m", "-cp", class_path(folder), "kafka.tools.StorageTool"]
-        command += ["format", "-t", _new_id(), "-c", str(path)]
+        command += ["format", f"--cluster-id={_new_id()}", "-c", str(path)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - every part of it is made here
         if done.returncode != 0:
             raise ServiceError(f"Kafka's StorageTool failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
