@@ -79,7 +79,10 @@ class Rival:
 
     def stop(self) -> None:
         """Tells the process to stop, and waits until it has."""
-        self.process.communicate("\n", timeout=30)
+        assert self.process.stdin is not None
+        self.process.stdin.close()  # not communicate, which would read what the reader is to read
+        self.process.wait(timeout=30)
+        self._reader.join()
 
     def end(self) -> None:
         """Makes sure that the process is gone, whatever state it is in."""
