@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean setup uv
+.PHONY: help demo test lint bench simulate faults clean setup uv
 
 ARGS ?=
 
@@ -38,7 +38,7 @@ TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* testkit/outbox
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-7s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
 
 demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audit judges
 	@$(RUN) outbox demo $(ARGS)
@@ -59,6 +59,12 @@ lint: $(READY)  ## Check style, types and import rules
 
 bench: $(READY)  ## Measure records per second, beside a plain sequential loop
 	@$(RUN) python bench/rate.py $(ARGS)
+
+simulate: $(READY)  ## Try millions of faults in virtual time: ARGS="--minutes 10"
+	@$(RUN) python -m tests.simulation $(ARGS)
+
+faults: $(READY)  ## Kill, freeze and starve real servers and harvesters: ARGS="--rounds 30"
+	@$(RUN) python -m tests.faults $(ARGS)
 
 clean:  ## Delete what was made in this folder; downloads stay cached
 	rm -rf .venv .uv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,6 +14,7 @@ from outbox_sdk.errors import (
 )
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
+from outbox_sdk.parking import DeadLetter, DeadLetters, Fate, Parked, Poison
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender
 from outbox_sdk.record import Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
@@ -29,6 +30,8 @@ __all__ = [
     "ColumnIs",
     "Condition",
     "ConfigError",
+    "DeadLetter",
+    "DeadLetters",
     "Deliveries",
     "Dialect",
     "Driver",
@@ -36,6 +39,7 @@ __all__ = [
     "Duration",
     "Elector",
     "Failure",
+    "Fate",
     "Fence",
     "Finding",
     "Header",
@@ -48,7 +52,9 @@ __all__ = [
     "OlderThan",
     "OutboxError",
     "OutboxTable",
+    "Parked",
     "PluginError",
+    "Poison",
     "PreparedStash",
     "Publisher",
     "Record",

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from outbox_sdk.affinity import Condition
 from outbox_sdk.finding import Finding
+from outbox_sdk.parking import DeadLetters, Parked, Poison
 from outbox_sdk.record import MarkedRecord, Record
 
 
@@ -127,7 +128,8 @@ class OutboxTable(Protocol):
         """Claims the lane's earliest rows that ``leader_id`` has not claimed (seed 000, step A3).
 
         Checks the fence in the same statement or transaction, holding it against a concurrent bump.
-        Always starts at the table's head, never skips locked rows, and need not be durable.
+        Always starts at the table's head, never skips locked rows, leaves out the rows of parked keys, and
+        need not be durable.
 
         Returns:
             At most ``limit`` rows, ordered by id; none when nothing waits.
@@ -159,6 +161,31 @@ class OutboxTable(Protocol):
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was reset.
         """
+        ...
+
+    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+        """Parks the keys of poisonous records, and clears the leader id of rows, durably before it returns.
+
+        In one transaction that holds the fence against a concurrent bump, as a mark does: copies each of
+        ``poisons`` whose row still carries ``leader_id`` to the dead letters, whereby its key is parked, and
+        resets those of ``ids`` that do. Idempotent: a row that is reset already is left out.
+
+        Args:
+            fence: The caller's fence.
+            leader_id: What the rows carry.
+            poisons: The heads; their ids are among ``ids``.
+            ids: All rows of these keys that ``leader_id`` has marked.
+
+        Returns:
+            How many keys were parked.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was changed.
+        """
+        ...
+
+    def parked(self) -> Parked:
+        """Returns how much is parked, at the cost of a look at the parked keys only."""
         ...
 
     def beat(self, fence: Fence, reading: Mapping[str, float]) -> None:
@@ -202,6 +229,14 @@ class Dialect(Protocol):
         """
         ...
 
+    def dead_letters(self) -> DeadLetters:
+        """Connects to the dead letters of the outbox, for an operator.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
+        ...
+
     def stash_connection(self) -> Any:
         """Opens a DB-API connection to the outbox's database, as an application that stashes would have.
 
@@ -213,11 +248,11 @@ class Dialect(Protocol):
         ...
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create the outbox and its fence where they do not exist."""
+        """Returns the statements that create the outbox, its fence and its dead letters where they do not exist."""
         ...
 
     def create(self) -> Sequence[str]:
-        """Creates the outbox and its fence where they do not exist.
+        """Creates the outbox, its fence and its dead letters where they do not exist.
 
         Never touches an existing table. Idempotent.
 

@@ -17,6 +17,7 @@ from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, cho
 from outbox_core.config.settings import (
     Delivery,
     EngineSettings,
+    Failures,
     HarvestSettings,
     Limits,
     LoggingSettings,
@@ -44,6 +45,7 @@ class HarvestKeys:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
+    failures: Failures = field(default_factory=Failures)
     dialect: Raw = None
     elector: Raw = None
     affinity: Raw = None
@@ -181,6 +183,7 @@ def _harvest(node: Node | None, place: Place, problems: Problems) -> HarvestSett
         delivery=keys.delivery,
         engine=keys.engine,
         limits=keys.limits,
+        failures=keys.failures,
     )
 
 

@@ -84,6 +84,41 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Failures:
+    """What happens after an error.
+
+    An error that may pass is met by trying again, one that lies in the record by parking its key, and one
+    that lies in the configuration of database or broker by stopping the harvest.
+
+    Attributes:
+        first_backoff: Seconds that a key is held after its first failure; doubles with every further one, and
+            a random fifth is added or taken away.
+        longest_backoff: The longest of these holds, in seconds.
+        park_after: Attempts at a record that sending again cannot cure (too large, not permitted, no such
+            topic, not serializable) before its key is parked.
+        park_retryable_after: The same for a failure that may pass; ``None`` to try for ever.
+        most_parked_keys: Keys parked before no more are: with so many the fault lies in no record, and keys
+            that fail are held and tried again.
+        stop_after: Seconds that a database or broker may refuse this harvester for good (a missing table,
+            an expired password) before the harvest ends with that error; meanwhile its lanes try again.
+    """
+
+    first_backoff: Seconds = 0.1
+    longest_backoff: Seconds = 10.0
+    park_after: Count = 5
+    park_retryable_after: Count | None = None
+    most_parked_keys: Annotated[int, Ge(0)] = 1000
+    stop_after: Pause = 60.0
+
+    def __post_init__(self) -> None:
+        if self.longest_backoff < self.first_backoff:
+            raise ConfigError(
+                f"longestBackoff is {self.longest_backoff:g}s and firstBackoff {self.first_backoff:g}s; "
+                "it cannot be less"
+            )
+
+
+@dataclass(frozen=True)
 class Choice(Generic[Made_co]):
     """The driver chosen for one seam, with its options; travels to where the driver is made.
 
@@ -137,6 +172,7 @@ class HarvestSettings:
         delivery: What a consumer may see of one record.
         engine: Where lanes run.
         limits: The bounds and intervals.
+        failures: What happens after an error.
     """
 
     name: str
@@ -148,6 +184,7 @@ class HarvestSettings:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
+    failures: Failures = field(default_factory=Failures)
 
 
 class LogLevel(StrEnum):

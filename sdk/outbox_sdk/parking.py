@@ -1,0 +1,129 @@
+"""Parking: a key whose earliest record cannot be delivered is set aside, with all that waits behind it.
+
+The record that failed, the *head*, is copied to the dead letters with the error and the number of attempts;
+its row and the key's other rows, the *tail*, stay in the outbox, and marks leave them out. So the key keeps
+its order whoever leads, and every other key flows. An operator ends it::
+
+                 retry: the head is marked again, and the tail behind it
+    parked ----+
+                 skip: the head's row is deleted, and the tail is marked
+                    \\
+                     skipped --redrive--> stashed again, behind everything the key has by then
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from outbox_sdk.record import MarkedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A record that could not be delivered, for whose sake its key is to be parked.
+
+    Attributes:
+        id: The record's id.
+        reason: The last error, free of secrets.
+        attempts: How often this leader has tried.
+    """
+
+    id: int
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """How much is parked.
+
+    Attributes:
+        keys: Keys that are parked now.
+        oldest: For how many seconds the first of them has been, by the database's clock; ``None`` for none.
+    """
+
+    keys: int
+    oldest: float | None
+
+
+class Fate(StrEnum):
+    """What became of a dead letter's record."""
+
+    PARKED = "parked"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that was set aside.
+
+    Attributes:
+        record: The record as it was when it failed, with its id in the outbox.
+        reason: The last error.
+        attempts: How often its delivery was tried.
+        since: When it was parked (database clock).
+        age: Seconds since then by the database's clock.
+        fate: Whether its key is parked, or it was skipped.
+    """
+
+    record: MarkedRecord
+    reason: str
+    attempts: int
+    since: datetime
+    age: float
+    fate: Fate
+
+
+class DeadLetters(Protocol):
+    """An operator's connection to the dead letters of one outbox; used by one thread.
+
+    The verbs are durable when they return, act on all their letters or on none, and may be called while
+    a leader harvests, which takes note of them with its next mark. A letter that is not there any more, or
+    no longer in the state that the verb is for, is left out. Each returns the ids of the letters it changed,
+    ordered.
+
+    Every method raises ``DriverError`` when the database refuses or cannot be reached.
+    """
+
+    def letters(self, keys: Sequence[str] = (), fate: Fate | None = None) -> list[DeadLetter]:
+        """Returns dead letters, ordered by id.
+
+        Args:
+            keys: Of which keys; none means all.
+            fate: In which state; ``None`` means both.
+        """
+        ...
+
+    def waiting(self, key: str) -> int:
+        """Returns how many rows of a key the outbox holds, its head included. May read the whole table."""
+        ...
+
+    def retry(self, ids: Sequence[int]) -> list[int]:
+        """Frees the keys of parked letters: their heads are marked again, as the rows are by now.
+
+        The letters are deleted. A head that fails again is parked again, its attempts counted anew.
+        """
+        ...
+
+    def skip(self, ids: Sequence[int]) -> list[int]:
+        """Deletes the heads of parked letters from the outbox and frees their keys.
+
+        The letters stay as ``skipped``, holding the head as its row was at this moment.
+        """
+        ...
+
+    def redrive(self, ids: Sequence[int]) -> list[int]:
+        """Stashes skipped letters again, in the order of their ids, and deletes the letters.
+
+        They take new ids and thus their place behind everything that their keys have in the outbox. What
+        a row held beyond topic, key, value and headers is not restored.
+        """
+        ...
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        ...
