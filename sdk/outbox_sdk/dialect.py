@@ -248,11 +248,11 @@ class Dialect(Protocol):
         ...
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create the outbox, its fence and its dead letters where they do not exist."""
+        """Returns the statements that create what does not exist of outbox, fence and dead letters."""
         ...
 
     def create(self) -> Sequence[str]:
-        """Creates the outbox, its fence and its dead letters where they do not exist.
+        """Creates what does not exist of outbox, fence and dead letters.
 
         Never touches an existing table. Idempotent.
 

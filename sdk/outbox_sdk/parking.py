@@ -4,11 +4,10 @@ The record that failed, the *head*, is copied to the dead letters with the error
 its row and the key's other rows, the *tail*, stay in the outbox, and marks leave them out. So the key keeps
 its order whoever leads, and every other key flows. An operator ends it::
 
-                 retry: the head is marked again, and the tail behind it
-    parked ----+
-                 skip: the head's row is deleted, and the tail is marked
-                    \\
-                     skipped --redrive--> stashed again, behind everything the key has by then
+    parked --retry--> the head is marked again, and the tail behind it
+    parked --skip--> skipped: the head's row is deleted, and the tail is marked
+                        |
+                        +--redrive--> stashed again, behind everything the key has by then
 """
 
 from __future__ import annotations
