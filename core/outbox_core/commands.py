@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk import Failure, MarkedRecord
+from outbox_sdk import Failure, MarkedRecord, Poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,15 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class Park:
+    """Park the keys of these records, and clear the leader id of all their rows that still carry it."""
+
+    leader_id: UUID
+    poisons: list[Poison]
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Refresh:
     """Take a new attempt at the fence: marks carry another leader id from now on (A9).
 
@@ -57,4 +66,4 @@ class Tell:
     failures: list[Failure]
 
 
-Command = Mark | Send | Purge | Reset | Refresh | Tell
+Command = Mark | Send | Purge | Reset | Park | Refresh | Tell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from outbox_sdk import DriverError, LeadershipLost
 from outbox_core.lane import Lane, Plan
 from outbox_core.leash import BEAT_SECONDS, Leash, Link, Report
 from outbox_core.meter import Reading
+from outbox_core.scoreboard import JITTER
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,8 @@ ORPHAN_SECONDS = 10.0
 """How long a group without word from its leader lives on before it ends; it does not work meanwhile."""
 RESTART_SECONDS = (0.5, 5.0)
 """The pause before a lane is started anew: at first, doubling up to at last."""
+PROVEN_SECONDS = 60.0
+"""A lane that has run for so long, or has purged anything, was not refused before its error."""
 
 
 def dedicate_process() -> None:
@@ -57,6 +61,7 @@ class LaneGroup:
         self._past = {number: Reading() for number in lanes}
         self._lanes: dict[int, Lane] = {}
         self._lost = ""
+        self._refusal: DriverError | None = None
         self._crash: Exception | None = None
         self._wake = Event()
         self._counting = Lock()
@@ -110,7 +115,7 @@ class LaneGroup:
 
     def _report(self, readings: dict[int, Reading]) -> Report:
         token, refreshed = self._plan.token, self._take_refreshed()
-        return Report(token, self._group, self._run_id, readings, refreshed, self._lost)
+        return Report(token, self._group, self._run_id, readings, refreshed, self._lost, self._refusal)
 
     def _reading(self, number: int) -> Reading:
         lane = self._lanes.get(number)
@@ -124,8 +129,9 @@ class LaneGroup:
         return tuple(refreshed)
 
     def _keep(self, number: int) -> None:
-        """Runs one lane, attempt after attempt."""
+        """Runs one lane, attempt after attempt; one that is refused for too long ends the harvest."""
         pause, last = RESTART_SECONDS
+        refused_since: float | None = None
         while not (self._leash.stopped or self._leash.draining):
             started = monotonic()
             try:
@@ -136,19 +142,27 @@ class LaneGroup:
                 self._lost = str(error)
                 self._leash.stopped = True
             except DriverError as error:
+                now = monotonic()
+                if self._retire(number).purged or now - started > PROVEN_SECONDS:
+                    pause, refused_since = RESTART_SECONDS[0], None
+                refused_since = None if error.retryable else refused_since or now
+                if refused_since is not None and now - refused_since >= self._plan.failures.stop_after:
+                    self._refusal = error
+                    break
                 log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)
-                self._retire(number)
-                self._pause(pause)
-                pause = RESTART_SECONDS[0] if monotonic() - started > 60 else min(pause * 2, last)  # noqa: PLR2004 - a minute's good work
+                self._pause(pause * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - spreads load, guards nothing
+                pause = min(pause * 2, last)
             except Exception as error:
                 log.exception("lane %d broke a rule of its own", number)
                 self._crash = error
                 self._leash.stopped = True
         self._wake.set()
 
-    def _retire(self, number: int) -> None:
+    def _retire(self, number: int) -> Reading:
         with self._counting:  # or a report in between would count the lane not at all, or twice
-            self._past[number] += self._lanes.pop(number).reading.ended()
+            reading = self._lanes.pop(number).reading.ended()
+            self._past[number] += reading
+        return reading
 
     def _pause(self, seconds: float) -> None:
         until = monotonic() + seconds

@@ -199,6 +199,7 @@ class Harvest:
     def _begin(self) -> Term | None:
         """Bumps the fence and starts the lanes; ``None`` when leadership went before that was done."""
         lanes = self._limits.send_concurrency
+        refused_since: float | None = None
         while self._office.is_set() and not self._ending.is_set():
             if self._elector.lease() <= 0:  # this process stood still: the office may be somebody else's
                 self._ending.wait(BEAT_SECONDS)
@@ -210,7 +211,8 @@ class Harvest:
                 finally:
                     table.close()
             except DriverError as error:
-                if not error.retryable:
+                refused_since = None if error.retryable else refused_since or monotonic()
+                if refused_since and monotonic() - refused_since >= self._settings.failures.stop_after:
                     raise  # another process may be able to
                 log.warning("cannot raise the fence, trying again: %s", error)
                 self._ending.wait(self._limits.io_error_backoff)
@@ -237,6 +239,7 @@ class Harvest:
             affinity=settings.affinity,
             publisher=settings.publisher,
             limits=replace(self._limits, max_in_flight_records=share),
+            failures=settings.failures,
         )
 
     def _watch(self, term: Term) -> None:
@@ -252,6 +255,8 @@ class Harvest:
                 self._engine.cancel()
         self._report(term)
         self._past += term.reading().ended()
+        if term.refusal is not None:
+            raise term.refusal
         if term.lost:
             if cancel_at == float("inf"):  # the lanes ended before their loss was seen here
                 self._emit(LeaderFenced(term.lost))

@@ -8,16 +8,17 @@ collects: batches adapt to load by themselves.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import Affinity, Deliveries, Dialect, Failure, Fence, Publisher, Sender
+from outbox_sdk import Affinity, Deliveries, Dialect, Failure, Fence, Parked, Poison, Publisher, Sender
 
-from outbox_core.commands import Command, Mark, Purge, Refresh, Reset, Send, Tell
-from outbox_core.config.settings import Choice, Limits
+from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
+from outbox_core.config.settings import Choice, Failures, Limits
 from outbox_core.leash import BEAT_SECONDS, Leash
 from outbox_core.meter import Reading, as_numbers
 from outbox_core.mpr import MarkPurgeReset
@@ -43,6 +44,7 @@ class Plan:
         affinity: Which rows may be marked.
         publisher: The broker.
         limits: Bounds and times of one lane.
+        failures: What happens after an error.
     """
 
     outbox: str
@@ -52,6 +54,7 @@ class Plan:
     affinity: Choice[Affinity]
     publisher: Choice[Publisher]
     limits: Limits
+    failures: Failures
 
 
 class Lane:
@@ -81,11 +84,12 @@ class Lane:
         self._plan = plan
         self._leash = leash
         self._clock = clock
-        self._machine = MarkPurgeReset(plan.limits, new_leader_id)
+        self._machine = MarkPurgeReset(plan.limits, plan.failures, new_leader_id, random.random)
         self._dialect = plan.dialect.create()
         self._next_beat = clock() + plan.limits.min_metrics_interval
         self._beaten = (clock(), 0)
         self._next_gauge = 0.0
+        self._parked = Parked(0, None)
 
     def run(self) -> None:
         """Harvests until the leash says to end; a drained lane leaves nothing in flight behind.
@@ -95,9 +99,10 @@ class Lane:
             DriverError: The database or the broker cannot be used; a new attempt may succeed.
         """
         plan, number = self._plan, self.number
-        fence = self._enter()
-        marker = TableThread(f"marker-{number}", self._dialect, plan.affinity.create().eligible(), fence)
-        purger = TableThread(f"purger-{number}", self._dialect, (), fence)
+        eligible = plan.affinity.create().eligible()
+        fence, parked = self._enter()
+        marker = TableThread(f"marker-{number}", self._dialect, eligible, fence, parked)
+        purger = TableThread(f"purger-{number}", self._dialect, (), fence, parked)
         try:
             sender = plan.publisher.create().open(f"{plan.outbox}.{number}")
             try:
@@ -109,11 +114,11 @@ class Lane:
             marker.close()
             purger.close()
 
-    def _enter(self) -> Fence:
+    def _enter(self) -> tuple[Fence, Parked]:
         """Starts an attempt at the lane's fence, over a connection of its own."""
         table = self._dialect.connect()
         try:
-            return table.enter(self.number, self._plan.lanes, self._plan.token)
+            return table.enter(self.number, self._plan.lanes, self._plan.token), table.parked()
         finally:
             table.close()
 
@@ -141,12 +146,13 @@ class Lane:
             case Send(records):
                 sender.send(records)
                 self.reading.sent += len(records)
-            case Mark() | Reset():
+            case Mark() | Reset() | Park():
                 marker.submit(command)
             case Purge():
                 purger.submit(command)
             case Refresh(leader_id):
-                marker.fence = purger.fence = self._enter()
+                fence, purger.parked = self._enter()
+                marker.fence = purger.fence = fence
                 self.reading.remarks += 1
                 self.refreshed.append(leader_id)
             case Tell(failures):
@@ -164,7 +170,7 @@ class Lane:
         match command:
             case Mark() if answer.error:
                 machine.mark_unknown(now)
-            case Purge() | Reset() if answer.error:
+            case Purge() | Reset() | Park() if answer.error:
                 machine.settling_unknown(now)
             case Mark():
                 self.reading.marked += len(answer.records)
@@ -174,6 +180,9 @@ class Lane:
                 machine.purged(now, answer.rows)
             case Reset():
                 machine.reset_done(now)
+            case Park(_, poisons):
+                machine.park_done(now, answer.rows)
+                self._tell_parked(poisons)
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:
@@ -185,27 +194,40 @@ class Lane:
         for failure in failures[:TOLD_MOST]:
             record = failure.record
             log.warning(
-                "lane %d: record %d of topic %r was not delivered and its key %r %s: %s",
+                "lane %d: record %d of topic %r was not delivered and its key %r is held: %s",
                 self.number,
                 record.id,
                 record.topic,
                 record.key,
-                "is tried again" if failure.retryable else "is parked",
                 failure.reason,
             )
         if (untold := len(failures) - TOLD_MOST) > 0:
             log.warning("lane %d: and %d more records were not delivered", self.number, untold)
 
+    def _tell_parked(self, poisons: Sequence[Poison]) -> None:
+        for poison in poisons[:TOLD_MOST]:
+            log.warning(
+                "lane %d: record %d and its key are parked after %d attempts ('outbox parked list'): %s",
+                self.number,
+                poison.id,
+                poison.attempts,
+                poison.reason,
+            )
+        if (untold := len(poisons) - TOLD_MOST) > 0:
+            log.warning("lane %d: and %d more keys are parked", self.number, untold)
+
     def _gauge(self, purger: TableThread) -> None:
         """Brings the reading up to date, and has it written beside the fence when that is due."""
         scoreboard, reading, now = self._machine.scoreboard, self.reading, self._clock()
         reading.in_flight, reading.waiting = self._machine.in_flight, scoreboard.waiting
-        if not scoreboard.holds:
-            reading.held = reading.parked = 0
-        elif now >= self._next_gauge:
+        if now >= self._next_gauge:
             self._next_gauge = now + BEAT_SECONDS
             reading.held = len(scoreboard.holds)
-            reading.parked = sum(hold.parked for hold in scoreboard.holds.values())
+            reading.blocked_seconds = round(scoreboard.blocked(now), 1)
+            if purger.parked is not self._parked:  # counted anew since; a park of ours may come on top
+                self._parked = purger.parked
+                scoreboard.parked = self._parked.keys
+            reading.parked, reading.parked_seconds = scoreboard.parked, self._parked.oldest or 0.0
         if now >= self._next_beat:
             since, purged = self._beaten
             purger.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from outbox_sdk import DriverError
+
 from outbox_core.meter import Reading
 
 BEAT_SECONDS = 0.1
@@ -29,6 +31,7 @@ class Report:
         readings: Lane number → what the lane has done in this run of the group.
         refreshed: Lane number and new leader id, for every remark since the last report.
         lost: Why a lane found that somebody else leads, or empty.
+        refusal: The error with which a database or broker has refused a lane for too long, or ``None``.
         messages: Level and text of what lanes logged where the leader's log does not reach.
     """
 
@@ -38,6 +41,7 @@ class Report:
     readings: Mapping[int, Reading]
     refreshed: tuple[tuple[int, UUID], ...] = ()
     lost: str = ""
+    refusal: DriverError | None = None
     messages: tuple[tuple[int, str], ...] = ()
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 @dataclass(slots=True)
 class Reading:
-    """One lane's counters since it started, and its gauges at this moment, all in records.
+    """One lane's counters since it started, and its gauges at this moment, in records unless said otherwise.
 
     Attributes:
         marked: Returned by marks.
@@ -19,7 +19,9 @@ class Reading:
         in_flight: Published and not yet purged, now.
         waiting: Marked and not yet published, now.
         held: Keys held after a failure, now.
-        parked: Keys among them whose failure retrying alone cannot cure, now.
+        blocked_seconds: For how long the key that failed first has been failing, now.
+        parked: Keys of the whole outbox that are parked, a while ago at most.
+        parked_seconds: For how long the first of them has been.
     """
 
     marked: int = 0
@@ -30,18 +32,27 @@ class Reading:
     in_flight: int = 0
     waiting: int = 0
     held: int = 0
+    blocked_seconds: float = 0.0
     parked: int = 0
+    parked_seconds: float = 0.0
 
     def __add__(self, other: Reading) -> Reading:
-        """Adds counters and gauges of two lanes, or of two attempts at one."""
-        return Reading(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
+        """Joins two lanes, or two attempts at one: adds what is each lane's own, else takes the worse."""
+        joined = {
+            name: max(mine, theirs) if name in _SHARED else mine + theirs
+            for name in _NAMES
+            for mine, theirs in ((getattr(self, name), getattr(other, name)),)
+        }
+        return Reading(**joined)
 
     def ended(self) -> Reading:
         """Returns what stays true of a lane that has ended: its counters, without its gauges."""
-        return replace(self, in_flight=0, waiting=0, held=0, parked=0)
+        gauges = ("in_flight", "waiting", "held", *_SHARED)
+        return replace(self, **dict.fromkeys(gauges, 0))
 
 
 _NAMES = tuple(field.name for field in fields(Reading))
+_SHARED = ("blocked_seconds", "parked", "parked_seconds")
 
 
 @dataclass(frozen=True, slots=True)

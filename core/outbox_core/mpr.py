@@ -10,7 +10,7 @@ The life of one record::
                    its key    |              failed: its key is held for a while, with all that waits behind
                    is busy    |                |
                       |    its key             +--Reset--> in the outbox
-                      v    is free
+                      v    is free             +--Park---> in the outbox, left out of marks
                     waiting --+
 
 Three rules keep the order of a key through crashes, pauses and lost replies:
@@ -18,7 +18,8 @@ Three rules keep the order of a key through crashes, pauses and lost replies:
 * At most one record of a key is between *ready* and *gone*; its successors wait in the key's own queue,
   where they hold up nobody else (the seed waits in line for the key instead).
 * The next record of a key is released only when the purge of the one before is durable.
-* A failed record has its whole key held, and then taken back to the outbox to be marked again in order.
+* A failed record has its whole key held, and then taken back to the outbox to be marked again in order; or
+  to be parked there, when it has failed as often as the policy permits.
 
 A *remark* forgets all that is marked but not sent, lets what is in flight settle, and marks anew under a
 leader id never used before. It follows every doubt about what is marked in the database.
@@ -31,9 +32,9 @@ from uuid import UUID
 
 from outbox_sdk import Failure, MarkedRecord
 
-from outbox_core.commands import Command, Mark, Purge, Refresh, Reset, Send, Tell
-from outbox_core.config.settings import Limits
-from outbox_core.scoreboard import Scoreboard
+from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
+from outbox_core.config.settings import Failures, Limits
+from outbox_core.scoreboard import JITTER, Scoreboard
 
 BYTES_KNOWN = 64 * 1024 * 1024
 """Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
@@ -55,14 +56,16 @@ class MarkPurgeReset:
     """One lane's marker, scoreboard and throttle.
 
     Two sides are at work, as in the seed: the mark side has at most one mark out, answered by :meth:`marked`
-    or :meth:`mark_unknown`; the settling side has at most one purge or reset out, answered by :meth:`purged`,
-    :meth:`reset_done` or :meth:`settling_unknown`. A mark and a purge may be out together, since they never
-    touch the same row. A mark and a reset may not: the mark could bring back a record's successor without
-    the record.
+    or :meth:`mark_unknown`; the settling side has at most one purge, reset or park out, answered by
+    :meth:`purged`, :meth:`reset_done`, :meth:`park_done` or :meth:`settling_unknown`. A mark and a purge may
+    be out together, since they never touch the same row. A mark and a reset may not, nor a mark and a park:
+    the mark could bring back a record's successor without the record.
 
     Args:
         limits: Bounds and times.
+        failures: What happens after a failed delivery.
         new_leader_id: Returns a UUID that was never used before.
+        chance: Returns a number from 0 up to 1; spreads what is tried again.
 
     Attributes:
         leader_id: What marks carry at present.
@@ -70,10 +73,17 @@ class MarkPurgeReset:
         scoreboard: The barrier of every key, and what waits behind it.
     """
 
-    def __init__(self, limits: Limits, new_leader_id: Callable[[], UUID]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        failures: Failures,
+        new_leader_id: Callable[[], UUID],
+        chance: Callable[[], float],
+    ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
-        self.scoreboard = Scoreboard()
+        self.scoreboard = Scoreboard(failures, chance)
+        self._chance = chance
         self._limits = limits
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
@@ -81,9 +91,9 @@ class MarkPurgeReset:
         self._failed: list[Failure] = []
         self._expired: list[str] = []  # held keys whose hold is over
         self._mark: Mark | None = None
-        self._settling: Purge | Reset | None = None
+        self._settling: Purge | Reset | Park | None = None
         self._purging: list[MarkedRecord] = []
-        self._resetting: list[str] = []
+        self._unholding: list[str] = []  # keys of the reset or park that is out
         self._repeat = self._repeated = False
         self._remark = False
         self._draining = False
@@ -160,22 +170,30 @@ class MarkPurgeReset:
         self.scoreboard.hold(now, failed)
         return failed
 
-    def _next_to_settle(self, now: float) -> Purge | Reset | None:
+    def _next_to_settle(self, now: float) -> Purge | Reset | Park | None:
         if now < self._next_database or (self._settling is not None and not self._repeat):
             return None
         self._repeated = self._repeat
         if self._repeat:
             self._repeat = False
         elif self._expired and self._mark is None:
-            self._resetting, self._expired = self._expired, []
-            self._settling = Reset(self.leader_id, self.scoreboard.held_ids(self._resetting))
+            self._settling = self._next_to_unhold()
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
             self._settling = Purge(self.leader_id, [record.id for record in self._purging])
         return self._settling
 
+    def _next_to_unhold(self) -> Reset | Park:
+        board = self.scoreboard
+        parking, retrying = board.split(self._expired)
+        if parking:
+            self._unholding, self._expired = parking, retrying
+            return Park(self.leader_id, board.poisons(parking), board.held_ids(parking))
+        self._unholding, self._expired = retrying, []
+        return Reset(self.leader_id, board.held_ids(retrying))
+
     def _next_mark_command(self, now: float) -> Mark | None:
-        if self._mark is not None or self._expired or isinstance(self._settling, Reset):
+        if self._mark is not None or self._expired or isinstance(self._settling, Reset | Park):
             return None
         if now < max(self._next_mark, self._next_database) or (room := self._room()) <= 0:
             return None
@@ -240,8 +258,23 @@ class MarkPurgeReset:
     def reset_done(self, now: float) -> None:
         """Takes that the reset that was out is durable: its keys are marked again, in order (B3)."""
         self._answered(Reset)
-        self.scoreboard.unhold(self._resetting)
-        self._resetting = []
+        self.scoreboard.unhold(self._unholding)
+        self._unholding = []
+        self._next_mark = now
+
+    def park_done(self, now: float, keys: int) -> None:
+        """Takes that the park that was out is durable: marks leave its keys out until an operator frees them.
+
+        Args:
+            now: The time.
+            keys: How many keys were parked. Fewer than asked for, at the first try, means that somebody else
+                changed what we had marked, so all is marked anew.
+        """
+        self._answered(Park)
+        if keys < len(self._unholding) and not self._repeated:
+            self._remark = True
+        self.scoreboard.park(self._unholding, keys)
+        self._unholding = []
         self._next_mark = now
 
     def mark_unknown(self, now: float) -> None:
@@ -255,16 +288,17 @@ class MarkPurgeReset:
         self._back_off(now)
 
     def settling_unknown(self, now: float) -> None:
-        """Takes that the purge or reset that was out failed, or that its reply was lost.
+        """Takes that the purge, reset or park that was out failed, or that its reply was lost.
 
         It is repeated until it succeeds: a row that is gone or free already does it no harm. After a reset
-        all is marked anew, so that its first try, should it still be on its way, finds other leader ids.
+        or park all is marked anew, so that its first try, should it still be on its way, finds other leader
+        ids.
         """
         self._repeat = True
-        self._remark |= isinstance(self._settling, Reset)
+        self._remark |= isinstance(self._settling, Reset | Park)
         self._back_off(now)
 
-    def _answered(self, kind: type[Purge | Reset]) -> None:
+    def _answered(self, kind: type[Purge | Reset | Park]) -> None:
         if not isinstance(self._settling, kind):
             raise TypeError(f"a {kind.__name__} was answered, but {self._settling} is out")
         self._settling = None
@@ -272,7 +306,8 @@ class MarkPurgeReset:
 
     def _back_off(self, now: float) -> None:
         pause = self._limits.io_error_backoff * 2.0 ** min(self._database_errors, 10)
-        self._next_database = now + min(pause, IO_BACKOFF_SECONDS)
+        pause = min(pause, IO_BACKOFF_SECONDS) * (1 + JITTER * (2 * self._chance() - 1))
+        self._next_database = now + pause
         self._database_errors += 1
 
     def _pace(self, now: float, *, full: bool, empty: bool) -> None:

@@ -7,18 +7,18 @@ one. This one lets a record of a busy key wait in that key's own queue, so that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from outbox_sdk import Failure, MarkedRecord
+from outbox_sdk import Failure, MarkedRecord, Poison
 
-RETRY_SECONDS = (0.1, 10.0)
-"""How long a key is held after a failure that retrying may cure: at first, doubling up to at last."""
-PARK_SECONDS = (1.0, 60.0)
-"""The same after a failure that sending the same bytes again cannot cure."""
+from outbox_core.config.settings import Failures
+
 FORGET_SECONDS = 600.0
 """When a key is forgotten that was held and of which nothing came again: somebody took its rows away."""
+JITTER = 0.2
+"""Which part of a pause chance may add or take away, so that what failed together does not come together."""
 
 
 @dataclass(slots=True)
@@ -26,17 +26,25 @@ class Hold:
     """Until when a key is not sent.
 
     Attributes:
-        failures: Failures in a row.
+        head: The id of the record that failed.
+        since: When it failed first, in the caller's time.
+        failures: How often it failed.
+        refusals: How often of these sending the same bytes again could not have cured it.
+        reason: Why it failed last.
         until: When the key may be tried again, in the caller's time.
-        parked: Whether the last failure was one that sending the same bytes again cannot cure.
+        parking: Whether the key is to be parked rather than tried again.
         active: Whether the key is held now; afterwards only its failures are remembered.
         ids: While active, the key's marked rows, to be reset when the hold ends.
     """
 
-    failures: int
-    until: float
-    parked: bool
-    active: bool = True
+    head: int
+    since: float
+    failures: int = 0
+    refusals: int = 0
+    reason: str = ""
+    until: float = 0.0
+    parking: bool = False
+    active: bool = False
     ids: list[int] = field(default_factory=list)
 
 
@@ -57,16 +65,25 @@ class Scoreboard:
     """The barrier of every key: at most one of its records is ready or in flight.
 
     A key is free (unknown here), busy (a record of it is ready or in flight, others wait behind it) or held
-    (it failed; of its marked rows only the ids are kept).
+    (it failed; of its marked rows only the ids are kept). A key whose record fails as often as the policy
+    permits is held no longer than it takes to park it.
+
+    Args:
+        policy: For how long keys are held, and when they are parked.
+        chance: Returns a number from 0 up to 1, for the jitter.
 
     Attributes:
         waiting: Records marked and not yet taken for sending.
         bytes: Bytes (or characters) of the values of all records admitted and not yet released.
         held: Marked rows of held keys.
         holds: The keys that failed and have not been delivered since.
+        parked: Keys of this outbox known to be parked; no more than the policy's number are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Failures, chance: Callable[[], float]) -> None:
+        self._policy = policy
+        self._chance = chance
+        self.parked = 0
         self.waiting = 0
         self.bytes = 0
         self.held = 0
@@ -132,20 +149,27 @@ class Scoreboard:
 
     def hold(self, now: float, failures: Iterable[Failure]) -> None:
         """Holds the keys of failed records, with all that waits behind them; longer with every failure."""
+        parking = 0
         for failure in failures:
-            key = failure.record.key
-            queue = self._busy.pop(key)
-            ids = [failure.record.id]
-            self.bytes -= _size(failure.record)
+            record = failure.record
+            queue = self._busy.pop(record.key)
+            self.bytes -= _size(record)
+            hold = self.holds.get(record.key)
+            if hold is None or hold.head != record.id:
+                hold = self.holds[record.key] = Hold(record.id, now)
+            hold.ids = [record.id]
             if queue is not None:
-                ids.extend(record.id for record in queue.records)
+                hold.ids.extend(record.id for record in queue.records)
                 self._drop(queue.records)
-            count = self.holds[key].failures + 1 if key in self.holds else 1
-            first, last = RETRY_SECONDS if failure.retryable else PARK_SECONDS
-            until = now + min(first * 2.0 ** min(count - 1, 10), last)
-            self.holds[key] = Hold(count, until, not failure.retryable, ids=ids)
-            self.held += len(ids)
-            heappush(self._hold_ends, (until, key))
+            hold.failures += 1
+            hold.refusals += not failure.retryable
+            hold.reason = failure.reason
+            hold.active = True
+            hold.parking = self._is_poison(hold) and self.parked + parking < self._policy.most_parked_keys
+            hold.until = now if hold.parking else now + self._pause(hold.failures)
+            parking += hold.parking
+            self.held += len(hold.ids)
+            heappush(self._hold_ends, (hold.until, record.key))
 
     def holds_over(self, now: float) -> list[str]:
         """Takes the keys whose hold is over; they stay held until :meth:`unhold`."""
@@ -159,6 +183,31 @@ class Scoreboard:
     def next_hold_end(self) -> float:
         """Returns when the next hold is over; infinity for none."""
         return self._hold_ends[0][0] if self._hold_ends else float("inf")
+
+    def split(self, keys: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Returns which of these held keys are to be parked, and which are to be tried again."""
+        parking: list[str] = []
+        retrying: list[str] = []
+        for key in keys:
+            hold = self.holds[key]
+            # What a remark has made us forget has to be marked again, and fail again, before it is parked.
+            (parking if hold.parking and hold.ids else retrying).append(key)
+        return parking, retrying
+
+    def poisons(self, keys: Iterable[str]) -> list[Poison]:
+        """Returns the records for whose sake these held keys are to be parked."""
+        holds = (self.holds[key] for key in keys)
+        return [Poison(hold.head, hold.reason, hold.failures) for hold in holds]
+
+    def park(self, keys: Iterable[str], parked: int) -> None:
+        """Forgets held keys, of which ``parked`` are parked now: marks bring nothing of those any more."""
+        for key in keys:
+            self.held -= len(self.holds.pop(key).ids)
+        self.parked += parked
+
+    def blocked(self, now: float) -> float:
+        """Returns for how many seconds the key that failed first has been failing; 0 for none."""
+        return now - min((hold.since for hold in self.holds.values()), default=now)
 
     def held_ids(self, keys: Iterable[str]) -> list[int]:
         """Returns the ids of the marked rows of held keys."""
@@ -197,6 +246,16 @@ class Scoreboard:
             if not self.holds[key].active and key not in self._busy:
                 del self.holds[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
+
+    def _is_poison(self, hold: Hold) -> bool:
+        policy = self._policy
+        if hold.refusals >= policy.park_after:
+            return True
+        return policy.park_retryable_after is not None and hold.failures >= policy.park_retryable_after
+
+    def _pause(self, failures: int) -> float:
+        pause = min(self._policy.first_backoff * 2.0 ** min(failures - 1, 30), self._policy.longest_backoff)
+        return pause * (1 + JITTER * (2 * self._chance() - 1))
 
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)

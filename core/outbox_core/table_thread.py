@@ -12,11 +12,23 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 
-from outbox_sdk import Condition, Dialect, DriverError, Fence, LeadershipLost, MarkedRecord, OutboxTable
+from outbox_sdk import (
+    Condition,
+    Dialect,
+    DriverError,
+    Fence,
+    LeadershipLost,
+    MarkedRecord,
+    OutboxTable,
+    Parked,
+)
 
-from outbox_core.commands import Mark, Purge, Reset
+from outbox_core.commands import Mark, Park, Purge, Reset
 
 log = logging.getLogger(__name__)
+
+Work = Mark | Purge | Reset | Park
+"""What the database is asked to do."""
 
 CLOSE_SECONDS = 1.0
 """How long a thread that hangs in the database is waited for when the lane ends."""
@@ -29,11 +41,11 @@ class Answer:
     Attributes:
         command: The command.
         records: What a mark returned.
-        rows: How many rows a purge or reset changed.
+        rows: How many rows a purge or reset changed, or keys a park parked.
         error: The retryable error that was met instead; the outcome is unknown.
     """
 
-    command: Mark | Purge | Reset
+    command: Work
     records: Sequence[MarkedRecord] = ()
     rows: int = 0
     error: DriverError | None = None
@@ -47,21 +59,26 @@ class TableThread:
         dialect: Connects to the outbox, and again after an error.
         eligible: Which rows may be marked.
         fence: What every statement is checked against; may be replaced while nothing is out.
+        parked: How much is parked.
     """
 
-    def __init__(self, name: str, dialect: Dialect, eligible: Sequence[Condition], fence: Fence) -> None:
+    def __init__(
+        self, name: str, dialect: Dialect, eligible: Sequence[Condition], fence: Fence, parked: Parked
+    ) -> None:
         self.fence = fence
         self.busy = False
         """Whether a command was submitted and its answer not yet taken."""
+        self.parked = parked
+        """How much was parked when a reading was last written."""
         self._dialect = dialect
         self._eligible = eligible
         self._table: OutboxTable | None = None
-        self._work: SimpleQueue[Mark | Purge | Reset | Mapping[str, float] | None] = SimpleQueue()
+        self._work: SimpleQueue[Work | Mapping[str, float] | None] = SimpleQueue()
         self._answers: SimpleQueue[Answer | Exception] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, command: Mark | Purge | Reset) -> None:
+    def submit(self, command: Work) -> None:
         """Has a command carried out; :meth:`answer` tells what came of it."""
         self.busy = True
         self._work.put(command)
@@ -98,7 +115,7 @@ class TableThread:
                 self._answers.put(self._carry_out(work))
         self._disconnect()
 
-    def _carry_out(self, command: Mark | Purge | Reset) -> Answer | Exception:
+    def _carry_out(self, command: Work) -> Answer | Exception:
         try:
             table = self._connected()
             match command:
@@ -108,6 +125,8 @@ class TableThread:
                     return Answer(command, rows=table.purge(self.fence, leader_id, ids))
                 case Reset(leader_id, ids):
                     return Answer(command, rows=table.reset(self.fence, leader_id, ids))
+                case Park(leader_id, poisons, ids):
+                    return Answer(command, rows=table.park(self.fence, leader_id, poisons, ids))
         except Exception as error:  # noqa: BLE001 - raised again in the lane's own thread
             self._disconnect()
             if isinstance(error, DriverError) and error.retryable:
@@ -116,7 +135,9 @@ class TableThread:
 
     def _beat(self, numbers: Mapping[str, float]) -> None:
         try:
-            self._connected().beat(self.fence, numbers)
+            table = self._connected()
+            table.beat(self.fence, numbers)
+            self.parked = table.parked()
         except (DriverError, LeadershipLost) as error:  # the next purge meets the same trouble and tells
             log.debug("lane %d: reading not written: %s", self.fence.lane, error)
             self._disconnect()

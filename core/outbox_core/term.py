@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from uuid import UUID
 
+from outbox_sdk import DriverError
+
 from outbox_core.leash import Orders, Report
 from outbox_core.meter import Reading
 
@@ -37,6 +39,8 @@ class Term:
         self._draining = False
         self._stopped = False
         self._lost = ""
+        self.refusal: DriverError | None = None
+        """The error with which a database or broker has refused a lane for too long."""
         self._runs: dict[int, _Run] = {}
         self._superseded: set[str] = set()
         self._past = Reading()
@@ -62,6 +66,9 @@ class Term:
                 run = self._runs[report.group] = _Run(report.run)
             run.readings.update(report.readings)
             self._refreshed.extend(report.refreshed)
+            if report.refusal is not None:
+                self.refusal = report.refusal
+                self._stopped = True
             if report.lost:
                 self.fence(report.lost)
             return Orders(self._lease(), self._draining, self._stopped)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
-from outbox_core.commands import Mark, Purge, Refresh, Reset, Send, Tell
-from outbox_core.config.settings import Limits
+from outbox_core.commands import Mark, Park, Purge, Refresh, Reset, Send, Tell
+from outbox_core.config.settings import Failures, Limits
 from outbox_core.mpr import PURGE_SECONDS, MarkPurgeReset
 from outbox_sdk import Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
+FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
 
 
 def leader_ids():
@@ -23,8 +24,8 @@ def leader_ids():
         yield UUID(int=count)
 
 
-def machine(limits=LIMITS):
-    return MarkPurgeReset(limits, leader_ids().__next__)
+def machine(limits=LIMITS, failures=FAILURES):
+    return MarkPurgeReset(limits, failures, leader_ids().__next__, lambda: 0.5)
 
 
 def record(number, key="k", fault=None):
@@ -108,14 +109,14 @@ def test_a_failed_record_is_held_with_its_successors_and_then_taken_back():
 def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     mpr = machine()
     now, pauses = 0.0, []
-    for retryable in (True, True, True, False):
+    for _ in range(4):
         only(mpr.decide(now), Mark)
         mpr.marked(now, [record(1)])
         mpr.decide(now)
-        mpr.failed([Failure(record(1), "timed out", retryable=retryable)])
+        mpr.failed([Failure(record(1), "timed out", retryable=True)])
         only(mpr.decide(now), Tell)
         hold = mpr.scoreboard.holds["k"]
-        assert hold.parked is not retryable
+        assert mpr.scoreboard.blocked(now) == now
         pauses.append(hold.until - now)
         now = hold.until
         for command in mpr.decide(now):
@@ -123,7 +124,7 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
                 mpr.marked(now, [])
         only(mpr.decide(now), Reset) if mpr._settling is None else None
         mpr.reset_done(now)
-    assert pauses == pytest.approx([0.1, 0.2, 0.4, 8.0])
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.5])
     only(mpr.decide(now), Mark)
     mpr.marked(now, [record(1)])
     assert sent(mpr.decide(now)) == [1]
@@ -133,19 +134,102 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
     assert mpr.scoreboard.holds == {}
 
 
-def test_a_faulty_row_is_never_sent_and_parks_its_key_only():
+def refuse(mpr, now, *records, retryable=False):
+    """Has the first of some marked records sent and refused, and the hold of its key end; returns when."""
+    only(mpr.decide(now), Mark)
+    mpr.marked(now, list(records))
+    assert sent(mpr.decide(now)) == [records[0].id]
+    mpr.failed([Failure(records[0], "too large", retryable=retryable)])
+    only(mpr.decide(now), Tell)
+    return max(now, mpr.scoreboard.holds[records[0].key].until)
+
+
+def take_back(mpr, now):
+    """Answers the mark that may be out, and the reset that follows it."""
+    if mpr._mark is not None:
+        mpr.marked(now, [])
+    only(mpr.decide(now), Reset)
+    mpr.reset_done(now)
+
+
+def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_permits():
+    mpr = machine()
+    now = 0.0
+    for _ in range(2):
+        now = refuse(mpr, now, record(1), record(2))
+        take_back(mpr, now)
+    assert refuse(mpr, now, record(1), record(2)) == now, "it is not held once more"
+    park = only(mpr.decide(now), Park)
+    assert park.leader_id == mpr.leader_id
+    assert [(poison.id, poison.reason, poison.attempts) for poison in park.poisons] == [(1, "too large", 3)]
+    assert park.ids == [1, 2]
+    assert not any(isinstance(command, Mark) for command in mpr.decide(now)), "no mark meets a park"
+    mpr.park_done(now, 1)
+    assert mpr.scoreboard.holds == {}
+    assert mpr.scoreboard.parked == 1
+    only(mpr.decide(now), Mark)
+
+
+def test_a_failure_that_may_pass_parks_no_key_unless_the_policy_says_so():
+    mpr = machine()
+    now = 0.0
+    for _ in range(20):
+        now = refuse(mpr, now, record(1), retryable=True)
+        take_back(mpr, now)
+    mpr = machine(failures=Failures(park_retryable_after=1))
+    now = refuse(mpr, 0.0, record(1), retryable=True)
+    only(mpr.decide(now), Park)
+
+
+def test_no_more_keys_are_parked_than_the_policy_permits():
+    mpr = machine(failures=Failures(park_after=1, most_parked_keys=1))
+    mpr.scoreboard.parked = 1
+    now = refuse(mpr, 0.0, record(1))
+    assert now > 0, "it is held and tried again instead"
+    take_back(mpr, now)
+
+
+def test_a_park_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
+    mpr = machine(failures=Failures(park_after=1))
+    now = refuse(mpr, 0.0, record(1), record(2))
+    park = only(mpr.decide(now), Park)
+    mpr.settling_unknown(now)
+    assert only(mpr.decide(now + 1), Park) == park
+    mpr.park_done(now + 1, 0)
+    assert only(mpr.decide(now + 1), Refresh).leader_id == UUID(int=2)
+
+
+def test_a_park_that_finds_its_record_changed_has_all_marked_anew():
+    mpr = machine(failures=Failures(park_after=1))
+    now = refuse(mpr, 0.0, record(1))
+    only(mpr.decide(now), Park)
+    mpr.park_done(now, 0)
+    assert mpr.scoreboard.parked == 0
+    only(mpr.decide(now), Refresh)
+
+
+def test_what_a_remark_made_us_forget_is_marked_again_before_it_is_parked():
+    mpr = machine(failures=Failures(park_after=1))
+    now = refuse(mpr, 0.0, record(1), record(2))
+    assert only(mpr.decide(now, leading=False), Reset).ids == []
+    mpr.reset_done(now)
+    now = refuse(mpr, now, record(1), record(2))
+    assert only(mpr.decide(now), Park).ids == [1, 2]
+
+
+def test_a_faulty_row_is_never_sent_and_holds_its_key_only():
     mpr = machine()
     mpr.decide(0)
     mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a"), record(3, "b")])
     commands = mpr.decide(0)
     assert sent(commands) == [3]
     assert [failure.reason for failure in only(commands, Tell).failures] == ["header arrays differ in length"]
-    assert mpr.scoreboard.holds["a"].parked
+    assert mpr.scoreboard.holds["a"].refusals == 1
 
 
 def test_many_failing_keys_stop_nobody():
     """However many rows of failing keys lie at the head, they take no room from others."""
-    mpr = machine()
+    mpr = machine(failures=Failures(first_backoff=1))
     rows = [record(number, f"bad-{number}", fault="no such topic") for number in range(1000)]
     rows.append(record(5000, "good"))
     got: list[MarkedRecord] = []
@@ -297,10 +381,12 @@ class World:
     log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     flying: list[MarkedRecord] = field(default_factory=list)
     used: list[UUID] = field(default_factory=list)
+    parked: dict[str, int] = field(default_factory=dict)
     out: list[list[object]] = field(default_factory=list)
 
     def mark(self, leader_id, limit):
-        ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id][:limit]
+        ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id]
+        ids = [i for i in ids if self.rows[i] not in self.parked][:limit]
         self.leader.update(dict.fromkeys(ids, leader_id))
         return [record(i, self.rows[i]) for i in ids]
 
@@ -312,6 +398,12 @@ class World:
                 del self.rows[i], self.leader[i]
                 rows += 1
         return rows
+
+    def park(self, command):
+        heads = [p.id for p in command.poisons if self.leader.get(p.id) == command.leader_id]
+        self.parked |= {self.rows[i]: i for i in heads}
+        self.reset(command)
+        return len(heads)
 
     def reset(self, command):
         for i in command.ids:
@@ -329,7 +421,7 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
         world.used.append(next(fresh))
         return world.used[-1]
 
-    mpr = MarkPurgeReset(LIMITS, new_leader_id)
+    mpr = MarkPurgeReset(LIMITS, FAILURES, new_leader_id, chance.random)
     written = defaultdict(list)
     now, next_id = 0.0, 0
     for step in range(3000):
@@ -340,6 +432,8 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
             key = chance.choice("abc")
             world.rows[next_id] = key
             written[key].append(next_id)
+        if world.parked and chance.random() < 0.1:
+            world.parked.popitem()  # an operator frees the key
         for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
             carry_out(world, command)
         answer(world, mpr, now, calm)
@@ -387,6 +481,8 @@ def effect(world, command):
         return world.mark(command.leader_id, command.limit)
     if isinstance(command, Purge):
         return world.purge(command)
+    if isinstance(command, Park):
+        return world.park(command)
     world.reset(command)
     return True
 
@@ -403,6 +499,8 @@ def answer(world, mpr, now, calm):
             mpr.mark_unknown(now) if isinstance(command, Mark) else mpr.settling_unknown(now)
         elif isinstance(command, Mark):
             mpr.marked(now, result)
+        elif isinstance(command, Park):
+            mpr.park_done(now, result)
         else:
             mpr.purged(now, result) if isinstance(command, Purge) else mpr.reset_done(now)
 
