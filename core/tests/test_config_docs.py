@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from outbox_core.config import EngineSettings, Limits, LoggingSettings, parse
+from outbox_core.config import EngineSettings, Failures, Limits, LoggingSettings, parse
 from outbox_core.config.decode import Raw, camel
 from outbox_core.config.duration import format_duration
 from outbox_core.config.reader import HarvestKeys
@@ -54,7 +54,7 @@ def kind_of(hint: Any) -> str:
         return "mapping"
     if inner is EngineSettings:
         return "name or section"
-    return {str: "text", int: "number", bool: "switch", Limits: "section"}[inner]
+    return {str: "text", int: "number", bool: "switch", Limits: "section", Failures: "section"}[inner]
 
 
 def _optional(hint: Any) -> bool:
@@ -82,6 +82,7 @@ def everything() -> dict[str, tuple[str, str | None]]:
     keys = {
         **expected(HarvestKeys, "harvest"),
         **expected(Limits, "harvest.limits"),
+        **expected(Failures, "harvest.failures"),
         **expected(EngineSettings, "harvest.engine"),
         **expected(LoggingSettings, "logging"),
     }

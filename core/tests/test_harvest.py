@@ -8,9 +8,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from outbox_core.config.settings import Choice, EngineSettings, HarvestSettings, Limits
+from outbox_core.config.settings import Choice, EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
+from outbox_core.leash import Report
 from outbox_sdk import AccessDenied, DriverError, Seam
 
 
@@ -108,6 +109,7 @@ def world(monkeypatch):
         publisher=Made(Seam.PUBLISHER, "memory", Nothing()),
         engine=EngineSettings(driver="inline"),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
+        failures=Failures(stop_after=0.3),
     )
     monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
     harvest = Harvest(settings)
@@ -174,9 +176,27 @@ def test_a_process_whose_lease_is_over_does_not_raise_the_fence(world):
     until(lambda: engine.terms)
 
 
+def test_a_leader_who_is_refused_for_a_while_leads_nevertheless(world):
+    harvest, dialect, _, engine, _ = world
+    dialect.errors += [AccessDenied("password expired")] * 3
+    harvest.acquired()
+    until(lambda: engine.terms)
+
+
+def test_a_leader_whose_lanes_are_refused_for_too_long_ends_and_leaves_the_election(world):
+    harvest, _, elector, engine, _ = world
+    harvest.acquired()
+    until(lambda: engine.terms)
+    term = engine.terms[0]
+    term.exchange(Report(term.token, 0, "run", {}, refusal=AccessDenied("no DELETE on outbox")))
+    with pytest.raises(AccessDenied, match="no DELETE"):
+        until(lambda: harvest.wait(0.01))
+    until(lambda: elector.stopped)
+
+
 def test_a_leader_who_may_not_raise_the_fence_ends_and_leaves_the_election(world):
     harvest, dialect, elector, _, _ = world
-    dialect.errors.append(AccessDenied("no UPDATE on outbox_fence"))
+    dialect.errors += [AccessDenied("no UPDATE on outbox_fence")] * 1000
     harvest.acquired()
     with pytest.raises(AccessDenied):
         until(lambda: harvest.wait(0.01))

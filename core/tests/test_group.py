@@ -1,0 +1,89 @@
+"""What a group of lanes does when a lane cannot work; the leader is made of memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+from outbox_core import group
+from outbox_core.config.settings import Choice, Failures, Limits
+from outbox_core.group import LaneGroup
+from outbox_core.lane import Plan
+from outbox_core.leash import Orders
+from outbox_sdk import AccessDenied, DriverError, Seam
+
+
+class Made(Choice[Any]):
+    def create(self):
+        return self.options
+
+
+class Dialect:
+    """Refuses every connection, with one error after the other; the last one stays."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.asked = 0
+
+    def connect(self, eligible=()):
+        self.asked += 1
+        raise self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
+
+
+class Nothing:
+    def eligible(self):
+        return ()
+
+
+class Leader:
+    """Answers reports as a term does, and gives up after a while."""
+
+    def __init__(self, patience):
+        self.refusals: list[DriverError] = []
+        self.ends = time.monotonic() + patience
+
+    def exchange(self, report):
+        if report.refusal is not None:
+            self.refusals.append(report.refusal)
+        return Orders(math.inf, stopped=bool(self.refusals) or time.monotonic() > self.ends)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    monkeypatch.setattr(group, "RESTART_SECONDS", (0.01, 0.02))
+
+
+def run(dialect, stop_after, patience=5.0):
+    plan = Plan(
+        outbox="outbox",
+        token=1,
+        lanes=1,
+        dialect=Made(Seam.DIALECT, "memory", dialect),
+        affinity=Made(Seam.AFFINITY, "memory", Nothing()),
+        publisher=Made(Seam.PUBLISHER, "memory", Nothing()),
+        limits=Limits(),
+        failures=Failures(stop_after=stop_after),
+    )
+    leader = Leader(patience)
+    for _ in LaneGroup(plan, 0, [0], leader).run():
+        pass
+    return leader.refusals
+
+
+def test_a_lane_that_is_refused_for_too_long_tells_its_leader():
+    dialect = Dialect(AccessDenied("the password has expired"))
+    refusals = run(dialect, stop_after=0.3)
+    assert [str(error) for error in refusals][:1] == ["the password has expired"]
+    assert dialect.asked > 1, "it tried again meanwhile"
+
+
+def test_a_lane_whose_database_is_away_tries_for_ever():
+    assert run(Dialect(DriverError("no route to host", retryable=True)), stop_after=0.0, patience=1.0) == []
+
+
+def test_what_is_refused_in_between_counts_from_its_own_beginning():
+    away, denied = DriverError("away", retryable=True), AccessDenied("expired")
+    errors = [denied, away] * 30
+    assert run(Dialect(*errors, away), stop_after=0.2, patience=1.0) == []
