@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from outbox_core.cli import main
 from outbox_core.cli.app import COMMANDS
+from outbox_core.cli.command import Group
 from outbox_core.cli.exits import ExitCode, exit_code
 from outbox_core.cli.logs import Redacting, configure_logging, redact
 from outbox_core.config import LogLevel
@@ -43,15 +44,26 @@ def exits(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 def test_help_lists_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixture[str]):
     code, out, _ = exits(capsys, "--help")
     assert code == 0
-    for name in ("check", "init", "run", "status", "pump", "drivers"):
-        assert re.search(rf"\b{name}\b", out)
+    listed = re.findall(r"^│ (\w+) {2,}", out.partition("Commands")[2], re.MULTILINE)
+    assert listed == [entry.name for entry in COMMANDS]
     for exit_code_ in ExitCode:
         assert re.search(rf"\b{exit_code_.value}: ", out)
 
 
-@pytest.mark.parametrize("name", [command.__name__ for command, _ in COMMANDS])
+PHRASES = [
+    phrase
+    for entry in COMMANDS
+    for phrase in [
+        entry.name,
+        *(f"{entry.name} {command.name}" for command in (entry.commands if isinstance(entry, Group) else ())),
+    ]
+]
+"""What can be typed behind the program's name: commands, groups, and the commands of groups."""
+
+
+@pytest.mark.parametrize("name", PHRASES)
 def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]):
-    code, out, _ = exits(capsys, name, "-h")
+    code, out, _ = exits(capsys, *name.split(), "-h")
     assert code == 0
     assert "Examples" in out
     assert f"outbox {name}" in out
@@ -72,6 +84,11 @@ def test_version(capsys: pytest.CaptureFixture[str]):
         (["status", "--interval", "5"], "expected a duration such as 500ms, 5s or 1m30s"),
         (["pump", "--interval", "soon"], "expected a duration such as 500ms, 5s or 1m30s"),
         (["pump", "--keys", "0"], "greater than or equal to 1"),
+        (["health", "--oldest", "5"], "expected a duration such as 500ms, 5s or 1m30s"),
+        (["audit"], "Missing option '--ledger'"),
+        (["parked", "retyr"], "No such command 'retyr'"),
+        (["parked"], ""),
+        (["fence"], ""),
         ([], ""),
     ],
 )

@@ -7,7 +7,7 @@ from typing import cast
 
 from outbox_core.cli.picture import Picture, as_data, as_text
 from outbox_core.config import parse
-from outbox_sdk import Backlog, Fence, Holding, OutboxTable
+from outbox_sdk import Backlog, Fence, Holding, OutboxTable, Parked
 from rich.console import Console
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -15,17 +15,20 @@ READING = {
     "purged_per_second": 100.0,
     "in_flight": 3.0,
     "waiting": 5.0,
-    "parked": 1.0,
+    "blocked_seconds": 0.0,
     "purged_total": 12345.0,
 }
+WAITING = Backlog(1234, exact=False, oldest=75.0)
+NONE = Parked(0, None)
 
 
 class Table:
     """An outbox with a given fence."""
 
-    def __init__(self, holdings: Sequence[Holding], backlog: Backlog) -> None:
+    def __init__(self, holdings: Sequence[Holding], backlog: Backlog, parked: Parked) -> None:
         self._holdings = holdings
         self._backlog = backlog
+        self._parked = parked
 
     def holdings(self) -> Sequence[Holding]:
         return self._holdings
@@ -33,15 +36,22 @@ class Table:
     def backlog(self) -> Backlog:
         return self._backlog
 
+    def parked(self) -> Parked:
+        return self._parked
 
-def holding(lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0) -> Holding:
+
+def holding(
+    lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0, **reading: float
+) -> Holding:
     beat = None if age is None else NOON
-    return Holding(Fence(lane, lanes, token, 1), "host_1_2", NOON, beat, age, READING if beat else {})
+    return Holding(
+        Fence(lane, lanes, token, 1), "host_1_2", NOON, beat, age, READING | reading if beat else {}
+    )
 
 
-def take(*holdings: Holding, backlog: Backlog = Backlog(1234, exact=False, oldest=75.0)) -> Picture:  # noqa: B008 - a value
+def take(*holdings: Holding, backlog: Backlog = WAITING, parked: Parked = NONE) -> Picture:
     settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
-    return Picture.take(cast("OutboxTable", Table(holdings, backlog)), settings)
+    return Picture.take(cast("OutboxTable", Table(holdings, backlog, parked)), settings)
 
 
 def shown(picture: Picture) -> str:
@@ -61,9 +71,10 @@ def test_a_harvest_that_goes_well():
         "purged_per_second": 200.0,
         "in_flight": 6.0,
         "waiting": 10.0,
-        "parked": 2.0,
         "purged_total": 24690.0,
     }
+    assert data["parked"] == {"keys": 0, "oldest_seconds": None}
+    assert data["blocked_seconds"] == 0
     assert data["lanes"][1] == {
         "lane": 1,
         "attempt": 1,
@@ -77,10 +88,26 @@ def test_a_harvest_that_goes_well():
     assert "host_1_2, since 2026-03-01" in text
     assert "fence token 7" in text
     assert "200 records/s" in text
-    assert "2 keys" in text
+    assert "parked   0 keys " in text
+    assert "a key has been failing" not in text
     assert "12,345" in text
     assert "1s ago" in text
     assert "silent" not in text
+
+
+def test_parked_keys_are_those_of_the_outbox_and_not_of_the_lanes():
+    picture = take(holding(0, parked=1.0), holding(1), parked=Parked(3, 125.0))
+    assert as_data(picture)["parked"] == {"keys": 3, "oldest_seconds": 125.0}
+    assert "3 keys, the first for 2m05s" in shown(picture)
+    assert "1 key, the first for 5s" in shown(take(parked=Parked(1, 5.0)))
+
+
+def test_the_key_that_has_failed_longest_is_told():
+    picture = take(holding(0, blocked_seconds=12.0), holding(1, blocked_seconds=90.0))
+    assert as_data(picture)["blocked_seconds"] == 90.0
+    assert "a key has been failing for 1m30s" in shown(picture)
+    silent = take(holding(0, blocked_seconds=12.0), holding(1, blocked_seconds=90.0, age=16.0))
+    assert as_data(silent)["blocked_seconds"] == 12.0
 
 
 def test_nobody_has_ever_led():

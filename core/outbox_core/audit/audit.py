@@ -1,6 +1,7 @@
 """The audit itself: a pure comparison without I/O."""
 
 from collections import Counter
+from heapq import nsmallest
 from itertools import islice
 
 from outbox_core.audit.result import Defect, Named, Result
@@ -17,14 +18,16 @@ class _Account:
         committed: Sequences of the committed records.
         arrived: Ranks (places among the committed) of those that arrived.
         furthest: The highest of these ranks; -1 before the first.
+        reappeared: Messages that repeated a record of the key behind a later one.
     """
 
-    __slots__ = ("arrived", "committed", "furthest")
+    __slots__ = ("arrived", "committed", "furthest", "reappeared")
 
     def __init__(self) -> None:
         self.committed = Runs()
         self.arrived = Runs()
         self.furthest = -1
+        self.reappeared = 0
 
 
 class Audit:
@@ -81,6 +84,7 @@ class Audit:
             self._repeated += 1
         if rank < account.furthest:
             self._note(Defect.OVERTAKEN if first else Defect.REAPPEARED, key, sequence)
+            account.reappeared += not first
         account.furthest = max(account.furthest, rank)
 
     def result(self) -> Result:
@@ -93,6 +97,7 @@ class Audit:
             overtaken=self._defects[Defect.OVERTAKEN],
             reappeared=self._defects[Defect.REAPPEARED],
             repeated=self._repeated,
+            stale=self._stale(),
             examples=examples | {Defect.LOST: self._lost()},
         )
 
@@ -100,6 +105,11 @@ class Audit:
         self._defects[defect] += 1
         if len(self._examples[defect]) < EXAMPLES:
             self._examples[defect].append((key, sequence))
+
+    def _stale(self) -> tuple[tuple[str, int], ...]:
+        """Returns the keys with the most reappeared messages, and how many these are."""
+        stale = ((key, account.reappeared) for key, account in self._accounts.items() if account.reappeared)
+        return tuple(nsmallest(EXAMPLES, stale, key=lambda each: (-each[1], each[0])))
 
     def _lost(self) -> tuple[Named, ...]:
         lost = (

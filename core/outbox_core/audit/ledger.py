@@ -5,28 +5,49 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from outbox_sdk import OutboxError
 
 
-class Ledger:
-    """Appends committed records to a file of JSON lines, ``["key", sequence]`` each; safe for threads.
+class Entry(NamedTuple):
+    """A committed record, as a ledger has it.
 
-    A context manager that closes the file. Write a record only once its commit has returned: the audit takes
-    what is in the ledger for committed and everything else for foreign.
+    Attributes:
+        key: Its key.
+        sequence: Its number, which rises with each record of the key.
+        topic: Its topic; ``None`` where the application did not say.
+    """
+
+    key: str
+    sequence: int
+    topic: str | None = None
+
+
+class Ledger:
+    """Appends committed records to a file of JSON lines; safe for threads.
+
+    A line is ``["key", sequence]``, or ``["key", sequence, "topic"]``, as an application with several topics
+    writes it. A context manager that closes the file. Write a record only once its commit has returned: the
+    audit takes what is in the ledger for committed and everything else for foreign.
 
     Args:
         path: The file; created if it does not exist, continued if it does.
+
+    Raises:
+        OutboxError: The file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        try:
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise OutboxError(f"cannot write ledger {path}: {error.strerror}") from error
         self._lock = Lock()
 
-    def write(self, records: Iterable[tuple[str, int]]) -> None:
-        """Appends records that were committed together."""
-        lines = "".join(f"{json.dumps([key, sequence], ensure_ascii=False)}\n" for key, sequence in records)
+    def write(self, records: Iterable[tuple[str, int] | tuple[str, int, str | None]]) -> None:
+        """Appends records that were committed together: key, sequence and, if wanted, topic of each."""
+        lines = "".join(f"{json.dumps(_fields(Entry(*record)), ensure_ascii=False)}\n" for record in records)
         with self._lock:
             self._file.write(lines)
 
@@ -44,17 +65,40 @@ class Ledger:
 
 
 def read_ledger(path: Path) -> Iterator[tuple[str, int]]:
-    """Yields key and sequence of each record of a ledger, in the order of the file.
+    """Yields key and sequence of each record of a ledger of one topic; see :func:`read_entries`."""
+    return ((entry.key, entry.sequence) for entry in read_entries(path))
+
+
+def read_entries(path: Path) -> Iterator[Entry]:
+    """Yields the records of a ledger, in the order of the file.
 
     Raises:
-        OutboxError: A line is not what a ledger holds; the message names it.
+        OutboxError: The file cannot be read, or a line is not what a ledger holds; the message names it.
     """
-    with path.open(encoding="utf-8") as file:
+    try:
+        file = path.open(encoding="utf-8")
+    except OSError as error:
+        raise OutboxError(f"cannot read ledger {path}: {error.strerror}") from error
+    with file:
         for number, line in enumerate(file, 1):
             try:
-                key, sequence = json.loads(line)
+                yield _entry(json.loads(line))
             except (ValueError, TypeError) as error:
-                raise OutboxError(f'{path}:{number}: expected a line like ["key", 7]') from error
-            if not isinstance(key, str) or type(sequence) is not int:
-                raise OutboxError(f'{path}:{number}: expected a line like ["key", 7]')
-            yield key, sequence
+                raise OutboxError(
+                    f'{path}:{number}: expected a line like ["key", 7] or ["key", 7, "topic"]'
+                ) from error
+
+
+def _fields(entry: Entry) -> list[str | int | None]:
+    return [*entry] if entry.topic is not None else [entry.key, entry.sequence]
+
+
+def _entry(written: object) -> Entry:
+    match written:
+        case [str(key), int(sequence), *rest] if type(sequence) is int:
+            match rest:
+                case []:
+                    return Entry(key, sequence)
+                case [str(topic)]:
+                    return Entry(key, sequence, topic)
+    raise ValueError(written)

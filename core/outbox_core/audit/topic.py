@@ -1,5 +1,6 @@
 """The consumers' side of an audit: everything that a topic holds at this moment."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Any
@@ -16,6 +17,8 @@ from outbox_sdk import DriverError
 
 SEQUENCE_HEADER = "Seq"
 """The header that carries a record's sequence in decimal; what ``outbox pump`` writes too."""
+
+_LOG = logging.getLogger("outbox.kafka")
 
 _BATCH = 1000
 _GLANCE = 0.5
@@ -41,7 +44,7 @@ def read_topic(
     """
     reading = {"auto.offset.reset": "error", "isolation.level": "read_committed"}
     always = {"group.id": "outbox-audit", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer({**reading, **kafka, **always})
+    consumer = Consumer({**reading, **kafka, **always, "logger": _ClientLog()})
     try:
         ends = _ends(consumer, topic)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
@@ -69,6 +72,15 @@ def read_topic(
         raise DriverError(f"cannot read topic '{topic}': {error.args[0].str()}", retryable=True) from error
     finally:
         consumer.close()
+
+
+class _ClientLog:
+    """What the client takes as its logger."""
+
+    def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
+        """Logs one line of librdkafka's."""
+        # A harvest's settings are meant for producers too; that a consumer ignores theirs is intended.
+        _LOG.log(logging.DEBUG if facility == "CONFWARN" else level, template, facility, client, line)
 
 
 def _ends(consumer: Consumer, topic: str) -> dict[int, int]:

@@ -1,15 +1,16 @@
 """Puts the commands together."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from inspect import cleandoc
 from typing import Annotated
 
 import typer
 from outbox_sdk.errors import OutboxError
+from typer.core import TyperGroup
 
-from outbox_core.cli import check, demo, drivers, init, pump, run, status
+from outbox_core.cli import audit, check, demo, drivers, fence, health, init, parked, pump, run, status
+from outbox_core.cli.command import Command, Group, help_text
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
 from outbox_core.cli.invocation import FileOption, Invocation
 from outbox_core.cli.terminal import messages, note, print_error
@@ -26,11 +27,6 @@ EXAMPLES = (
 )
 
 
-def _help(text: str, examples: Sequence[str]) -> str:
-    """Returns help in Markdown: the text, and examples as they are typed."""
-    return "\n".join([cleandoc(text), "", "**Examples**", "", "```", *examples, "```"])
-
-
 def _exit_codes() -> str:
     codes = [f"- **{code}**: {meaning}" for code, meaning in MEANINGS.items()]
     return "\n".join(
@@ -38,25 +34,40 @@ def _exit_codes() -> str:
     )
 
 
+# In the order in which a newcomer needs them.
+COMMANDS: tuple[Command | Group, ...] = (
+    Command(demo.demo, demo.EXAMPLES),
+    Command(check.check, check.EXAMPLES),
+    Command(init.init, init.EXAMPLES),
+    Command(run.run, run.EXAMPLES),
+    Command(status.status, status.EXAMPLES),
+    Command(health.health, health.EXAMPLES),
+    parked.GROUP,
+    fence.GROUP,
+    Command(pump.pump, pump.EXAMPLES),
+    Command(audit.audit, audit.EXAMPLES),
+    Command(drivers.drivers, drivers.EXAMPLES),
+)
+
+
+class _InOrder(TyperGroup):
+    """Lists commands and groups in their order; by itself the library lists groups first."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - as in the base class
+        """Returns the names in order."""
+        return [entry.name for entry in COMMANDS]
+
+
 app = typer.Typer(
     name="outbox",
+    cls=_InOrder,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# In the order in which a newcomer needs them; `outbox --help` lists them so.
-COMMANDS: tuple[tuple[Callable[..., None], Sequence[str]], ...] = (
-    (demo.demo, demo.EXAMPLES),
-    (check.check, check.EXAMPLES),
-    (init.init, init.EXAMPLES),
-    (run.run, run.EXAMPLES),
-    (status.status, status.EXAMPLES),
-    (pump.pump, pump.EXAMPLES),
-    (drivers.drivers, drivers.EXAMPLES),
-)
-for command, examples in COMMANDS:
-    app.command(help=_help(command.__doc__ or "", examples))(command)
+for entry in COMMANDS:
+    entry.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -65,7 +76,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=_help(INTRODUCTION, EXAMPLES) + _exit_codes())
+@app.callback(help=help_text(INTRODUCTION, EXAMPLES) + _exit_codes())
 def _every_command(
     context: typer.Context,
     file: FileOption = None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_sdk.dialect import Backlog, Holding, OutboxTable
+from outbox_sdk.parking import Parked
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,11 +13,9 @@ from rich.text import Text
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
+from outbox_core.health import longest_blocked, longest_silence, present_lanes, silence
 
-_SILENT_BEATS = 3.0
-"""A lane that has missed this many beats counts as silent."""
-
-_SHOWN = ("purged_per_second", "in_flight", "waiting", "parked", "purged_total")
+_SHOWN = ("purged_per_second", "in_flight", "waiting", "purged_total")
 
 
 @dataclass(frozen=True)
@@ -26,29 +25,31 @@ class Picture:
     Attributes:
         outbox: The table.
         backlog: What waits in it.
+        parked: What is set aside.
         lanes: The lanes of the present leader, ordered by number; empty before the first leader.
-        beat_seconds: How often a lane writes its reading.
+        longest_silence: Seconds without a reading after which a lane counts as silent.
     """
 
     outbox: str
     backlog: Backlog
+    parked: Parked
     lanes: Sequence[Holding]
-    beat_seconds: float
+    longest_silence: float
 
     @classmethod
     def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Picture":
         """Looks at the outbox now."""
-        holdings = table.holdings()
-        # There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong
-        # to an earlier leader with more lanes; they are fenced for good.
-        count = next((held.fence.lanes for held in holdings if held.fence.lane == 0), 0)
-        lanes = [held for held in holdings if held.fence.lane < count]
-        beat = max(settings.limits.min_metrics_interval, 1.0)
-        return cls(settings.outbox, table.backlog(), lanes, beat)
+        lanes = present_lanes(table.holdings())
+        return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest_silence(settings))
 
     def silent(self, lane: Holding) -> bool:
         """Whether the lane should have written a reading by now."""
-        return lane.age is None or lane.age > _SILENT_BEATS * self.beat_seconds
+        return silence(lane) > self.longest_silence
+
+    @property
+    def blocked(self) -> float:
+        """Seconds since the first failure of the key that has failed longest; 0 for none."""
+        return longest_blocked(lane for lane in self.lanes if not self.silent(lane))
 
     def total(self, name: str) -> float:
         """Returns the sum of a reading over the lanes; a rate counts only where the lane is not silent."""
@@ -66,6 +67,8 @@ def as_data(picture: Picture) -> dict[str, Any]:
             "exact": picture.backlog.exact,
             "oldest_seconds": picture.backlog.oldest,
         },
+        "parked": {"keys": picture.parked.keys, "oldest_seconds": picture.parked.oldest},
+        "blocked_seconds": picture.blocked,
         "leader": leader
         and {"name": leader.holder, "token": leader.fence.token, "since": leader.since.isoformat()},
         "total": {name: picture.total(name) for name in _SHOWN},
@@ -100,6 +103,7 @@ def _summary(picture: Picture) -> Table:
     oldest = "" if backlog.oldest is None else f", the oldest {format_duration(max(0.0, backlog.oldest))} old"
     summary.add_row(Text("outbox", "dim"), Text(picture.outbox, "bold"))
     summary.add_row(Text("backlog", "dim"), Text(f"{about}{backlog.records:,} records{oldest}"))
+    summary.add_row(Text("parked", "dim"), _parked(picture.parked))
     if not picture.lanes:
         summary.add_row(Text("leader", "dim"), Text("none yet: nobody has ever led", "yellow"))
         return summary
@@ -109,15 +113,23 @@ def _summary(picture: Picture) -> Table:
         Text("leader", "dim"), Text(f"{leader.holder}, since {since}, fence token {leader.fence.token}")
     )
     rate = picture.total("purged_per_second")
-    parked = picture.total("parked")
     summary.add_row(Text("rate", "dim"), Text(f"{rate:,.0f} records/s"))
-    summary.add_row(Text("parked", "dim"), Text(f"{parked:,.0f} keys", "bold red" if parked else ""))
+    if picture.blocked:
+        failing = f"a key has been failing for {format_duration(picture.blocked)}"
+        summary.add_row(Text("blocked", "dim"), Text(failing, "yellow"))
     return summary
+
+
+def _parked(parked: Parked) -> Text:
+    if not parked.keys:
+        return Text("0 keys")
+    since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
+    return Text(f"{parked.keys:,} key{'' if parked.keys == 1 else 's'}{since}", "bold red")
 
 
 def _lanes(picture: Picture) -> Table:
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for heading in ("lane", "records/s", "in flight", "waiting", "parked", "purged", "attempt", "last beat"):
+    for heading in ("lane", "records/s", "in flight", "waiting", "purged", "blocked", "attempt", "last beat"):
         table.add_column(heading, justify="right", no_wrap=True)
     for lane in picture.lanes:
         silent = picture.silent(lane)
@@ -126,6 +138,7 @@ def _lanes(picture: Picture) -> Table:
         table.add_row(
             str(lane.fence.lane),
             *readings,
+            format_duration(blocked) if (blocked := longest_blocked([lane])) else "-",
             str(lane.fence.attempt),
             Text(f"silent {beat}" if silent else f"{beat} ago", "yellow" if silent else ""),
             style="dim" if silent else "",

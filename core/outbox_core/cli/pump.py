@@ -3,26 +3,26 @@
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count, islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from outbox_sdk import DriverError, Record, Stasher
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from outbox_core.audit import SEQUENCE_HEADER, Ledger, read_entries
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, quiet
-from outbox_core.cli.terminal import messages, output, print_json
+from outbox_core.cli.progress import progress
+from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration, parse_duration
-
-_NOTE_SECONDS = 5.0
-
 
 EXAMPLES = (
     "outbox pump -f outbox.yaml --keys 10 --records 100000 --topic orders",
     "outbox pump -f outbox.yaml --records 0 --interval 10ms --batch 1   # 100 records/s until Ctrl-C",
     "outbox pump -f outbox.yaml --blank   # tombstones",
+    "outbox pump -f outbox.yaml --topic trial --ledger trial.jsonl   # for 'outbox audit'",
 )
 """For ``--help``."""
 
@@ -48,21 +48,30 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
     seed: Annotated[
         int | None, typer.Option(show_default=False, help="Writes the same records every time.")
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Append what was committed, for 'outbox audit'."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write records into the outbox, as an application would.
 
-    Each record has the header 'Seq', its number from 0, so that a reader can tell what is missing.
+    Each record has the header 'Seq', its number, so that a reader can tell what is missing. Numbers begin
+    with 0, or with a ledger that has records already, behind its last.
     """
     pause = _pause(interval)
     invocation: Invocation = context.obj
     settings = quiet(invocation.settings(file)).harvest
-    made = _records(random.Random(seed), topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
+    numbers = count(_next_number(ledger))
+    made = _records(random.Random(seed), numbers, topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
     wanted = islice(made, records) if records else made
     with (
         StopSignals() as signals,
         _connection(settings) as connection,
-        _progress(records, quiet=json) as progress,
+        Ledger(ledger) if ledger else nullcontext() as committed,
+        progress("stashing", "stashed", records, quiet=json) as shown,
     ):
         stasher = Stasher(settings.outbox, settings.dialect.driver)
         begin = time.monotonic()
@@ -77,7 +86,9 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
             stasher.stash_many(connection, some)
             connection.commit()
             done += len(some)
-            progress.advance(len(some))
+            if committed:
+                committed.write((each.key, _number(each), each.topic) for each in some)
+            shown.advance(len(some))
         seconds = time.monotonic() - begin
     rate = done / seconds if seconds else 0.0
     if json:
@@ -93,15 +104,27 @@ def _pause(interval: str) -> float:
         raise typer.BadParameter(str(error), param_hint="--interval") from None
 
 
+def _next_number(ledger: Path | None) -> int:
+    if ledger is None or not ledger.exists():
+        return 0
+    return 1 + max((entry.sequence for entry in read_entries(ledger)), default=-1)
+
+
+def _number(record: Record) -> int:
+    return int(dict(record.headers)[SEQUENCE_HEADER] or 0)
+
+
 def _records(
-    source: random.Random, topic: str, keys: int, size: int | None, *, blank: bool
+    source: random.Random, numbers: Iterator[int], topic: str, keys: int, size: int | None, *, blank: bool
 ) -> Iterator[Record]:
-    for number in count():
+    for number in numbers:
         drawn = source.getrandbits(64)
         value = f"value-{drawn:x}"
         if size is not None:
             value = (value + "." * size)[:size]
-        yield Record(topic, f"key-{drawn % keys:x}", None if blank else value, (("Seq", str(number)),))
+        yield Record(
+            topic, f"key-{drawn % keys:x}", None if blank else value, ((SEQUENCE_HEADER, str(number)),)
+        )
 
 
 @contextmanager
@@ -114,42 +137,3 @@ def _connection(settings: HarvestSettings) -> Iterator[Any]:
         raise DriverError(f"cannot write to the outbox: {error}", retryable=False) from error
     finally:
         connection.close()
-
-
-class _Notes:
-    """Says every few seconds how far the pump is, where there is no terminal for a bar."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._done = 0
-        self._next = time.monotonic() + _NOTE_SECONDS
-
-    def advance(self, records: int) -> None:
-        """Counts records."""
-        self._done += records
-        if not self._quiet and time.monotonic() >= self._next:
-            self._next += _NOTE_SECONDS
-            messages().print(f"{self._done:,} records stashed")
-
-
-class _Bar:
-    """A progress bar."""
-
-    def __init__(self, progress: Progress, records: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task("stashing", total=records or None)
-
-    def advance(self, records: int) -> None:
-        """Counts records."""
-        self._progress.advance(self._task, records)
-
-
-@contextmanager
-def _progress(records: int, *, quiet: bool) -> Iterator[_Notes | _Bar]:
-    console = messages()
-    if quiet or not console.is_terminal:
-        yield _Notes(quiet=quiet)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress, records)

@@ -1,20 +1,19 @@
 """``outbox status``: how the harvest of one outbox is going, as the database tells it."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, nullcontext
 from typing import Annotated
 
 import typer
-from outbox_sdk.dialect import Dialect, OutboxTable
+from outbox_sdk.dialect import Dialect
 from outbox_sdk.errors import DriverError
 from rich.live import Live
 
+from outbox_core.cli.durations import seconds
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, quiet
 from outbox_core.cli.picture import Picture, as_data, as_text
 from outbox_core.cli.terminal import note, output, print_json
 from outbox_core.config import HarvestSettings
-from outbox_core.config.duration import parse_duration
 
 EXAMPLES = (
     "outbox status -f outbox.yaml",
@@ -31,47 +30,44 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look.")] = "2s",
 ) -> None:
-    """Show the backlog, who leads, and what each lane does.
+    """Show the backlog, who leads, what is parked, and what each lane does.
 
     Reads only the database, so it works from anywhere and whoever leads. A lane that has not written its
     reading for a while is shown as silent: its leader is gone, frozen, or has nothing to say any more.
     """
-    try:
-        seconds = parse_duration(interval)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--interval") from None
+    pause = seconds(interval, "--interval")
     invocation: Invocation = context.obj
     settings = quiet(invocation.settings(file)).harvest
     dialect = settings.dialect.create()
     if watch:
-        _watch(dialect, settings, seconds, json=json)
+        _watch(dialect, settings, pause, json=json)
         return
-    with _table(dialect) as table:
+    with closing(dialect.connect()) as table:
         _show(Picture.take(table, settings), json=json)
 
 
-def _watch(dialect: Dialect, settings: HarvestSettings, seconds: float, *, json: bool) -> None:
+def _watch(dialect: Dialect, settings: HarvestSettings, pause: float, *, json: bool) -> None:
     """Looks until it is told to stop; a database that goes away for a while does not end it."""
     live = output().is_terminal and not json
     with (
         StopSignals() as signals,
-        Live(console=output(), auto_refresh=False) if live else _nothing() as screen,
+        Live(console=output(), auto_refresh=False) if live else nullcontext() as screen,
     ):
         while not signals.requested.is_set():
             try:
-                with _table(dialect) as table:
+                with closing(dialect.connect()) as table:
                     while not signals.requested.is_set():
                         picture = Picture.take(table, settings)
                         if isinstance(screen, Live):
                             screen.update(as_text(picture), refresh=True)
                         else:
                             _show(picture, json=json)
-                        signals.requested.wait(seconds)
+                        signals.requested.wait(pause)
             except DriverError as error:
                 if not error.retryable:
                     raise
                 note(f"{time.strftime('%H:%M:%S')} {error}")
-                signals.requested.wait(seconds)
+                signals.requested.wait(pause)
 
 
 def _show(picture: Picture, *, json: bool) -> None:
@@ -79,17 +75,3 @@ def _show(picture: Picture, *, json: bool) -> None:
         print_json(as_data(picture))
     else:
         output().print(as_text(picture))
-
-
-@contextmanager
-def _table(dialect: Dialect) -> Iterator[OutboxTable]:
-    table = dialect.connect()
-    try:
-        yield table
-    finally:
-        table.close()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield None

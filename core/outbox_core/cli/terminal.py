@@ -36,3 +36,8 @@ def print_error(message: str) -> None:
 def note(message: str) -> None:
     """Writes a remark to stderr."""
     messages().print(Text(message), soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """Returns text with what does not print escaped: strangers' data must not steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

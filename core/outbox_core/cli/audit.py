@@ -1,0 +1,124 @@
+"""``outbox audit``: whether what was committed arrived, in order, and nothing else did."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from outbox_sdk.errors import ConfigError
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from outbox_core.audit import SEQUENCE_HEADER, Comparison, Result, compare
+from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.progress import progress
+from outbox_core.cli.terminal import output, plain, print_json
+from outbox_core.config import HarvestSettings
+
+EXAMPLES = (
+    "outbox audit -f outbox.yaml --ledger ledger.jsonl",
+    "outbox audit -f outbox.yaml --ledger ledger.jsonl --topic orders --header Number",
+    "outbox pump --topic trial --ledger trial.jsonl && outbox audit --ledger trial.jsonl",
+)
+"""For ``--help``."""
+
+
+def audit(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    ledger: Annotated[
+        Path, typer.Option(metavar="FILE", show_default=False, help="What was committed, as JSON lines.")
+    ],
+    file: FileOption = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            show_default=False,
+            help="A topic to read; repeatable. Default: those that the ledger names.",
+        ),
+    ] = None,
+    header: Annotated[str, typer.Option(help="The header with a record's number.")] = SEQUENCE_HEADER,
+    json: JsonOption = False,
+) -> None:
+    """Compare what an application committed with what is in the topics.
+
+    The ledger has a line for each committed record, ["key", number] or ["key", number, "topic"], where the
+    numbers of a key rise and each message carries its own in a header. Without topics in the ledger no key
+    may have records in more than one of those audited. Reads them from their beginning and changes nothing;
+    run it once the outbox is empty.
+
+    Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty.
+    """
+    invocation: Invocation = context.obj
+    kafka = _kafka(quiet(invocation.settings(file)).harvest)
+    with progress("reading", "read", quiet=json) as shown:
+        found = compare(ledger, topics or [], kafka, header, shown.advance)
+    good = all(comparison.result.good for comparison in found)
+    if json:
+        print_json({"good": good, "audits": [_as_data(comparison) for comparison in found]})
+    else:
+        for comparison in found:
+            output().print(_as_table(comparison), _verdict(comparison.result))
+    if not good:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _kafka(settings: HarvestSettings) -> dict[str, Any]:
+    """Returns the settings of a Kafka client that the publisher is told."""
+    written = getattr(settings.publisher.options, "kafka", None)
+    if not isinstance(written, Mapping):
+        raise ConfigError(f"an audit reads Kafka topics, and the publisher is '{settings.publisher.driver}'")
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+        for name, value in written.items()
+        if value is not None
+    }
+
+
+def _as_data(comparison: Comparison) -> dict[str, Any]:
+    result = comparison.result
+    return {
+        "topics": list(comparison.topics),
+        "good": result.good,
+        **{name: number for name, number, _ in _rows(result)},
+        "most_reappeared": dict(result.stale),
+        "examples": {str(defect): named for defect, named in result.examples.items()},
+    }
+
+
+def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
+    by_key = ", ".join(f"'{plain(key)}' {count:,}" for key, count in result.stale)
+    return (
+        ("sent", result.sent, "records that the ledger says were committed"),
+        ("delivered", result.delivered, "of them, each counted once"),
+        ("lost", result.lost, ""),
+        ("foreign", result.foreign, ""),
+        ("overtaken", result.overtaken, ""),
+        ("reappeared", result.reappeared, f"stale copies, by key: {by_key}" if by_key else ""),
+        (
+            "repeated",
+            result.repeated,
+            "allowed in order: delivery is at least once" if result.repeated else "",
+        ),
+    )
+
+
+def _as_table(comparison: Comparison) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title=Text(", ".join(comparison.topics)), title_justify="left"
+    )
+    table.add_column("")
+    table.add_column("records", justify="right")
+    table.add_column("")
+    for name, number, remark in _rows(comparison.result):
+        wrong = number and name in {"lost", "foreign", "overtaken", "reappeared"}
+        table.add_row(Text(name), Text(f"{number:,}", "bold red" if wrong else ""), Text(remark, "dim"))
+    return table
+
+
+def _verdict(result: Result) -> Text:
+    return Text(f"{result.verdict()}\n", "green" if result.good else "bold red")

@@ -1,0 +1,81 @@
+"""``outbox health``: one verdict, for probes and monitoring."""
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from outbox_core.cli.durations import seconds
+from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.terminal import output, print_json
+from outbox_core.health import Health, Thresholds, examine
+
+EXAMPLES = (
+    "outbox health -f outbox.yaml",
+    "outbox health -f outbox.yaml --oldest 5m --blocked 10m --parked 3",
+    "outbox health -f outbox.yaml --json | jq -r '.troubles[].code'",
+)
+"""For ``--help``."""
+
+
+def health(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    file: FileOption = None,
+    oldest: Annotated[
+        str, typer.Option(metavar="DURATION", help="How old the oldest record may be.")
+    ] = "60s",
+    blocked: Annotated[
+        str, typer.Option(metavar="DURATION", help="For how long a key may have been failing.")
+    ] = "60s",
+    parked: Annotated[int, typer.Option(min=0, help="How many keys may be parked.")] = 0,
+    silence: Annotated[
+        float, typer.Option(min=1, help="How many beats (of minMetricsInterval) a lane may miss.")
+    ] = 3,
+    patience: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait for database and broker.")
+    ] = "5s",
+    json: JsonOption = False,
+) -> None:
+    """Judge whether the outbox is harvested as it should be.
+
+    Looks at the fence, the oldest record, failing and parked keys, the database and the broker; changes
+    nothing. Writes one line for each trouble. Exits with 0 when healthy, with 1 when not, and with 69 when
+    the database or the broker cannot be reached.
+
+    It judges the outbox and not one process: a standby is as healthy as its leader. Let it raise alarms, but
+    never restart a process on its word.
+    """
+    thresholds = Thresholds(
+        seconds(oldest, "--oldest"),
+        seconds(blocked, "--blocked"),
+        parked,
+        silence,
+        seconds(patience, "--patience"),
+    )
+    invocation: Invocation = context.obj
+    found = examine(quiet(invocation.settings(file)).harvest, thresholds)
+    if json:
+        print_json(
+            {
+                "healthy": found.healthy,
+                "troubles": [
+                    {"code": str(trouble.code), "message": trouble.message, "number": trouble.number}
+                    for trouble in found.troubles
+                ],
+            }
+        )
+    else:
+        output().print(_as_text(found), soft_wrap=True)
+    if not found.healthy:
+        raise typer.Exit(ExitCode.FAILED if found.reachable else ExitCode.UNAVAILABLE)
+
+
+def _as_text(found: Health) -> Text:
+    if found.healthy:
+        return Text("healthy", "green")
+    lines = [
+        Text.assemble((trouble.code, "bold red"), f": {' '.join(trouble.message.split())}")
+        for trouble in found.troubles
+    ]
+    return Text("\n").join(lines)

@@ -1,0 +1,131 @@
+"""How dead letters are shown, as data and as text."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outbox_sdk.parking import DeadLetter
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from outbox_core.cli.terminal import plain
+from outbox_core.config.duration import format_duration
+
+VALUE_SHOWN = 1000
+"""Characters or bytes of a value that people are shown."""
+
+_STYLES = {"changed": "green", "gone": "yellow"}
+
+
+def as_data(letter: DeadLetter) -> dict[str, Any]:
+    """Returns a letter as JSON data, without what it carries: times in seconds, instants in ISO 8601."""
+    record = letter.record
+    return {
+        "key": record.key,
+        "id": record.id,
+        "topic": record.topic,
+        "fate": str(letter.fate),
+        "attempts": letter.attempts,
+        "since": letter.since.isoformat(),
+        "age_seconds": letter.age,
+        "reason": letter.reason,
+    }
+
+
+def whole(letter: DeadLetter) -> dict[str, Any]:
+    """Returns all of a letter as JSON data; bytes become ``{"base64": "…"}``."""
+    record = letter.record
+    return {
+        **as_data(letter),
+        "partition": record.partition,
+        "timestamp_ms": record.timestamp_ms,
+        "fault": record.fault,
+        "headers": [[name, _portable(value)] for name, value in record.headers],
+        "value": _portable(record.value),
+    }
+
+
+def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None = None) -> Table:
+    """Returns letters as a table for people.
+
+    Args:
+        letters: The letters.
+        outcomes: Id → what has become of the letter, for a first column.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    if outcomes is not None:
+        table.add_column("", no_wrap=True)
+    for heading in ("key", "id", "topic", "attempts", "age", "reason"):
+        right = heading in {"id", "attempts", "age"}
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for letter in letters:
+        record = letter.record
+        cells: list[RenderableType] = [
+            Text(plain(record.key)),
+            str(record.id),
+            Text(plain(record.topic)),
+            f"{letter.attempts:,}",
+            _age(letter),
+            Text(plain(letter.reason)),
+        ]
+        if outcomes is None:
+            table.add_row(*cells)
+        else:
+            outcome = outcomes[record.id]
+            table.add_row(Text(outcome, _STYLES.get(outcome, "")), *cells)
+    return table
+
+
+def as_text(letters: Sequence[DeadLetter], waiting: int) -> RenderableType:
+    """Returns all of one key's letters for people, long values cut.
+
+    Args:
+        letters: The letters.
+        waiting: How many rows of the key the outbox holds.
+    """
+    rows = f"{waiting:,} row{'' if waiting == 1 else 's'} of this key in the outbox"
+    return Group(*(_one(letter) for letter in letters), Text(rows, "dim"))
+
+
+def _one(letter: DeadLetter) -> RenderableType:
+    record = letter.record
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    since = letter.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    rows = [
+        ("key", plain(record.key)),
+        ("id", str(record.id)),
+        ("topic", plain(record.topic)),
+        ("partition", None if record.partition is None else str(record.partition)),
+        ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
+        (str(letter.fate), f"since {since}, {_age(letter)} ago, after {letter.attempts:,} attempts"),
+        ("reason", plain(letter.reason)),
+        ("fault", None if record.fault is None else plain(record.fault)),
+        *(("header", f"{plain(name)}: {_readable(value)}") for name, value in record.headers),
+        ("value", _readable(record.value)),
+    ]
+    for name, shown in rows:
+        if shown is not None:
+            grid.add_row(name, Text(shown))
+    return Group(grid, "")
+
+
+def _age(letter: DeadLetter) -> str:
+    return format_duration(max(0.0, round(letter.age, 1)))
+
+
+def _portable(value: str | bytes | None) -> object:
+    return {"base64": b64encode(value).decode("ascii")} if isinstance(value, bytes) else value
+
+
+def _readable(value: str | bytes | None) -> str:
+    if value is None:
+        return "(none: a tombstone)"
+    rest = len(value) - VALUE_SHOWN
+    part = value[:VALUE_SHOWN]
+    text = part.hex(" ") if isinstance(part, bytes) else "\n".join(map(plain, part.split("\n")))
+    kind = "bytes" if isinstance(value, bytes) else "characters"
+    return f"{text} … and {rest:,} more {kind}" if rest > 0 else text

@@ -1,0 +1,238 @@
+"""``outbox parked``: the keys that are set aside, and what an operator does about them."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from outbox_sdk.errors import OutboxError
+from outbox_sdk.parking import DeadLetter, DeadLetters, Fate
+
+from outbox_core.cli.command import Command, Group
+from outbox_core.cli.consent import YesOption, ask
+from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.letters import as_data, as_table, as_text, whole
+from outbox_core.cli.terminal import messages, note, output, plain, print_json
+from outbox_core.config import HarvestSettings
+
+_KeysArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY…", show_default=False, help="The keys.")
+]
+_AllOption = Annotated[bool, typer.Option("--all", help="Every key, in place of naming them.")]
+_DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show which letters would change, and change nothing.")
+]
+
+
+def list_(
+    context: typer.Context,
+    file: FileOption = None,
+    skipped: Annotated[
+        bool, typer.Option("--skipped", help="Those skipped before, which can be redriven.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the keys that are parked, each with the record that could not be delivered, and why."""
+    settings = _settings(context, file)
+    fate = Fate.SKIPPED if skipped else Fate.PARKED
+    with _open(settings) as dead:
+        letters = dead.letters(fate=fate)
+    if json:
+        print_json({"outbox": settings.outbox, "letters": [as_data(letter) for letter in letters]})
+    elif letters:
+        output().print(as_table(letters))
+    else:
+        output().print(f"nothing is {fate}")
+
+
+def show(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="The key.")],
+    file: FileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show everything about one key: its parked record and those skipped, and how many rows wait.
+
+    Long values are cut for people; with --json they are whole, and bytes are in base64. Counting the rows may
+    read the whole outbox.
+    """
+    settings = _settings(context, file)
+    with _open(settings) as dead:
+        letters = dead.letters([key])
+        if not letters:
+            raise OutboxError(f"{_quoted([key])} is neither parked nor skipped; see 'outbox parked list'")
+        waiting = dead.waiting(key)
+    if json:
+        print_json({"key": key, "waiting": waiting, "letters": [whole(letter) for letter in letters]})
+    else:
+        output().print(as_text(letters, waiting))
+
+
+def retry(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    keys: _KeysArgument = None,
+    file: FileOption = None,
+    everything: _AllOption = False,
+    dry_run: _DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Let parked keys flow again, their failed record first.
+
+    For when the cause is cured: the broker takes larger messages now, the topic exists, or the record has
+    been repaired, which is done with SQL where it still is, in the outbox. A record that fails again is
+    parked again.
+    """
+    _apply(_RETRY, _Wish(_settings(context, file), keys or [], everything, dry_run, json))
+
+
+def skip(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    keys: _KeysArgument = None,
+    file: FileOption = None,
+    everything: _AllOption = False,
+    dry_run: _DryRunOption = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Give up the failed record of parked keys, and let what waits behind it flow.
+
+    The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a skipped
+    letter, and 'outbox parked redrive' stashes it again.
+    """
+    _apply(_SKIP, _Wish(_settings(context, file), keys or [], everything, dry_run, json, yes))
+
+
+def redrive(  # noqa: PLR0917 - typer makes each parameter an option
+    context: typer.Context,
+    keys: _KeysArgument = None,
+    file: FileOption = None,
+    everything: _AllOption = False,
+    dry_run: _DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Stash skipped records again, behind everything that their keys have in the outbox by now.
+
+    They are delivered later than they were written, so consumers see them out of their first order.
+    """
+    _apply(_REDRIVE, _Wish(_settings(context, file), keys or [], everything, dry_run, json))
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """What can be done to dead letters.
+
+    Attributes:
+        name: Its name.
+        fate: The state that it is for.
+        question: What to ask before; empty to ask nothing.
+        act: Does it to the letters with these ids, and returns those that changed.
+    """
+
+    name: str
+    fate: Fate
+    question: str
+    act: Callable[[DeadLetters, Sequence[int]], list[int]]
+
+
+_RETRY = _Verb("retry", Fate.PARKED, "", lambda dead, ids: dead.retry(ids))
+_SKIP = _Verb("skip", Fate.PARKED, "Give up these records, undelivered?", lambda dead, ids: dead.skip(ids))
+_REDRIVE = _Verb("redrive", Fate.SKIPPED, "", lambda dead, ids: dead.redrive(ids))
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What the command line asks for."""
+
+    settings: HarvestSettings
+    keys: list[str]
+    everything: bool
+    dry_run: bool
+    json: bool
+    yes: bool = False
+
+
+def _apply(verb: _Verb, wish: _Wish) -> None:
+    if bool(wish.keys) == wish.everything:
+        raise typer.BadParameter("name keys, or give --all", param_hint="KEY…")
+    with _open(wish.settings) as dead:
+        letters = _chosen(dead, verb, wish)
+        ids = [letter.record.id for letter in letters]
+        if wish.dry_run:
+            outcomes = dict.fromkeys(ids, "would change")
+        else:
+            if letters and verb.question:
+                _ask(verb, letters, wish)
+            changed = set(verb.act(dead, ids)) if letters else set()
+            outcomes = {number: "changed" if number in changed else "gone" for number in ids}
+    _tell(verb, wish, letters, outcomes)
+    if "gone" in outcomes.values():
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _chosen(dead: DeadLetters, verb: _Verb, wish: _Wish) -> list[DeadLetter]:
+    letters = dead.letters(wish.keys, verb.fate)
+    there = {letter.record.key for letter in letters}
+    unknown = [key for key in dict.fromkeys(wish.keys) if key not in there]
+    if unknown:
+        option = " --skipped" if verb.fate is Fate.SKIPPED else ""
+        raise OutboxError(
+            f"not {verb.fate}: {_quoted(unknown)}; nothing was done. See 'outbox parked list{option}'"
+        )
+    return letters
+
+
+def _ask(verb: _Verb, letters: Sequence[DeadLetter], wish: _Wish) -> None:
+    if not wish.yes:
+        messages().print(as_table(letters))
+    ask(verb.question, yes=wish.yes)
+
+
+def _tell(verb: _Verb, wish: _Wish, letters: Sequence[DeadLetter], outcomes: dict[int, str]) -> None:
+    if wish.json:
+        told = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]
+        print_json({"verb": verb.name, "dry_run": wish.dry_run, "letters": told})
+        return
+    if not letters:
+        output().print(f"nothing is {verb.fate}")
+        return
+    output().print(as_table(letters, outcomes))
+    if gone := sum(outcome == "gone" for outcome in outcomes.values()):
+        note(f"{gone} of {len(letters)} were not there any more: somebody else was faster")
+
+
+def _settings(context: typer.Context, file: FileOption) -> HarvestSettings:
+    invocation: Invocation = context.obj
+    return quiet(invocation.settings(file)).harvest
+
+
+def _open(settings: HarvestSettings) -> "closing[DeadLetters]":
+    return closing(settings.dialect.create().dead_letters())
+
+
+def _quoted(keys: Sequence[str]) -> str:
+    return ", ".join(f"key '{plain(key)}'" for key in keys)
+
+
+GROUP = Group(
+    "parked",
+    """See the keys that are set aside because a record cannot be delivered, and end it.
+
+    The record that failed is kept as a dead letter with its error; it and all that its key has behind it wait
+    in the outbox, in order, while other keys flow. **retry** tries again, **skip** gives the record up,
+    **redrive** stashes what was skipped again.
+    """,
+    (
+        Command(list_, ("outbox parked list -f outbox.yaml", "outbox parked list --skipped --json")),
+        Command(
+            show,
+            ("outbox parked show order-4711", "outbox parked show order-4711 --json | jq .letters[0].value"),
+        ),
+        Command(retry, ("outbox parked retry order-4711 order-4712", "outbox parked retry --all --dry-run")),
+        Command(
+            skip, ("outbox parked skip order-4711", "outbox parked skip order-4711 --yes   # in scripts")
+        ),
+        Command(redrive, ("outbox parked redrive order-4711", "outbox parked redrive --all")),
+    ),
+)

@@ -1,0 +1,242 @@
+"""Whether an outbox is being harvested as it should be: one look at its database and its broker."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+
+from outbox_sdk import DriverError
+from outbox_sdk.dialect import Backlog, Dialect, Holding
+from outbox_sdk.parking import Parked
+
+from outbox_core.config import HarvestSettings
+from outbox_core.config.duration import format_duration
+
+SILENT_BEATS = 3.0
+"""A lane that has missed this many beats counts as silent, unless one is told otherwise."""
+
+_LEAST_BEAT = 1.0
+"""Seconds; a lane writes its reading no more often, whatever ``min_metrics_interval`` says."""
+
+
+class Code(StrEnum):
+    """The troubles, by names that stay."""
+
+    NO_LEADER = "no-leader"
+    SILENT_LANE = "silent-lane"
+    OLD_RECORDS = "old-records"
+    BLOCKED_KEY = "blocked-key"
+    PARKED_KEYS = "parked-keys"
+    DATABASE_UNREACHABLE = "database-unreachable"
+    DATABASE_REFUSES = "database-refuses"
+    BROKER_UNREACHABLE = "broker-unreachable"
+    BROKER_REFUSES = "broker-refuses"
+
+
+UNREACHABLE = frozenset({Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE})
+"""Troubles that may pass by themselves once a service is back, and that hide others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What is still healthy.
+
+    Attributes:
+        oldest: Age of the oldest record in the outbox, in seconds.
+        blocked: Seconds since the first failure of a key that has not been delivered since.
+        parked: Parked keys.
+        silence: Beats that a lane may miss.
+        patience: Seconds to wait for database and broker, both at once.
+    """
+
+    oldest: float = 60.0
+    blocked: float = 60.0
+    parked: int = 0
+    silence: float = SILENT_BEATS
+    patience: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is not as it should be.
+
+    Attributes:
+        code: What it is, for programs.
+        message: What it is, in one sentence, free of secrets.
+        number: The figure that is compared with a threshold: seconds, or keys for parked ones; ``None``
+            where there is nothing to measure.
+    """
+
+    code: Code
+    message: str
+    number: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What an examination found.
+
+    Attributes:
+        troubles: In the order of :class:`Code`; none when all is well.
+    """
+
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.troubles
+
+    @property
+    def reachable(self) -> bool:
+        """Whether database and broker both answered."""
+        return not any(trouble.code in UNREACHABLE for trouble in self.troubles)
+
+
+def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> Health:
+    """Looks at the fence, the outbox, the parked keys and the broker; changes nothing.
+
+    Returns within ``thresholds.patience`` seconds, about. What hangs is left behind on a thread that ends
+    with its driver's own patience, or with the process. Whatever is wrong with the services is a trouble
+    and not an error.
+
+    Raises:
+        ConfigError: A driver cannot be made from its options.
+    """
+    thresholds = thresholds or Thresholds()
+    dialect, publisher = settings.dialect.create(), settings.publisher.create()
+
+    def broker() -> Sequence[Trouble]:
+        publisher.prepare((), partitions=1)  # with no topics to create it only makes sure of the broker
+        return ()
+
+    deadline = monotonic() + thresholds.patience
+    looks = (
+        _Look(
+            lambda: _database(dialect, settings, thresholds), Code.DATABASE_UNREACHABLE, Code.DATABASE_REFUSES
+        ),
+        _Look(broker, Code.BROKER_UNREACHABLE, Code.BROKER_REFUSES),
+    )
+    found = [trouble for look in looks for trouble in look.troubles(deadline, thresholds.patience)]
+    order = list(Code)
+    return Health(tuple(sorted(found, key=lambda trouble: order.index(trouble.code))))
+
+
+def present_lanes(holdings: Iterable[Holding]) -> list[Holding]:
+    """Returns the lanes of the present leader, in the order given; none before the first.
+
+    There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong to an
+    earlier leader with more lanes; they are fenced for good.
+    """
+    held = list(holdings)
+    count = next((holding.fence.lanes for holding in held if holding.fence.lane == 0), 0)
+    return [holding for holding in held if holding.fence.lane < count]
+
+
+def silence(lane: Holding) -> float:
+    """Returns for how many seconds a lane has written no reading.
+
+    Before its first reading, that is since its leader raised the token; only then does the clock of this
+    machine matter beside the database's.
+    """
+    if lane.age is not None:
+        return lane.age
+    return (datetime.now(UTC) - lane.since).total_seconds()
+
+
+def longest_silence(settings: HarvestSettings, beats: float = SILENT_BEATS) -> float:
+    """Returns the seconds after which a lane without a reading counts as silent."""
+    return beats * max(settings.limits.min_metrics_interval, _LEAST_BEAT)
+
+
+def longest_blocked(lanes: Iterable[Holding]) -> float:
+    """Returns the seconds since the first failure of the key that has failed longest; 0 for none."""
+    return max((lane.reading.get("blocked_seconds", 0.0) for lane in lanes), default=0.0)
+
+
+class _Look:
+    """One look at a service, on a thread of its own: what hangs there must not hang the examination."""
+
+    def __init__(self, look: Callable[[], Sequence[Trouble]], unreachable: Code, refuses: Code) -> None:
+        self._look = look
+        self._unreachable = unreachable
+        self._refuses = refuses
+        self._outcome: SimpleQueue[Sequence[Trouble] | Exception] = SimpleQueue()
+        Thread(target=self._run, name="health", daemon=True).start()
+
+    def troubles(self, deadline: float, patience: float) -> Sequence[Trouble]:
+        """Returns what the look found, or that it has found nothing by the deadline."""
+        try:
+            outcome = self._outcome.get(timeout=max(0.0, deadline - monotonic()))
+        except Empty:
+            service = self._unreachable.partition("-")[0]
+            message = f"the {service} has not answered for {format_duration(patience)}"
+            return [Trouble(self._unreachable, message, patience)]
+        if isinstance(outcome, DriverError):
+            return [Trouble(self._unreachable if outcome.retryable else self._refuses, str(outcome))]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _run(self) -> None:
+        try:
+            self._outcome.put(self._look())
+        except Exception as error:  # noqa: BLE001 - told or raised on the thread that waits
+            self._outcome.put(error)
+
+
+def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[Trouble]:
+    with closing(dialect.connect()) as table:
+        lanes, backlog, parked = present_lanes(table.holdings()), table.backlog(), table.parked()
+    longest = longest_silence(settings, thresholds.silence)
+    speaking = [lane for lane in lanes if silence(lane) <= longest]
+    return [
+        *_leader(lanes, speaking),
+        *_oldest(backlog, parked, thresholds.oldest),
+        *_blocked(speaking, thresholds.blocked),
+        *_parked(parked, thresholds.parked),
+    ]
+
+
+def _leader(lanes: Sequence[Holding], speaking: Sequence[Holding]) -> list[Trouble]:
+    if not lanes:
+        return [Trouble(Code.NO_LEADER, "nobody has ever led: no harvester has been started")]
+    if not speaking:
+        least = min(silence(lane) for lane in lanes)
+        said = f"no lane has written a reading for {format_duration(least)}: nobody leads"
+        return [Trouble(Code.NO_LEADER, f"{said}; the last who did was {lanes[0].holder}", least)]
+    silent = [lane for lane in lanes if lane not in speaking]
+    if not silent:
+        return []
+    most = max(silence(lane) for lane in silent)
+    which = ", ".join(str(lane.fence.lane) for lane in silent)
+    said = f"{len(silent)} of {len(lanes)} lanes ({which}) have written no reading for up to"
+    return [Trouble(Code.SILENT_LANE, f"{said} {format_duration(most)}", most)]
+
+
+def _oldest(backlog: Backlog, parked: Parked, limit: float) -> list[Trouble]:
+    if backlog.oldest is None or backlog.oldest <= limit:
+        return []
+    said = f"the oldest record is {format_duration(backlog.oldest)} old, more than {format_duration(limit)}"
+    hint = "; it may be one of a parked key" if parked.keys else ""
+    return [Trouble(Code.OLD_RECORDS, said + hint, backlog.oldest)]
+
+
+def _blocked(speaking: Sequence[Holding], limit: float) -> list[Trouble]:
+    blocked = longest_blocked(speaking)
+    if blocked <= limit:
+        return []
+    said = f"a key has been failing for {format_duration(blocked)}, more than {format_duration(limit)}"
+    return [Trouble(Code.BLOCKED_KEY, said, blocked)]
+
+
+def _parked(parked: Parked, limit: int) -> list[Trouble]:
+    if parked.keys <= limit:
+        return []
+    keys = "1 key is parked" if parked.keys == 1 else f"{parked.keys:,} keys are parked"
+    since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
+    return [Trouble(Code.PARKED_KEYS, f"{keys}{since}: 'outbox parked list' says why", parked.keys)]
