@@ -1,0 +1,143 @@
+"""Records that cannot be sent: their keys are parked, everybody else flows, and an operator decides."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from .harvesters import Fleet, Harvester, until
+from .shop import INSERT, Shop
+
+SMALL = 1000
+"""Bytes of the largest message that the topic takes at first."""
+
+LARGE = "x" * 5000
+
+
+@pytest.fixture
+def shop(postgres_dsn: str, kafka_broker: Any, topic: str) -> Shop:
+    shop = Shop(postgres_dsn, kafka_broker, topic)
+    shop.open(largest_message=SMALL)
+    return shop
+
+
+def stash(shop: Shop, *records: tuple[str, str], topic: str | None = None) -> None:
+    with shop.connect() as connection:
+        for key, value in records:
+            connection.execute(INSERT, (topic or shop.topic, key, value, [], []))
+
+
+def arrived(shop: Shop) -> dict[str, list[str]]:
+    """Returns key → the values that arrived, in their order, without those in a row that repeat one."""
+    values: dict[str, list[str]] = {}
+    for message in shop.messages():
+        key, value = (message.key() or b"").decode(), (message.value() or b"").decode()[:10]
+        of_key = values.setdefault(key, [])
+        if of_key[-1:] != [value]:
+            of_key.append(value)
+    return values
+
+
+def left(shop: Shop) -> list[str]:
+    with shop.connect() as connection:
+        return [value[:10] for (value,) in connection.execute("SELECT kafka_value FROM outbox ORDER BY id")]
+
+
+def parked(harvester: Harvester, *arguments: str) -> Any:
+    """Runs ``outbox parked`` with the settings of a harvester; returns its JSON."""
+    settings = harvester.log.with_suffix(".yaml")
+    done = subprocess.run(
+        [sys.executable, "-m", "outbox_core", "parked", *arguments, "--json", "-f", str(settings)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return json.loads(done.stdout)
+
+
+def allow(shop: Shop, largest_message: int) -> None:
+    entry = ConfigEntry(
+        "max.message.bytes", str(largest_message), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, shop.topic, incremental_configs=[entry])
+    for done in shop.admin.incremental_alter_configs([resource]).values():
+        done.result(10)
+
+
+def wait_for_parked(harvester: Harvester, since: float = 0.0) -> None:
+    harvester.wait_for("are parked after 5 attempts", 20, since)
+
+
+def test_a_record_that_is_too_large_parks_its_key_which_flows_in_order_after_a_retry(
+    shop: Shop, fleet: Fleet
+) -> None:
+    stash(shop, ("a", "a1"), ("poison", LARGE), ("poison", "p2"), ("b", "b1"), ("poison", "p3"))
+    first = fleet.start("first")
+    wait_for_parked(first)
+    stash(shop, ("poison", "p4"), ("a", "a2"))
+    until(lambda: arrived(shop) == {"a": ["a1", "a2"], "b": ["b1"]}, "the others flow", 10)
+    assert left(shop) == [LARGE[:10], "p2", "p3", "p4"], "the key waits as a whole"
+
+    # A takeover changes nothing: the key is known to be parked by whoever leads.
+    first.kill()
+    second = fleet.start("second")
+    second.wait_for("leader acquired", 20)
+    stash(shop, ("poison", "p5"), ("c", "c1"))
+    until(lambda: arrived(shop).get("c") == ["c1"], "the others flow", 10)
+    assert "poison" not in arrived(shop)
+
+    allow(shop, 100_000)
+    parked(second, "retry", "poison")
+    until(lambda: not left(shop), "all is delivered", 10)
+    assert arrived(shop)["poison"] == [LARGE[:10], "p2", "p3", "p4", "p5"]
+    second.leave()
+
+
+def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_it_is_redriven(
+    shop: Shop, fleet: Fleet
+) -> None:
+    stash(shop, ("poison", LARGE), ("poison", "p2"), ("poison", LARGE + "!"), ("poison", "p4"), ("a", "a1"))
+    harvester = fleet.start("a")
+    wait_for_parked(harvester)
+    (letter,) = parked(harvester, "list")
+    assert (letter["key"], letter["attempts"]) == ("poison", 5)
+
+    skipped_at = harvester.lines()[-1].at
+    parked(harvester, "skip", "poison", "--yes")
+    wait_for_parked(harvester, since=skipped_at + 0.001)  # the second of the large ones is poison too
+    assert arrived(shop) == {"a": ["a1"], "poison": ["p2"]}
+    parked(harvester, "skip", "poison", "--yes")
+    until(lambda: not left(shop), "the tail is delivered", 10)
+
+    allow(shop, 100_000)
+    stash(shop, ("poison", "p5"))
+    parked(harvester, "redrive", "poison")
+    until(lambda: len(arrived(shop)["poison"]) == 4, "what was skipped is delivered", 10)
+    until(lambda: not left(shop), "all is delivered", 10)
+    values = [(message.value() or b"").decode() for message in shop.messages() if message.key() == b"poison"]
+    assert values == ["p2", "p4", "p5", LARGE, LARGE + "!"]
+    harvester.leave()
+
+
+def test_an_unknown_topic_parks_its_keys_and_a_frozen_leader_parks_nothing_behind_its_successor(
+    shop: Shop, fleet: Fleet, tmp_path: Path
+) -> None:
+    stash(shop, ("k", "k1"), ("k", "k2"), topic=f"{shop.topic}.absent")
+    first = fleet.start("first", failures={"firstBackoff": "1s", "parkAfter": 3})
+    first.wait_for("is held", 20)
+    first.send(signal.SIGSTOP)
+    second = fleet.start("second", failures={"parkAfter": 2})
+    second.wait_for("are parked after 2 attempts", 20)
+    thawed_at = first.send(signal.SIGCONT)
+    first.wait_for("fenced", 10, thawed_at)
+    (letter,) = parked(second, "list")
+    assert letter["attempts"] == 2, "the successor's, not those of the lost leader"
+    assert left(shop) == ["k1", "k2"]
