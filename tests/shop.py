@@ -73,21 +73,32 @@ class Shop:
         dsn: An empty database.
         kafka: Where the topic is created.
         topic: Its name.
+
+    Attributes:
+        commits: Customer and number of each sale → when its commit was asked for, in seconds since the epoch,
+            whether or not it succeeded.
     """
 
     def __init__(self, dsn: str, kafka: Kafka, topic: str) -> None:
         self.dsn = dsn
         self.kafka = kafka
         self.topic = topic
+        self.commits: dict[tuple[str, int], float] = {}
         # It lives as long as the tests and would tell of a broker that is stopped at their end.
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
 
-    def open(self) -> None:
-        """Creates the tables and the topic."""
+    def open(self, largest_message: int | None = None) -> None:
+        """Creates the tables and the topic, which takes messages up to so many bytes."""
         with self.connect() as connection:
             connection.execute(SEED_DDL)
             connection.execute(_SALES)
-        self.admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
+        self.create_topic(largest_message)
+
+    def create_topic(self, largest_message: int | None = None) -> None:
+        """Creates the topic."""
+        limit = {} if largest_message is None else {"max.message.bytes": str(largest_message)}
+        topic = NewTopic(self.topic, PARTITIONS, 1, config=limit)
+        self.admin.create_topics([topic])[self.topic].result(30)
 
     def connect(self) -> psycopg.Connection:
         """Connects to the database, in autocommit mode."""
@@ -111,6 +122,8 @@ class Shop:
             ending.set()
             for thread in threads:
                 thread.join()
+        if broken := [thread.error for thread in threads if thread.error is not None]:
+            raise broken[0]
 
     def sell_one(self) -> float:
         """Sells to a customer of no clerk's, waits until the outbox is empty, and returns when it began."""
@@ -216,21 +229,32 @@ class Clerk(Thread):
         self._random = random.Random(seed)
         self._ending = ending
         self._numbers = dict.fromkeys(customers, 0)
+        self.error: Exception | None = None
+        """What it could not cope with, and ended for."""
 
     def run(self) -> None:
+        try:
+            self._sell()
+        except Exception as error:  # noqa: BLE001 - raised again where selling ends
+            self.error = error
+
+    def _sell(self) -> None:
         while not self._ending.is_set():
             try:
                 with psycopg.connect(self._shop.dsn, connect_timeout=2) as connection:
                     while not self._ending.is_set():
                         self._transact(connection)
-            except psycopg.OperationalError:
-                self._ending.wait(0.1)  # the database is down; the table of sales says what was committed
+            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction):
+                # The database is down, full or read-only; the table of sales says what was committed.
+                self._ending.wait(0.1)
 
     def _transact(self, connection: psycopg.Connection) -> None:
         some = self._random.choices(self._customers, k=self._random.randint(1, MOST_RECORDS))
+        sales = []
         for customer in some:
             self._numbers[customer] += 1
             number = self._numbers[customer]
+            sales.append((customer, number))
             connection.execute("INSERT INTO sales VALUES (%s, %s)", (customer, number))
             record = (self._shop.topic, customer, f"sale {number}", [SEQUENCE_HEADER], [str(number)])
             connection.execute(INSERT, record)
@@ -238,4 +262,6 @@ class Clerk(Thread):
         if self._random.random() < ROLLBACK_SHARE:
             connection.rollback()
         else:
+            asked_at = time.time()
+            self._shop.commits.update((sale, asked_at) for sale in sales)
             connection.commit()

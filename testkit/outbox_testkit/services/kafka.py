@@ -70,6 +70,8 @@ class KafkaBroker(Service, Kafka):
         folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
         properties: Server properties that add to or replace the ones set here.
         auto_create_topics: Whether a topic is created when a client first names it.
+        proxy_port: A port of 127.0.0.1 where the caller forwards connections to ``proxied_port``: clients
+            that come through it are told to stay on it.
         jvm_options: Memory and speed of its Java.
         java: The Java to run it with; found by ``find_java`` if not given.
         progress: Receives lines of text while jars are fetched and the broker starts.
@@ -84,6 +86,7 @@ class KafkaBroker(Service, Kafka):
         folder: Path | None = None,
         properties: Mapping[str, str] | None = None,
         auto_create_topics: bool = True,
+        proxy_port: int | None = None,
         jvm_options: Sequence[str] = QUICK_JVM,
         java: Java | None = None,
         progress: Progress = silent,
@@ -91,11 +94,13 @@ class KafkaBroker(Service, Kafka):
         super().__init__(folder)
         automatic = {"auto.create.topics.enable": str(auto_create_topics).lower()}
         self._properties = {**_SETTINGS, **automatic, **(properties or {})}
+        self._proxy_port = proxy_port
         self._jvm_options = tuple(jvm_options)
         self._java = java
         self._progress = progress
         self._client_port: int | None = None
         self._controller_port: int | None = None
+        self._proxied_port: int | None = None
         self._archive: ClassArchive | None = None
 
     @property
@@ -108,6 +113,17 @@ class KafkaBroker(Service, Kafka):
         if self._client_port is None:
             raise ServiceError("Kafka has no address before its first start; start() it first.")
         return self._client_port
+
+    @property
+    def proxied_port(self) -> int:
+        """The TCP port for connections that come through the caller's proxy.
+
+        Raises:
+            ServiceError: The broker was never started, or has no ``proxy_port``.
+        """
+        if self._proxied_port is None:
+            raise ServiceError("Kafka listens to no proxy; give it a proxy_port and start() it first.")
+        return self._proxied_port
 
     @property
     def bootstrap(self) -> str:
@@ -133,6 +149,7 @@ class KafkaBroker(Service, Kafka):
     def _choose_ports(self) -> None:
         self._client_port = free_port()
         self._controller_port = free_port()
+        self._proxied_port = free_port() if self._proxy_port is not None else None
 
     def _launch(self) -> ServerProcess:
         java = self._java = self._java or find_java()
@@ -155,11 +172,18 @@ class KafkaBroker(Service, Kafka):
         if not data.exists():
             write_storage(home, data)
         controller = f"127.0.0.1:{self._controller_port}"
+        listeners, advertised = {"PLAINTEXT": self.bootstrap}, {"PLAINTEXT": self.bootstrap}
+        if self._proxy_port is not None:
+            listeners["PROXIED"] = f"127.0.0.1:{self.proxied_port}"
+            advertised["PROXIED"] = f"127.0.0.1:{self._proxy_port}"
         addresses = {
             "log.dirs": str(data),
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": _addresses({**listeners, "CONTROLLER": controller}),
+            "advertised.listeners": _addresses(advertised),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners)
+            ),
         }
         return write_properties(self.folder / "server.properties", {**addresses, **self._properties})
 
@@ -184,3 +208,7 @@ class KafkaBroker(Service, Kafka):
             self.kill()
         else:
             self.stop()
+
+
+def _addresses(listeners: Mapping[str, str]) -> str:
+    return ",".join(f"{name}://{address}" for name, address in listeners.items())

@@ -1,0 +1,1 @@
+"""Real faults against real servers and harvester processes, over and over: ``python -m tests.faults``."""

@@ -1,0 +1,88 @@
+"""``python -m tests.faults``: as many rounds as asked for, or as time permits."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .fault import ENGINES, Fault
+from .rounds import FAULTS, deck, run_batch
+from .report import Report
+from .site import SESSION, Site
+
+BATCH = 8
+"""Rounds between two audits."""
+
+
+def main() -> int:
+    options = _options()
+    seed = options.seed if options.seed is not None else secrets.randbelow(1 << 32)
+    report = Report(options.report, fresh=options.fresh) if options.report else None
+    wrong = 0
+    for engine in options.engines:
+        wrong += run(options, engine, seed, report)
+    return 1 if wrong else 0
+
+
+def run(options: argparse.Namespace, engine: str, seed: int, report: Report | None) -> int:
+    """Runs one engine's rounds; returns how many went wrong."""
+    faults = [fault for fault in options.kinds if engine in fault.engines]
+    chance = random.Random(f"{seed} {engine}")
+    folder = Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
+    folder.chmod(0o755)
+    print(f"engine {engine}, seed {seed}, {len(faults)} kinds; logs in {folder}", flush=True)
+    began, wrong = time.monotonic(), 0
+    ends = began + 60 * options.minutes if options.minutes else float("inf")
+    most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
+    cards = itertools.islice(deck(faults, chance), most)
+    with Site(folder, engine, chance, session=options.session) as site:
+        while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
+            rounds = run_batch(site, batch, lambda line: print(line, flush=True))
+            wrong += sum(bool(each.wrong) for each in rounds)
+            if report:
+                report.add(engine, seed, rounds)
+    print(f"engine {engine}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s", flush=True)
+    if not wrong and not options.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return wrong
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--rounds", type=int, help="of each kind (default 1, or no limit with --minutes)")
+    parser.add_argument("--minutes", type=float, help="start no batch after so many, for each engine")
+    parser.add_argument("--kinds", type=_kinds, default=FAULTS, help="comma-separated (default: all)")
+    parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")
+    parser.add_argument("--seed", type=int, help="makes all choices (default: a random one, which is told)")
+    parser.add_argument("--session", type=float, default=SESSION, help="session time-out in seconds")
+    parser.add_argument("--report", type=Path, help="adds the results to this Markdown file")
+    parser.add_argument("--fresh", action="store_true", help="forgets what the report says so far")
+    parser.add_argument("--folder", type=Path, help="where logs and history go (default: a temporary one)")
+    parser.add_argument("--keep", action="store_true", help="keeps them even if nothing goes wrong")
+    return parser.parse_args()
+
+
+def _kinds(text: str) -> list[Fault]:
+    by_name = {fault.name: fault for fault in FAULTS}
+    if unknown := set(text.split(",")) - set(by_name):
+        raise argparse.ArgumentTypeError(
+            f"no fault is called {', '.join(sorted(unknown))}; there are {', '.join(by_name)}"
+        )
+    return [by_name[name] for name in text.split(",")]
+
+
+def _engines(text: str) -> list[str]:
+    if unknown := set(text.split(",")) - set(ENGINES):
+        raise argparse.ArgumentTypeError(f"no engine is called {', '.join(sorted(unknown))}")
+    return text.split(",")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""A small file system that holds the outbox's table, and can be filled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from outbox_testkit.services import PostgresServer
+from psycopg import sql
+
+from ..shop import Shop
+
+MEGABYTES = 256
+
+_REFUSE = """
+CREATE OR REPLACE FUNCTION refuse_as_full() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100';
+END $$;
+CREATE TRIGGER full_disk BEFORE UPDATE ON outbox EXECUTE FUNCTION refuse_as_full();
+"""
+_LET = "DROP TRIGGER full_disk ON outbox"
+
+
+class SmallDisk:
+    """Holds the table on a tmpfs of its own where this process may mount one; a context manager.
+
+    Where it may not (it is not root), a trigger raises what PostgreSQL raises on a full disk. Enter it before
+    the server starts, so that it is left after the server has ended.
+
+    Attributes:
+        means: ``tmpfs`` or ``trigger``.
+    """
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+        self.means = "trigger"
+
+    def __enter__(self) -> Self:
+        root = Path(tempfile.mkdtemp(prefix="outbox-disk-"))
+        root.chmod(0o755)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "outbox-faults", str(root)]
+        with contextlib.suppress(OSError):
+            if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+                self._root, self.means = root, "tmpfs"
+                return self
+        root.rmdir()
+        return self
+
+    def take(self, shop: Shop, postgres: PostgresServer) -> None:
+        """Moves the shop's outbox here, its index excepted."""
+        if self._root is None:
+            return
+        place = self._root / "table"
+        place.mkdir(mode=0o700)
+        owner = (postgres.folder / "data").stat()
+        os.chown(place, owner.st_uid, owner.st_gid)
+        with shop.connect() as connection:
+            connection.execute(
+                sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(place)))
+            )
+            connection.execute("ALTER TABLE outbox SET TABLESPACE small")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._root is not None:
+            # Lazily: the last of the server's processes may still be ending.
+            subprocess.run(["umount", "--lazy", str(self._root)], check=False, capture_output=True)
+            self._root.rmdir()
+
+    @contextmanager
+    def full(self, shop: Shop) -> Iterator[None]:
+        """Leaves no room on it until the block ends."""
+        if self._root is None:
+            with shop.connect() as connection:
+                connection.execute(_REFUSE)
+                try:
+                    yield
+                finally:
+                    connection.execute(_LET)
+            return
+        ballast = self._root / "ballast"
+        try:
+            self._fill(ballast)
+            yield
+        finally:
+            ballast.unlink()
+
+    @staticmethod
+    def _fill(ballast: Path) -> None:
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(size)) == size:
+                        pass

@@ -1,0 +1,62 @@
+"""What a fault is, and what it says of itself when it has struck."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .site import Site
+
+ENGINES = ("inline", "spark")
+
+
+@dataclass
+class Strike:
+    """A fault that has struck and, if it lasts, is over.
+
+    Attributes:
+        at: When it struck, in seconds since the epoch.
+        floor: Seconds that no harvester could have helped to stand still: the lower bound of the stall.
+        lost: Runs of lanes that were lost without a new leader.
+        facts: What to keep in the history.
+    """
+
+    at: float
+    floor: float = 0.0
+    lost: int = 0
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+class Fault(ABC):
+    """One kind of fault.
+
+    Attributes:
+        name: Its name on the command line.
+        title: What it does, in a few words.
+        bound: What its lower bound is, in a few words.
+        engines: On which it exists.
+        graceful: Whether a leader that ends by it hands over, and thus leaves no stale copy behind.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    bound: ClassVar[str] = "none"
+    engines: ClassVar[Collection[str]] = ENGINES
+    graceful: ClassVar[bool] = False
+
+    @abstractmethod
+    def strike(self, site: Site) -> Strike:
+        """Does it, and ends it.
+
+        Raises:
+            AssertionError: It did not have the effect that makes it this fault.
+        """
+
+    def check(self, site: Site, strike: Strike) -> None:
+        """Looks, once records flow again and all compete, at what only this fault can show.
+
+        Raises:
+            AssertionError: Something is not as it must be.
+        """

@@ -1,0 +1,146 @@
+"""Holds what was sold against what arrived, round by round, and looks for secrets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from outbox_core.audit import Audit, Result
+
+from ..harvesters import until
+from .fault import Fault, Strike
+from .site import Site
+
+CATCH_UP_SECONDS = 60.0
+STATEMENTS = ("status", "check")
+"""The commands whose ``--json`` is searched for the password."""
+
+
+@dataclass
+class Round:
+    """One fault, from just before it to just before the next.
+
+    Attributes:
+        fault: Its kind.
+        first: How many messages had arrived when it began.
+        leaders: How many leaders were lost; each may leave one stale copy of a key.
+        strike: What the fault says of itself; ``None`` if it failed.
+        stall: Seconds from the fault until, in every lane, a record had arrived whose commit was asked for
+            after the fault; ``None`` if that was not seen.
+        wrong: What was not as it must be, in words.
+        records: Records that arrived for the first time.
+        repeated: Messages that were not the first of their record.
+        reappeared: Those of them behind a later record of their key: stale copies.
+        overtaken: First arrivals behind a later record of their key.
+        foreign: Messages that nobody committed.
+        lost: Records sold in this round that never arrived.
+    """
+
+    fault: Fault
+    first: int
+    leaders: int = 0
+    strike: Strike | None = None
+    stall: float | None = None
+    wrong: list[str] = field(default_factory=list)
+    records: int = 0
+    repeated: int = 0
+    reappeared: int = 0
+    overtaken: int = 0
+    foreign: int = 0
+    lost: int = 0
+
+
+def judge(site: Site, rounds: Sequence[Round]) -> Result:
+    """Audits a batch of rounds after selling has ended, and enters into each what arrived in it.
+
+    Returns:
+        The audit of the whole batch, made from the topic as it is now.
+    """
+    last = rounds[-1]
+    try:
+        site.shop.wait_until_harvested(CATCH_UP_SECONDS)
+    except AssertionError as error:
+        last.wrong.append(f"the outbox does not become empty: {error}")
+    until(lambda: site.witness.behind() == 0, "all messages are read", CATCH_UP_SECONDS)
+    whole = site.shop.audit()
+    with site.shop.connect() as connection:
+        sold = {(str(key), int(number)) for key, number in connection.execute("TABLE sales")}
+    audits: defaultdict[str, Audit] = defaultdict(Audit)
+    for key, number in sold:
+        audits[key].committed(key, number)
+    _enter(site, rounds, audits)
+    totals = [each.result() for each in audits.values()]
+    for name in ("foreign", "overtaken", "reappeared", "repeated", "lost"):
+        ours, theirs = sum(getattr(each, name) for each in totals), getattr(whole, name)
+        if ours != theirs:
+            last.wrong.append(f"{name}: {theirs} on the topic, {ours} as the consumer saw it")
+    _enter_lost(site, rounds, sold)
+    for each in rounds:
+        each.wrong += [
+            f"{getattr(each, name)} {name}"
+            for name in ("lost", "overtaken", "foreign")
+            if getattr(each, name)
+        ]
+    return whole
+
+
+def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit]) -> None:
+    arrivals = site.witness.arrivals
+    stale: Counter[str] = Counter()
+    allowed = 0
+    for each, (start, end) in zip(
+        rounds, pairwise([0, *(each.first for each in rounds[1:]), len(arrivals)]), strict=True
+    ):
+        allowed += each.leaders
+        for _, key, sequence in arrivals[start:end]:
+            audit = audits[key]
+            before = audit.result()
+            audit.arrived(key, sequence)
+            after = audit.result()
+            each.records += after.delivered - before.delivered
+            each.repeated += after.repeated - before.repeated
+            each.foreign += after.foreign - before.foreign
+            each.overtaken += after.overtaken - before.overtaken
+            each.reappeared += after.reappeared - before.reappeared
+            stale[key] += after.reappeared - before.reappeared
+            if after.out_of_order > before.out_of_order:
+                site.note("out of order", fault=each.fault.name, key=key, sequence=sequence)
+        most = max(stale.values(), default=0)
+        if most > allowed:
+            each.wrong.append(f"{most} stale copies of a key after {allowed} lost leaders")
+
+
+def _enter_lost(site: Site, rounds: Sequence[Round], sold: Iterable[tuple[str, int]]) -> None:
+    missing = set(sold) - {(key, sequence) for _, key, sequence in site.witness.arrivals}
+    for sale in sorted(missing):
+        at = site.shop.commits.get(sale, 0.0)
+        of = [each for each in rounds if each.strike is not None and each.strike.at <= at]
+        (of or rounds)[-1 if of else 0].lost += 1
+        site.note("lost", sale=sale, asked_at=at)
+
+
+def find_secrets(site: Site) -> list[str]:
+    """Returns where the harvesters' password was printed: in a log, or by a command that prints JSON."""
+    found = [
+        harvester.log.name
+        for harvester in site.fleet.harvesters
+        if site.password in harvester.log.read_text(errors="replace")
+    ]
+    settings = next(iter(site.slots.values())).log.with_suffix(".yaml").name
+    for command in STATEMENTS:
+        done = subprocess.run(
+            [sys.executable, "-m", "outbox_core", command, "--file", settings, "--json"],
+            cwd=site.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        (site.folder / f"{command}.json").write_text(done.stdout + done.stderr)
+        if site.password in done.stdout + done.stderr:
+            found.append(f"outbox {command} --json")
+    return [f"the password is in {place}" for place in found]

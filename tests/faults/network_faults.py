@@ -1,0 +1,126 @@
+"""Faults between the harvesters and their servers: connections cut, slow, or silent."""
+
+from __future__ import annotations
+
+import time
+
+from ..harvesters import until
+from .fault import Fault, Strike
+from .proxy import Proxy, Trap
+from .site import Site
+
+DELAY_SECONDS = 0.1
+"""Kept in each direction."""
+DELAYED_SECONDS = 5.0
+SPRING_SECONDS = 5.0
+"""In which at least one connection must have been used, and thereby cut."""
+
+
+class CutMidStatement(Fault):
+    name = "cut-mid-statement"
+    title = "every database connection is cut when the server has half of the next message"
+    trap = Trap.HALF
+
+    def strike(self, site: Site) -> Strike:
+        proxy = site.to_postgres
+        before, at = proxy.sprung, time.time()
+        proxy.set_trap(self.trap)
+        until(lambda: proxy.sprung > before, "a connection is used", SPRING_SECONDS)
+        time.sleep(0.5)  # for the others
+        return Strike(at, facts={"cut": proxy.sprung - before})
+
+
+class LoseReplies(CutMidStatement):
+    name = "lost-replies"
+    title = "every database connection is cut when the server has committed and before it can say so"
+    trap = Trap.REPLY
+
+
+class CutBroker(Fault):
+    name = "cut-broker"
+    title = "all connections to the broker are cut, three times"
+
+    def strike(self, site: Site) -> Strike:
+        at, cut = time.time(), 0
+        for _ in range(3):
+            cut += site.to_kafka.cut()
+            time.sleep(0.3)
+        assert cut, "there was nothing to cut"
+        return Strike(at, facts={"cut": cut})
+
+
+class Slow(Fault):
+    bound = "twice the delay"
+
+    def proxy(self, site: Site) -> Proxy:
+        raise NotImplementedError
+
+    def strike(self, site: Site) -> Strike:
+        proxy, at = self.proxy(site), time.time()
+        proxy.delay = DELAY_SECONDS
+        try:
+            time.sleep(DELAYED_SECONDS)
+        finally:
+            proxy.delay = 0.0
+        return Strike(at, 2 * DELAY_SECONDS)
+
+
+class SlowDatabase(Slow):
+    name = "slow-database"
+    title = f"the database's connections are {DELAY_SECONDS * 1000:.0f} ms late each way, for 5 s"
+
+    def proxy(self, site: Site) -> Proxy:
+        return site.to_postgres
+
+
+class SlowBroker(Slow):
+    name = "slow-broker"
+    title = f"the broker's connections are {DELAY_SECONDS * 1000:.0f} ms late each way, for 5 s"
+
+    def proxy(self, site: Site) -> Proxy:
+        return site.to_kafka
+
+
+class Silent(Fault):
+    bound = "how long it is silent"
+    sessions = 0.5
+
+    def proxy(self, site: Site) -> Proxy:
+        raise NotImplementedError
+
+    def strike(self, site: Site) -> Strike:
+        proxy, at = self.proxy(site), time.time()
+        proxy.silence()
+        try:
+            time.sleep(self.sessions * site.session)
+        finally:
+            proxy.speak()
+        return Strike(at, time.time() - at)
+
+
+class SilentDatabase(Silent):
+    name = "silent-database"
+    title = "the database answers nothing for half a session; connections stay open"
+
+    def proxy(self, site: Site) -> Proxy:
+        return site.to_postgres
+
+
+class SilentBroker(Silent):
+    name = "silent-broker"
+    title = "the broker answers nothing for one and a half sessions; connections stay open"
+    sessions = 1.5
+
+    def proxy(self, site: Site) -> Proxy:
+        return site.to_kafka
+
+
+NETWORK_FAULTS = (
+    CutMidStatement(),
+    LoseReplies(),
+    CutBroker(),
+    SlowDatabase(),
+    SlowBroker(),
+    SilentDatabase(),
+    SilentBroker(),
+)

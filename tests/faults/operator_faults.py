@@ -1,0 +1,110 @@
+"""Faults that people bring: records that cannot be sent while leaders change, and another number of lanes."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from outbox_core.audit import SEQUENCE_HEADER
+from outbox_postgres import PostgresDialect
+from outbox_postgres.options import PostgresOptions
+from outbox_sdk.parking import DeadLetter, DeadLetters
+
+from ..harvesters import until
+from ..shop import INSERT
+from .fault import Fault, Strike
+from .process_faults import END_SECONDS
+from .site import LANES, LARGEST_MESSAGE, START_SECONDS, Site
+
+PARK_SECONDS = 60.0
+"""In which a record that cannot be sent has been tried as often as the policy says."""
+_FIRST_IDEOGRAPH, _IDEOGRAPHS = 0x4E00, 20_000
+_CHARACTERS = 10_000
+"""As many as the seed's value column takes; each has three bytes, and random ones hardly compress."""
+
+
+class PoisonedTakeover(Fault):
+    name = "poison"
+    title = "a record too large for the topic, and the leader killed; the key is parked, and retried later"
+    bound = "session time-out"
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def strike(self, site: Site) -> Strike:
+        key = f"poison-{next(self._numbers)}"
+        self._sell(site, key)
+        letters = PostgresDialect(PostgresOptions(data_source=site.shop.dsn)).dead_letters()
+        try:
+            parked_first = site.chance.random() < 0.5
+            if parked_first:
+                until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS)
+            letter, leader = site.chief()
+            site.may_end.add(letter)
+            at = leader.kill()
+            until(lambda: site.leader() not in (None, leader), "a successor leads", 3 * site.session)
+            until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS)
+            self._retry(site, key, letters)
+        finally:
+            letters.close()
+        facts = {"leader": leader.name, "key": key, "parked_first": parked_first}
+        return Strike(at, site.session, facts=facts)
+
+    @staticmethod
+    def _sell(site: Site, key: str) -> None:
+        """Sells what is small, what is too large, and what is small again."""
+        large = "".join(
+            chr(_FIRST_IDEOGRAPH + site.chance.randrange(_IDEOGRAPHS)) for _ in range(_CHARACTERS)
+        )
+        for number, value in enumerate(("first", large, "last"), 1):
+            with site.shop.connect() as connection, connection.transaction():
+                connection.execute("INSERT INTO sales VALUES (%s, %s)", (key, number))
+                connection.execute(INSERT, (site.shop.topic, key, value, [SEQUENCE_HEADER], [str(number)]))
+
+    def _retry(self, site: Site, key: str, letters: DeadLetters) -> None:
+        found: list[DeadLetter] = letters.letters([key])
+        assert [sequence for _, name, sequence in site.witness.arrivals if name == key] == [1]
+        _limit_messages(site, 10 * LARGEST_MESSAGE)
+        try:
+            letters.retry([each.record.id for each in found])
+            until(lambda: self._arrived(site, key) >= {1, 2, 3}, "the parked key flows", PARK_SECONDS)
+        finally:
+            _limit_messages(site, LARGEST_MESSAGE)
+
+    @staticmethod
+    def _arrived(site: Site, key: str) -> set[int | None]:
+        return {sequence for _, name, sequence in site.witness.arrivals if name == key}
+
+
+def _limit_messages(site: Site, size: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, site.shop.topic, incremental_configs=[entry])
+    site.shop.admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+class ChangeLanes(Fault):
+    name = "change-lanes"
+    title = "the number of lanes is changed by restarting one harvester after the other"
+    graceful = True
+
+    def strike(self, site: Site) -> Strike:
+        site.lanes = LANES - 1 if site.lanes == LANES else LANES
+        letter, leader = site.chief()
+        for other in sorted(set(site.slots) - {letter}):
+            site.may_end.add(other)
+            assert self._dismiss(site, other) == 0
+            site.may_end.discard(other)
+            site.launch(other).wait_for("joined the election", START_SECONDS[site.engine])
+        site.may_end.add(letter)
+        at = leader.send(signal.SIGTERM)
+        leader.wait(END_SECONDS)
+        return Strike(at, facts={"leader": leader.name, "lanes": site.lanes})
+
+    @staticmethod
+    def _dismiss(site: Site, letter: str) -> int:
+        site.slots[letter].send(signal.SIGTERM)
+        return site.slots[letter].wait(END_SECONDS)
+
+
+OPERATOR_FAULTS = (PoisonedTakeover(), ChangeLanes())

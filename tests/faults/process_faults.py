@@ -1,0 +1,150 @@
+"""Faults of the harvester's own processes: killed, frozen, sent away."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterable
+
+import psutil
+
+from ..harvesters import Harvester, until
+from .fault import Fault, Strike
+from .site import Site
+
+FREEZE_SESSIONS = 3
+"""How many session time-outs a frozen process stands still."""
+END_SECONDS = 15.0
+
+
+class KillLeader(Fault):
+    name = "kill-leader"
+    title = "SIGKILL of the leader's process"
+    bound = "session time-out"
+
+    def strike(self, site: Site) -> Strike:
+        letter, leader = site.chief()
+        site.may_end.add(letter)
+        at = leader.kill()
+        until(lambda: not leader.running, "the leader is dead", END_SECONDS)
+        return Strike(at, site.session, facts={"leader": leader.name})
+
+    def check(self, site: Site, strike: Strike) -> None:
+        for harvester in site.fleet.harvesters:
+            if not harvester.running:
+                until(lambda h=harvester: not h.family(), f"{harvester.name} left no process", END_SECONDS)  # type: ignore[misc]
+
+
+class LeaveInTurn(Fault):
+    name = "leave"
+    title = "SIGTERM of the leader, which hands over"
+    graceful = True
+
+    def strike(self, site: Site) -> Strike:
+        letter, leader = site.chief()
+        site.may_end.add(letter)
+        at = leader.send(signal.SIGTERM)
+        code = leader.wait(END_SECONDS)
+        assert code == 0, f"{leader.name} ended with {code}:\n{leader.tail()}"
+        return Strike(at, facts={"leader": leader.name})
+
+
+class FreezeLeader(Fault):
+    name = "freeze-leader"
+    title = "SIGSTOP of the leader and all its processes for three sessions, then SIGCONT"
+    bound = "session time-out"
+
+    def strike(self, site: Site) -> Strike:
+        _, leader = site.chief()
+        at = time.time()
+        frozen = send_all(leader, signal.SIGSTOP)
+        until(lambda: site.leader() not in (None, leader), "a successor leads", 3 * site.session)
+        time.sleep(max(0.0, at + FREEZE_SESSIONS * site.session - time.time()))
+        thawed_at = time.time()
+        for process in reversed(frozen):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+        leader.wait_for("leader fenced", END_SECONDS, thawed_at)
+        return Strike(at, site.session, facts={"leader": leader.name, "thawed_at": thawed_at})
+
+    def check(self, site: Site, strike: Strike) -> None:
+        # The database itself notes which connection changes how many rows of the outbox. By now the frozen
+        # process is a standby again: the site has counted it among those who compete.
+        thawed_at, name = strike.facts["thawed_at"], str(strike.facts["leader"])
+        assert isinstance(thawed_at, float)
+        touched = site.shop.touches(thawed_at)
+        strike.facts["touched"] = touched
+        assert touched.get(name, 0) == 0, f"{name} was fenced and changed {touched[name]} rows"
+        assert sum(touched.values()), "the successor harvested nothing"
+
+
+class KillWorker(Fault):
+    name = "kill-worker"
+    title = "SIGKILL of one of the leader's Python workers"
+    engines = ("spark",)
+
+    def strike(self, site: Site) -> Strike:
+        _, leader = site.chief()
+        worker = site.chance.choice(lane_processes(leader, site))
+        at = time.time()
+        worker.kill()
+        return Strike(at, lost=1, facts={"leader": leader.name, "worker": worker.pid})
+
+
+class FreezeWorker(Fault):
+    name = "freeze-worker"
+    title = "SIGSTOP of one of the leader's Python workers for three sessions, then SIGCONT"
+    bound = "how long it is frozen, as nothing tells it from a slow one"
+    engines = ("spark",)
+
+    def strike(self, site: Site) -> Strike:
+        _, leader = site.chief()
+        worker = site.chance.choice(lane_processes(leader, site))
+        at = time.time()
+        worker.suspend()
+        time.sleep(FREEZE_SESSIONS * site.session)
+        lasted = time.time() - at
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.resume()
+        return Strike(at, lasted, lost=1, facts={"leader": leader.name, "worker": worker.pid})
+
+
+class KillJvm(Fault):
+    name = "kill-jvm"
+    title = "SIGKILL of the leader's JVM; the process ends, a standby takes over"
+    engines = ("spark",)
+
+    def strike(self, site: Site) -> Strike:
+        letter, leader = site.chief()
+        site.may_end.add(letter)
+        (jvm,) = [process for process in leader.family() if process.name() == "java"]
+        at = time.time()
+        jvm.kill()
+        code = leader.wait(2 * END_SECONDS)
+        assert code == 1, f"{leader.name} ended with {code}:\n{leader.tail()}"
+        return Strike(at, facts={"leader": leader.name})
+
+
+def send_all(harvester: Harvester, number: signal.Signals) -> list[psutil.Process]:
+    """Sends a signal to a harvester and whatever it started; returns these processes, parents first."""
+    processes = [psutil.Process(harvester.pid), *harvester.family()]
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+    return processes
+
+
+def lane_processes(leader: Harvester, site: Site) -> list[psutil.Process]:
+    """Returns the leader's processes that are connected to the database, as nothing but lanes is."""
+    return list(_connected(leader.family(), site.to_postgres.port))
+
+
+def _connected(processes: Iterable[psutil.Process], port: int) -> Iterable[psutil.Process]:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if any(each.raddr and each.raddr.port == port for each in process.net_connections("tcp")):
+                yield process
+
+
+PROCESS_FAULTS = (KillLeader(), LeaveInTurn(), FreezeLeader(), KillWorker(), FreezeWorker(), KillJvm())

@@ -1,0 +1,173 @@
+"""A TCP proxy on 127.0.0.1 that delays, falls silent, and cuts connections at the worst moment."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable
+from enum import Enum
+from threading import Event, Lock, Thread
+
+from outbox_testkit.services import free_port
+
+CHUNK = 65536
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time to linger: closing resets the connection."""
+READY = b"Z\x00\x00\x00\x05"
+"""PostgreSQL's ReadyForQuery, but for its last byte: the statement before it is done, and committed."""
+
+
+class Trap(Enum):
+    """When a connection to PostgreSQL is cut."""
+
+    HALF = "the server has half of the client's next message"
+    REPLY = "the server has done what the client asked next, and the reply is withheld"
+
+
+class Proxy:
+    """Forwards every connection to a server; a context manager that closes it.
+
+    Args:
+        target: Returns the server's port; asked for each connection.
+
+    Attributes:
+        port: Where it listens.
+        delay: Seconds that everything is kept, in either direction.
+        sprung: How many traps have cut their connection.
+    """
+
+    def __init__(self, target: Callable[[], int]) -> None:
+        self._target = target
+        self.port = free_port()
+        self.delay = 0.0
+        self.sprung = 0
+        self._open = Event()
+        self._open.set()
+        self._connections: set[_Connection] = set()
+        self._lock = Lock()
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", self.port))
+        self._socket.listen(64)
+        Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True).start()
+
+    def cut(self) -> int:
+        """Resets every connection; returns how many there were."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.cut()
+        return len(connections)
+
+    def set_trap(self, trap: Trap) -> None:
+        """Has every connection that is open now cut by its next message."""
+        with self._lock:
+            for connection in self._connections:
+                connection.trap = trap
+
+    def silence(self) -> None:
+        """Keeps everything back until :meth:`speak`; connections stay open, and new ones are accepted."""
+        self._open.clear()
+
+    def speak(self) -> None:
+        """Forwards again, beginning with what was kept back."""
+        self._open.set()
+
+    def close(self) -> None:
+        """Stops listening and cuts all connections. Idempotent."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._open.set()
+        self.cut()
+
+    def hold_back(self) -> None:
+        """Makes the calling thread wait as long as this proxy keeps things."""
+        self._open.wait()
+        if self.delay:
+            time.sleep(self.delay)
+
+    def forget(self, connection: _Connection) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target()), timeout=5)
+            except OSError:
+                _reset(client)  # as the server itself would refuse it
+                continue
+            server.settimeout(None)
+            for end in client, server:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = _Connection(self, client, server)
+            with self._lock:
+                self._connections.add(connection)
+            connection.start()
+
+
+class _Connection:
+    """One connection: two ends, and a thread for each direction."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self.trap: Trap | None = None
+        self._asked = False  # whether the client has asked something since the trap was set
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._left = 2
+        self._lock = Lock()
+
+    def start(self) -> None:
+        for source, sink in (self._client, self._server), (self._server, self._client):
+            Thread(target=self._pump, args=(source, sink), name="proxy-pump", daemon=True).start()
+
+    def cut(self) -> None:
+        """Resets both ends."""
+        for end in self._client, self._server:
+            _reset(end)
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(CHUNK):
+                self._proxy.hold_back()
+                data, springs = self._trapped(data, from_client=source is self._client)
+                if data:
+                    sink.sendall(data)
+                if springs:
+                    self._proxy.sprung += 1
+                    self.cut()
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.cut()
+        with self._lock:
+            self._left -= 1
+            over = not self._left
+        if over:
+            self._client.close()
+            self._server.close()
+            self._proxy.forget(self)
+
+    def _trapped(self, data: bytes, *, from_client: bool) -> tuple[bytes, bool]:
+        """Returns what of the data is to be forwarded, and whether the connection is cut then."""
+        match self.trap:
+            case Trap.HALF if from_client:
+                return data[: len(data) // 2], True
+            case Trap.REPLY if from_client:
+                self._asked = True
+            case Trap.REPLY if self._asked:
+                return b"", data[-6:-1] == READY
+        return data, False
+
+
+def _reset(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,100 @@
+"""Round after round: a fault, the stall that it makes, and everybody well again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from ..harvesters import until
+from .fault import Fault
+from .judge import Round, find_secrets, judge
+from .network_faults import NETWORK_FAULTS
+from .operator_faults import OPERATOR_FAULTS
+from .process_faults import PROCESS_FAULTS
+from .server_faults import SERVER_FAULTS
+from .site import Site
+
+FAULTS: tuple[Fault, ...] = (*PROCESS_FAULTS, *SERVER_FAULTS, *NETWORK_FAULTS, *OPERATOR_FAULTS)
+RECOVERY_SECONDS = 60.0
+"""In which records of every lane must flow again; the product's own longest pause is far below."""
+CALM_SECONDS = 0.5
+"""Of selling after a round, in which what is late may still arrive."""
+
+Tell = Callable[[str], None]
+"""Receives one line of text about each round."""
+
+
+def deck(faults: Sequence[Fault], chance: random.Random) -> Iterator[Fault]:
+    """Yields faults for ever: each once in a random order, then each once more in another."""
+    while True:
+        yield from chance.sample(faults, len(faults))
+
+
+def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
+    """Lets faults strike one after the other while the shop sells, and judges what came of it."""
+    rounds: list[Round] = []
+    site.heal()
+    with site.shop.selling():
+        site.shop.wait_for_sales(100)
+        for fault in faults:
+            rounds.append(one_round(site, fault))
+            tell(summary(rounds[-1]))
+    result = judge(site, rounds)
+    rounds[-1].wrong += find_secrets(site)
+    site.note("audit", **{name: getattr(result, name) for name in ("sent", "delivered", "lost", "repeated")})
+    for each in rounds:
+        if each.wrong:
+            site.note("wrong", fault=each.fault.name, what=each.wrong)
+            tell(f"VIOLATION in {each.fault.name}: " + "; ".join(each.wrong))
+    tell(result.verdict())
+    site.renew_shop()
+    return rounds
+
+
+def one_round(site: Site, fault: Fault) -> Round:
+    """Lets one fault strike, and waits until records flow and everybody competes again."""
+    each = Round(fault, first=len(site.witness.arrivals))
+    token = site.token()
+    site.note("strike", fault=fault.name, leader=getattr(site.leader(), "name", None), token=token)
+    try:
+        strike = each.strike = fault.strike(site)
+        site.note("struck", fault=fault.name, floor=strike.floor, **strike.facts)
+        each.stall = until(
+            lambda: stall(site, each), f"records flow in all lanes again after {fault.name}", RECOVERY_SECONDS
+        )
+        site.heal()
+        time.sleep(CALM_SECONDS)
+        fault.check(site, strike)
+    except Exception as error:  # noqa: BLE001 - whatever a round fails with is a finding, and others follow
+        each.wrong.append(f"{type(error).__name__}: {error}")
+        site.note("failed", fault=fault.name, error=str(error))
+        site.restore()
+        site.heal()
+    if not fault.graceful:
+        each.leaders = site.token() - token + (each.strike.lost if each.strike else 0)
+    site.note("recovered", fault=fault.name, stall=each.stall, leaders=each.leaders)
+    return each
+
+
+def stall(site: Site, each: Round) -> float | None:
+    """Returns the stall of a round, or ``None`` as long as a lane still stands still.
+
+    It lasts from the fault until a consumer has, of every lane, a record whose commit was asked for after
+    the fault.
+    """
+    assert each.strike is not None
+    lanes, commits, since = site.lane_of_keys(), site.shop.commits, each.strike.at
+    first: dict[int, float] = {}
+    for at, key, sequence in site.witness.arrivals[each.first :]:
+        if sequence is not None and key in lanes and commits.get((key, sequence), 0.0) >= since:
+            first.setdefault(lanes[key], at)
+    return max(first.values()) - since if set(first) == set(lanes.values()) else None
+
+
+def summary(each: Round) -> str:
+    """Returns a round in one line."""
+    took = "never recovered" if each.stall is None else f"stood still for {each.stall:5.2f} s"
+    floor = f" (at least {each.strike.floor:.2f} s)" if each.strike else ""
+    wrong = f"; WRONG: {'; '.join(each.wrong)}" if each.wrong else ""
+    return f"{each.fault.name:18} {took}{floor}{wrong}"

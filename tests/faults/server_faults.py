@@ -1,0 +1,159 @@
+"""Faults of the database and the broker: crashed, restarted, full, read-only, closed to the harvester."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import psycopg
+from psycopg import sql
+
+from ..harvesters import until
+from .fault import Fault, Strike
+from .site import USER, Site
+
+LASTING_SECONDS = 3.0
+"""How long a state lasts in which the database refuses."""
+_FREE_SPACE = "free disk space"
+"""What a harvester says when it meets SQLSTATE 53100."""
+
+
+class CrashDatabase(Fault):
+    name = "database-crash"
+    title = "PostgreSQL ends as in a crash (immediate), recovers and serves again"
+    bound = "how long it is away"
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        site.postgres.restart("immediate")
+        return Strike(at, time.time() - at)
+
+
+class RestartDatabase(Fault):
+    name = "database-restart"
+    title = "PostgreSQL is restarted in order (fast)"
+    bound = "how long it is away"
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        site.postgres.restart("fast")
+        return Strike(at, time.time() - at)
+
+
+class CrashBroker(Fault):
+    name = "broker-crash"
+    title = "SIGKILL of the broker, which is started again"
+    bound = "how long it is away"
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        site.kafka.kill()
+        site.kafka.start()
+        return Strike(at, time.time() - at)
+
+
+class FillDisk(Fault):
+    name = "disk-full"
+    title = "no room for the outbox's table (SQLSTATE 53100)"
+    bound = "how long it is full"
+
+    def strike(self, site: Site) -> Strike:
+        with site.administrating() as connection:
+            at = time.time()
+            # Marks wait here while clerks use up what room is left in the table's own pages.
+            connection.autocommit = False
+            connection.execute("SELECT FROM outbox_fence FOR UPDATE")
+            with site.disk.full(site.shop):
+                if site.disk.means == "tmpfs":
+                    until(lambda: _has_no_room(site), "inserts are refused", 10)
+                connection.rollback()
+                until(lambda: _has_said(site, _FREE_SPACE, at), "a harvester meets the full disk", 15)
+                time.sleep(LASTING_SECONDS / 2)
+                ended_at = time.time()
+        return Strike(at, ended_at - at, facts={"means": site.disk.means})
+
+
+class ReadOnlyDatabase(Fault):
+    name = "read-only"
+    title = "default_transaction_read_only for the whole server, reloaded"
+    bound = "how long it lasts"
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        with site.administrating() as connection:
+            connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            connection.execute("SELECT pg_reload_conf()")
+        until(lambda: _has_said(site, "read-only", at), "a harvester meets it", 10)
+        time.sleep(LASTING_SECONDS)
+        with site.administrating() as connection:
+            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            connection.execute("SELECT pg_reload_conf()")
+        return Strike(at, time.time() - at)
+
+
+class ExpiredPassword(Fault):
+    name = "expired-password"
+    title = "the harvester's password expires, or is another one, and its connections are ended"
+    bound = "how long it lasts"
+
+    changes: ClassVar = ("expired", "changed")
+
+    def strike(self, site: Site) -> Strike:
+        change = site.chance.choice(self.changes)
+        at = time.time()
+        with site.administrating() as connection, _locked_out(connection, change, site.password):
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [USER]
+            )
+            until(lambda: _has_said(site, "password authentication failed", at), "it is locked out", 10)
+            time.sleep(LASTING_SECONDS)
+            ended_at = time.time()
+        return Strike(at, ended_at - at, facts={"change": change})
+
+
+@contextmanager
+def _locked_out(connection: psycopg.Connection, change: str, password: str) -> Iterator[None]:
+    user = sql.Identifier(USER)
+    if change == "expired":
+        before, after = ("VALID UNTIL '2001-01-01'", "VALID UNTIL 'infinity'")
+        outside, inside = sql.SQL(before), sql.SQL(after)
+    else:
+        outside, inside = (sql.SQL("PASSWORD {}").format(word) for word in (f"not-{password}", password))
+    alter = sql.SQL("ALTER ROLE {} ")
+    connection.execute(sql.Composed([alter.format(user), outside]))
+    try:
+        yield
+    finally:
+        connection.execute(sql.Composed([alter.format(user), inside]))
+
+
+def _has_no_room(site: Site) -> bool:
+    with site.administrating() as connection:
+        connection.autocommit = False
+        try:
+            connection.execute(
+                "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, "
+                "kafka_header_values) SELECT now(), 'none', 'none', repeat('x', 400), '{}', '{}' "
+                "FROM generate_series(1, 20)"
+            )
+        except psycopg.errors.DiskFull:
+            return True
+        finally:
+            connection.rollback()
+    return False
+
+
+def _has_said(site: Site, words: str, since: float) -> bool:
+    return any(each.running and each.find(words, since) for each in site.slots.values())
+
+
+SERVER_FAULTS = (
+    CrashDatabase(),
+    RestartDatabase(),
+    CrashBroker(),
+    FillDisk(),
+    ReadOnlyDatabase(),
+    ExpiredPassword(),
+)

@@ -1,0 +1,270 @@
+"""Where faults strike: servers of its own behind proxies, competing harvesters, and a shop that sells."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import random
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from outbox_testkit.services import KafkaBroker, PostgresServer
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from ..harvesters import Fleet, Harvester, until
+from ..shop import PARTITIONS, Shop
+from .disk import SmallDisk
+from .proxy import Proxy
+from .witness import Witness
+
+USER = "harvester"
+SESSION = 6.0
+"""Seconds; as short as a Kafka broker with its default settings permits."""
+LANES = 4
+LARGEST_MESSAGE = 20_000
+"""Bytes that a topic of the shop takes, so that a poisonous record is easily made."""
+START_SECONDS = {"inline": 60.0, "spark": 180.0}
+_GRANTS = f"""
+GRANT ALL ON ALL TABLES IN SCHEMA public TO {USER};
+GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {USER};
+GRANT ALL ON SCHEMA public TO {USER};
+"""
+
+
+class Site:
+    """One database, one broker, several harvesters; a context manager that starts and ends all of it.
+
+    Args:
+        folder: Where settings, logs and history go.
+        engine: ``inline`` or ``spark``.
+        chance: Makes the faults' choices.
+        harvesters: How many processes compete.
+        session: The election's session time-out in seconds.
+
+    Attributes:
+        password: Of the harvesters' database user; no log and no output may contain it.
+        lanes: How many lanes a harvester that is started now has.
+        slots: The competitors; a process that ended is replaced by :meth:`heal`.
+        may_end: Those that a fault ends, or may end.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        engine: str,
+        chance: random.Random,
+        *,
+        harvesters: int = 3,
+        session: float = SESSION,
+    ) -> None:
+        self.folder = folder
+        self.engine = engine
+        self.chance = chance
+        self.session = session
+        self.password = f"s3cret-{secrets.token_hex(8)}"
+        self.lanes = LANES
+        self.slots: dict[str, Harvester] = {}
+        self.may_end: set[str] = set()
+        self._letters = "abcdefgh"[:harvesters]
+        self._generation = itertools.count(1)
+        self._topics = itertools.count(1)
+        self._history = (folder / "history.jsonl").open("a", encoding="utf-8")
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        self._stack.callback(self._history.close)
+        self.disk = self._stack.enter_context(SmallDisk())
+        self.postgres = self._stack.enter_context(PostgresServer(folder=self._server_folder("postgres")))
+        self.to_postgres = self._proxy(lambda: self.postgres.port)
+        self.to_kafka = self._proxy(lambda: self.kafka.proxied_port)
+        self.kafka = self._stack.enter_context(
+            KafkaBroker(folder=self._server_folder("kafka"), proxy_port=self.to_kafka.port)
+        )
+        self.shop = Shop(self.postgres.create_database("shop"), self.kafka, self._new_topic())
+        self.shop.open(LARGEST_MESSAGE)
+        self.shop.watch()
+        role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(USER), self.password)
+        with self.shop.connect() as connection:
+            connection.execute(role)
+            connection.execute(_GRANTS)
+        self.disk.take(self.shop, self.postgres)
+        self.fleet = Fleet(self.folder, self.shop)
+        self._stack.callback(self.fleet.close)
+        self._stack.callback(self.kafka.kill)  # whose orderly end would take its time
+        self._stack.callback(self.postgres.stop, "immediate")
+        self._look()
+        self._stack.callback(lambda: self.witness.close())
+        self.note("site", engine=self.engine, session=self.session, disk=self.disk.means)
+
+    def _server_folder(self, name: str) -> Path:
+        folder = self.folder / name
+        # Servers run as another user, and a process that is killed must not leave gigabytes behind.
+        self._stack.callback(shutil.rmtree, folder / "data", ignore_errors=True)
+        return folder
+
+    def _proxy(self, target: Any) -> Proxy:
+        proxy = Proxy(target)
+        self._stack.callback(proxy.close)
+        return proxy
+
+    # --- what is kept of it -------------------------------------------------------------------------
+
+    def note(self, what: str, **facts: object) -> float:
+        """Writes into the history what has just happened; returns when."""
+        at = time.time()
+        self._history.write(json.dumps({"at": round(at, 3), "what": what, **facts}, default=str) + "\n")
+        self._history.flush()
+        return at
+
+    # --- the shop -----------------------------------------------------------------------------------
+
+    def renew_shop(self) -> None:
+        """Lets the shop begin anew, with a topic of which nobody knows and no sales."""
+        self.witness.close()
+        with self.shop.connect() as connection:
+            connection.execute("TRUNCATE sales, touches, outbox")
+        self.shop.commits.clear()
+        self.shop.topic = self._new_topic()
+        self.shop.create_topic(LARGEST_MESSAGE)
+        self._look()
+
+    def _new_topic(self) -> str:
+        return f"shop-{next(self._topics)}"
+
+    def _look(self) -> None:
+        self.witness = Witness(self.kafka.bootstrap, self.shop.topic, PARTITIONS)
+
+    # --- the harvesters -----------------------------------------------------------------------------
+
+    def launch(self, letter: str) -> Harvester:
+        """Starts a competitor in a slot."""
+        name = f"{letter}{next(self._generation)}"
+        harvester = self.fleet.start(
+            name,
+            engine=self.engine,
+            elector={"driver": "neli-kafka", "sessionTimeout": f"{self.session:g}s"},
+            baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{self.to_kafka.port}"},
+            producerKafkaConfig={"delivery.timeout.ms": round(self.session * 1000 * 2 / 3)},
+            dataSource=make_conninfo(
+                self.shop.dsn,
+                port=self.to_postgres.port,
+                user=USER,
+                password=self.password,
+                application_name=name,
+            ),
+            limits={"sendConcurrency": self.lanes, "minMetricsInterval": "1s"},
+        )
+        self.slots[letter] = harvester
+        self.note("start", harvester=name, pid=harvester.pid, lanes=self.lanes)
+        return harvester
+
+    def heal(self) -> None:
+        """Replaces processes that ended, and waits until all compete and one of them leads.
+
+        Raises:
+            AssertionError: A process has ended although no fault was to end it, or does not start.
+        """
+        ended = {letter for letter in self._letters if not self._runs(letter)}
+        surprises = [
+            self.slots[letter] for letter in ended if letter in self.slots and not self._meant(letter)
+        ]
+        self.may_end.clear()
+        started = [self.launch(letter) for letter in sorted(ended)]
+        for harvester in started:
+            harvester.wait_for("joined the election", START_SECONDS[self.engine])
+        until(lambda: self._members() == len(self._letters), "all compete", 3 * self.session + 20)
+        until(lambda: self.leader() is not None, "one of them leads", 3 * self.session + 20)
+        words = "\n".join(f"{each.name} ended by itself:\n{each.tail()}" for each in surprises)
+        assert not surprises, words
+
+    def restore(self) -> None:
+        """Undoes whatever a fault that went wrong has left behind, and kills all harvesters."""
+        for proxy in self.to_postgres, self.to_kafka:
+            proxy.delay = 0.0
+            proxy.speak()
+        self.postgres.start()
+        self.kafka.start()
+        with self.administrating() as connection:
+            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute(
+                sql.SQL("ALTER ROLE {} PASSWORD {} VALID UNTIL 'infinity'").format(
+                    sql.Identifier(USER), self.password
+                )
+            )
+        for letter, harvester in self.slots.items():
+            self.may_end.add(letter)
+            harvester.close()
+
+    def _runs(self, letter: str) -> bool:
+        return letter in self.slots and self.slots[letter].running
+
+    def _meant(self, letter: str) -> bool:
+        return bool({letter, self.slots[letter].name} & self.may_end)
+
+    def _members(self) -> int:
+        with contextlib.suppress(Exception):  # the broker may have just come back
+            return self.fleet.members()
+        return 0
+
+    def leader(self) -> Harvester | None:
+        """Returns who holds the fence, if that process lives and its lanes have entered."""
+        with self.shop.connect() as connection:
+            exists = connection.execute("SELECT to_regclass('outbox_fence')").fetchone()
+            if exists is None or exists[0] is None:
+                return None
+            rows = connection.execute("SELECT holder FROM outbox_fence WHERE lane = 0 AND attempt > 0")
+            holders = {row[0] for row in rows}
+        return next((each for each in self.slots.values() if each.running and each.name in holders), None)
+
+    def chief(self) -> tuple[str, Harvester]:
+        """Returns slot and process of the leader.
+
+        Raises:
+            AssertionError: Nobody leads.
+        """
+        leader = until(self.leader, "one of them leads", 3 * self.session)
+        return next((letter, each) for letter, each in self.slots.items() if each is leader)
+
+    def token(self) -> int:
+        """Returns the fence's token: how many leaders there have been."""
+        with self.shop.connect() as connection:
+            row = connection.execute("SELECT coalesce(max(token), 0) FROM outbox_fence").fetchone()
+        return int(row[0]) if row else 0
+
+    def lane_of_keys(self) -> Mapping[str, int]:
+        """Returns customer → lane, as the database computes it for the number of lanes in force."""
+        with self.shop.connect() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT customer, (hashtext(customer) & 2147483647) % "
+                "(SELECT lanes FROM outbox_fence WHERE lane = 0) FROM sales"
+            ).fetchall()
+        return {str(customer): int(lane) for customer, lane in rows}
+
+    @contextmanager
+    def administrating(self) -> Iterator[Any]:
+        """Connects as the superuser, directly, in autocommit mode, and allowed to write."""
+        with self.shop.connect() as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            yield connection
