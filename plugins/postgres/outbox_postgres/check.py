@@ -8,9 +8,10 @@ from typing import Any
 import psycopg
 from outbox_sdk import DriverError, Finding, Level
 
+from outbox_postgres.companions import Companion, companions
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
-from outbox_postgres.layout import Inspector, Layout, missing_fence
+from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.probes import SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.session import connect
@@ -91,7 +92,8 @@ def _outbox(connection: psycopg.Connection[Any], options: PostgresOptions) -> It
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
-    yield from _fence(connection, inspector, layout)
+    for companion in companions(layout.fence, layout.dead_letters):
+        yield from _companion(connection, inspector, layout, companion)
     if faults:
         return
     yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
@@ -100,21 +102,21 @@ def _outbox(connection: psycopg.Connection[Any], options: PostgresOptions) -> It
         yield from _run(connection, probe, (layout.oid,))
 
 
-def _fence(connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout) -> Iterator[Finding]:
-    faults = list(inspector.fence_faults(layout))
-    if inspector.fence_oid(layout) is None:
-        may = connection.execute(
-            "SELECT has_schema_privilege($1, 'CREATE')", (layout.fence.schema,)
-        ).fetchone()
+def _companion(
+    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, companion: Companion
+) -> Iterator[Finding]:
+    subject, table = companion.subject, companion.table
+    faults = list(inspector.companion_faults(layout, companion))
+    if inspector.companion_oid(companion) is None:
+        may = connection.execute("SELECT has_schema_privilege($1, 'CREATE')", (table.schema,)).fetchone()
         if may and may[0]:
-            message = f"there is none yet; the first start creates {layout.fence}"
-            yield Finding(Level.OK, "fence table", message)
+            yield Finding(Level.OK, subject, f"there is none yet; the first start creates {table}")
             return
-        faults = [missing_fence(layout)]
+        faults = [companion.absent(layout.user)]
     for fault in faults:
-        yield Finding(Level.ERROR, "fence table", fault.message, fault.cure)
+        yield Finding(Level.ERROR, subject, fault.message, fault.cure)
     if not faults:
-        yield Finding(Level.OK, "fence table", f"{layout.fence} has the columns and privileges it needs")
+        yield Finding(Level.OK, subject, f"{table} has the columns and privileges it needs")
 
 
 def _ids(layout: Layout, options: PostgresOptions) -> Finding:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from outbox_postgres.options import PostgresOptions, TableName
 
+_LONGEST_NAME = 63
+"""Bytes of a name that the server keeps."""
 
-def ddl(options: PostgresOptions) -> tuple[str, str]:
-    """Returns the statements that create the outbox and its fence where they do not exist."""
-    return (outbox_ddl(options), fence_ddl(options.fence))
+
+def ddl(options: PostgresOptions) -> dict[TableName, str]:
+    """Returns what creates the outbox, its fence and its dead letters where they do not exist, by table."""
+    return {
+        options.outbox: outbox_ddl(options),
+        options.fence: fence_ddl(options.fence),
+        options.dead_letters: dead_letters_ddl(options.dead_letters),
+    }
 
 
 def outbox_ddl(options: PostgresOptions) -> str:
@@ -32,6 +39,10 @@ def outbox_ddl(options: PostgresOptions) -> str:
 )"""
 
 
+RELEASES_TYPE = "BIGINT NOT NULL DEFAULT 0"
+"""The fence's column that counts how often keys were freed."""
+
+
 def fence_ddl(fence: TableName) -> str:
     """Returns the statement that creates the fence table.
 
@@ -47,5 +58,34 @@ def fence_ddl(fence: TableName) -> str:
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     beat TIMESTAMP WITH TIME ZONE,
     reading JSONB NOT NULL DEFAULT '{{}}',
+    releases {RELEASES_TYPE},
     PRIMARY KEY (name, lane)
 ) WITH (fillfactor = 10)"""
+
+
+def dead_letters_ddl(letters: TableName) -> str:
+    """Returns the statements that create the table of dead letters.
+
+    It takes every row that an outbox can hold, sound or not: a value as its bytes, and nulls anywhere. The
+    index serves marks, which ask for the parked keys; it leaves the keys out, as they may be longer than
+    an index can hold.
+    """
+    suffix = "_parked"
+    # Cut by us, as the server would cut off the suffix.
+    stem = letters.table.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore")
+    index = TableName("", f"{stem}{suffix}")
+    return f"""CREATE TABLE IF NOT EXISTS {letters} (
+    name TEXT NOT NULL,
+    id BIGINT NOT NULL,
+    kafka_topic TEXT,
+    kafka_key TEXT,
+    kafka_value BYTEA,
+    kafka_header_keys TEXT[],
+    kafka_header_values TEXT[],
+    fate TEXT NOT NULL CHECK (fate IN ('parked', 'skipped')),
+    reason TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    since TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (name, id)
+);
+CREATE INDEX IF NOT EXISTS {index} ON {letters} (name, since) WHERE fate = 'parked'"""

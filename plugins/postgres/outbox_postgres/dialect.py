@@ -11,6 +11,7 @@ from outbox_postgres.ddl import ddl
 from outbox_postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
+    from outbox_postgres.dead_letters import PostgresDeadLetters
     from outbox_postgres.table import PostgresTable
 
 _CAPABILITIES = frozenset(
@@ -36,6 +37,12 @@ class PostgresDialect:
 
         return open_table(self._options, eligible)
 
+    def dead_letters(self) -> PostgresDeadLetters:
+        """Connects to the dead letters of the outbox, for an operator."""
+        from outbox_postgres.session import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return open_dead_letters(self._options)
+
     def stash_connection(self) -> Any:
         """Opens a psycopg connection with transactions on, as an application would have."""
         from outbox_postgres.session import connect_as_application  # noqa: PLC0415 - loads psycopg only when needed
@@ -43,11 +50,11 @@ class PostgresDialect:
         return connect_as_application(self._options)
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create the outbox and its fence where they do not exist."""
-        return ddl(self._options)
+        """Returns the statements that create outbox, fence and dead letters where they do not exist."""
+        return tuple(ddl(self._options).values())
 
     def create(self) -> Sequence[str]:
-        """Creates the outbox and its fence where they do not exist."""
+        """Creates outbox, fence and dead letters where they do not exist."""
         from outbox_postgres.session import create  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return create(self._options)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError
 
-from outbox_postgres.ddl import fence_ddl
+from outbox_postgres.companions import Companion, Fault, companions, grant
 from outbox_postgres.errors import ALREADY_THERE
 from outbox_postgres.options import PostgresOptions, TableName
 
@@ -67,26 +67,8 @@ WANTED: dict[str, tuple[frozenset[str], str, str]] = {
 """Column → the types it can have, what to call them, and the one to recommend."""
 
 OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
-FENCE_PRIVILEGES = ("SELECT", "INSERT", "UPDATE")
 TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index"}
-
-
-FENCE_COLUMNS = frozenset({"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading"})
-
-
-class Fault(NamedTuple):
-    """What keeps an outbox from being harvested.
-
-    Attributes:
-        message: What was found.
-        cure: What to do about it.
-        refusal: Whether a permission is what is missing.
-    """
-
-    message: str
-    cure: str
-    refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +95,8 @@ class Layout:
     Attributes:
         outbox: The table with its schema.
         fence: The fence table with its schema.
+        dead_letters: The table of dead letters with its schema.
+        binary: Whether values are bytes.
         oid: The outbox table's object id.
         sequence: The object id of the sequence that gives every id in the order of asking, or ``None`` where
             ids may come from elsewhere: a cache, another database, the application.
@@ -122,6 +106,8 @@ class Layout:
 
     outbox: TableName
     fence: TableName
+    dead_letters: TableName
+    binary: bool
     oid: int
     sequence: int | None
     database: str
@@ -129,7 +115,7 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The outbox's name in the fence: the same however the table was written in the configuration."""
+        """The outbox's name in its companions: the same however the configuration writes the table."""
         return f"{self.outbox.schema}.{self.outbox.table}"
 
 
@@ -141,7 +127,7 @@ class Inspector:
         self._options = options
 
     def layout(self) -> Layout:
-        """Finds the outbox table and says where its fence belongs.
+        """Finds the outbox table and says where its companions belong.
 
         Raises:
             DriverError: The server is read-only (retryable: a failover may be going on), or there is no
@@ -170,21 +156,31 @@ class Inspector:
             raise DriverError(
                 f"'{schema}.{table}' is not a table but a {kind}; name the table itself", retryable=False
             )
-        fence = TableName.parse(self._options.fence_table)
-        fence = fence if fence.schema else TableName(schema, fence.table)
-        outbox = TableName(schema, table)
         sequence = self._rows(_SEQUENCE, oid)
-        return Layout(outbox, fence, oid, sequence[0][0] if sequence else None, database, user)
+        value = self.columns(oid).get("kafka_value")
+        return Layout(
+            outbox=TableName(schema, table),
+            fence=self._options.fence.within(schema),
+            dead_letters=self._options.dead_letters.within(schema),
+            binary=value is not None and value.base == "bytea",
+            oid=oid,
+            sequence=sequence[0][0] if sequence else None,
+            database=database,
+            user=user,
+        )
 
     def require(self, layout: Layout, eligible: Sequence[Condition]) -> None:
-        """Makes sure that the outbox can be harvested, and creates its fence where there is none.
+        """Makes sure that the outbox can be harvested, and creates its companions where there are none.
 
         Raises:
             DriverError: It cannot (not retryable); the message says why and what to do.
         """
         faults = list(self.faults(layout, eligible))
-        if not faults and not (faults := list(self.fence_faults(layout))):
-            faults = list(self._make_fence(layout))
+        beside = companions(layout.fence, layout.dead_letters)
+        if not faults:
+            faults = [fault for companion in beside for fault in self.companion_faults(layout, companion)]
+        if not faults:
+            faults = [fault for companion in beside for fault in self._make(layout, companion)]
         if faults:
             reasons = "; ".join(f"{fault.message}: {fault.cure}" for fault in faults)
             message = f"outbox {layout.outbox} in database '{layout.database}' cannot be harvested: {reasons}"
@@ -213,25 +209,20 @@ class Inspector:
                 )
         yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
 
-    def fence_faults(self, layout: Layout) -> Iterator[Fault]:
-        """Says what is wrong with the fence table; nothing where there is none."""
-        oid = self.fence_oid(layout)
-        if oid is None:
-            return
-        if missing := FENCE_COLUMNS.difference(self.columns(oid)):
-            yield Fault(
-                f"table {layout.fence} lacks the fence's columns {', '.join(sorted(missing))}",
-                "set fenceTable to another name, or drop the table while no harvester runs",
-            )
-        yield from self._privilege_faults(layout, oid, layout.fence, FENCE_PRIVILEGES)
+    def companion_faults(self, layout: Layout, companion: Companion) -> Iterator[Fault]:
+        """Says what is wrong with a companion of the outbox; nothing where there is none."""
+        oid = self.companion_oid(companion)
+        if oid is not None:
+            yield from companion.column_faults(self.columns(oid))
+            yield from self._privilege_faults(layout, oid, companion.table, companion.privileges)
 
     def columns(self, oid: int) -> dict[str, Column]:
         """Returns a table's columns by name."""
         return {row[0]: Column(*row) for row in self._rows(_COLUMNS, oid)}
 
-    def fence_oid(self, layout: Layout) -> int | None:
-        """Returns the fence table's object id, or ``None`` where there is no fence."""
-        found = self._rows(_TABLE, str(layout.fence))
+    def companion_oid(self, companion: Companion) -> int | None:
+        """Returns the object id of a companion's table, or ``None`` where there is none."""
+        found = self._rows(_TABLE, str(companion.table))
         return found[0][0] if found else None
 
     def _privilege_faults(
@@ -244,31 +235,16 @@ class Inspector:
                 refusal=True,
             )
 
-    def _make_fence(self, layout: Layout) -> Iterator[Fault]:
-        if self.fence_oid(layout) is not None:
+    def _make(self, layout: Layout, companion: Companion) -> Iterator[Fault]:
+        if self.companion_oid(companion) is not None:
             return
         try:
-            self._connection.execute(fence_ddl(layout.fence))
+            self._connection.execute(companion.ddl)
         except ALREADY_THERE:
             # Two processes create it at the same moment, and the other one was first.
-            yield from self.fence_faults(layout)
+            yield from self.companion_faults(layout, companion)
         except psycopg.errors.InsufficientPrivilege:
-            yield missing_fence(layout)
+            yield companion.absent(layout.user)
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, parameters).fetchall()
-
-
-def missing_fence(layout: Layout) -> Fault:
-    """Returns what to say where there is no fence and the user may not create it."""
-    return Fault(
-        f"there is no fence table {layout.fence} and user '{layout.user}' may not create it",
-        f"let somebody who may run {fence_ddl(layout.fence)}; "
-        f"{grant(FENCE_PRIVILEGES, layout.fence, layout.user)}",
-        refusal=True,
-    )
-
-
-def grant(privileges: Sequence[str], table: TableName, user: str) -> str:
-    """Returns the statement that grants ``privileges`` on ``table``."""
-    return f"GRANT {', '.join(privileges)} ON {table} TO {TableName('', user)}"

@@ -43,6 +43,10 @@ class TableName(NamedTuple):
         ]
         return cls(parts[0] if len(parts) > 1 else "", parts[-1])
 
+    def within(self, schema: str) -> TableName:
+        """Returns the name in ``schema``, unless it names a schema of its own."""
+        return self if self.schema else TableName(schema, self.table)
+
     def __str__(self) -> str:
         return ".".join('"' + part.replace('"', '""') + '"' for part in self if part)
 
@@ -56,6 +60,7 @@ class PostgresOptions:
             another key (``password= dbname=x``) is read as empty.
         table: The outbox table, optionally with its schema.
         fence_table: The fence table; without a schema it lives beside the outbox.
+        dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
         value_type: The value column's type in the DDL, ``text`` or ``bytea``; an existing table keeps its
             own.
         fillfactor: Percentage of a page that inserts may fill in a table of the DDL; the rest takes the
@@ -75,6 +80,7 @@ class PostgresOptions:
     )
     table: str = "outbox"
     fence_table: str = "outbox_fence"
+    dead_letter_table: str = "outbox_dead_letters"
     value_type: str = "text"
     fillfactor: int = 50
     connect_timeout: Duration = 5.0
@@ -93,6 +99,7 @@ class PostgresOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)} s; it cannot be negative")
         TableName.parse(self.table)
         TableName.parse(self.fence_table)
+        TableName.parse(self.dead_letter_table)
 
     @property
     def outbox(self) -> TableName:
@@ -102,5 +109,9 @@ class PostgresOptions:
     @property
     def fence(self) -> TableName:
         """The fence table's name, in the outbox's schema unless it names its own."""
-        fence = TableName.parse(self.fence_table)
-        return fence if fence.schema else TableName(self.outbox.schema, fence.table)
+        return TableName.parse(self.fence_table).within(self.outbox.schema)
+
+    @property
+    def dead_letters(self) -> TableName:
+        """The name of the table of dead letters, in the outbox's schema unless it names its own."""
+        return TableName.parse(self.dead_letter_table).within(self.outbox.schema)

@@ -9,7 +9,7 @@ from typing import Any
 from outbox_sdk import Header, MarkedRecord
 
 Row = tuple[Any, ...]
-"""Id, topic, key, value, header names, header values, and how many rows were found to mark."""
+"""Id, topic, key, value, header names, header values; then what the mark as a whole found out."""
 
 _new = tuple.__new__
 _id = itemgetter(0)
@@ -27,7 +27,7 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
         _new(MarkedRecord, (number, topic, key, value, (), None, None, None))
         if not names and not values and topic is not None and key is not None
-        else _record(row)
+        else record(row)
         if names is None
         or values is None
         or not len(names) == len(values) == 1
@@ -37,15 +37,16 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         or key is None
         else _new(MarkedRecord, (number, topic, key, value, ((names[0], values[0]),), None, None, None))
         for row in rows
-        for number, topic, key, value, names, values, _ in (row,)
+        for number, topic, key, value, names, values, _, _ in (row,)
     ]
     # The server touches rows in the order of its index; nothing but habit says so, therefore this.
     marked.sort(key=_id)
     return marked
 
 
-def _record(row: Row) -> MarkedRecord:
-    number, topic, key, value, names, values, _ = row
+def record(row: Row) -> MarkedRecord:
+    """Makes one row into a record, with a fault if it cannot be made into a message."""
+    number, topic, key, value, names, values = row[:6]
     headers: list[Header] = []
     fault = _fault(topic, key, names or (), values or ())
     if fault is None:

@@ -15,8 +15,9 @@ from psycopg.types.numeric import Int8BinaryDumper
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.ddl import ddl
+from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.errors import ALREADY_THERE, translated
-from outbox_postgres.layout import Inspector
+from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.options import PostgresOptions, TableName
 from outbox_postgres.table import PostgresTable
 
@@ -45,6 +46,28 @@ def connect_as_application(options: PostgresOptions) -> psycopg.Connection[Any]:
 
 def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> PostgresTable:
     """Connects to the outbox; the work behind ``PostgresDialect.connect``."""
+    source, connection, layout = _open(options, eligible)
+    with ExitStack() as unless_it_works:
+        unless_it_works.callback(connection.close)
+        with translated(source, "set up the session"):
+            connection.execute(sql.PLANNING)
+        if eligible or not options.skip_settled:
+            # A row can become eligible long after it appeared, so no id is ever settled.
+            layout = replace(layout, sequence=None)
+        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare)
+        unless_it_works.pop_all()
+        return table
+
+
+def open_dead_letters(options: PostgresOptions) -> PostgresDeadLetters:
+    """Connects to the dead letters; the work behind ``PostgresDialect.dead_letters``."""
+    source, connection, layout = _open(options, ())
+    return PostgresDeadLetters(connection, source, layout)
+
+
+def _open(
+    options: PostgresOptions, eligible: Sequence[Condition]
+) -> tuple[DataSource, psycopg.Connection[Any], Layout]:
     source = DataSource(options.data_source, options.connect_timeout)
     connection = connect(source)
     with ExitStack() as unless_it_works:
@@ -55,12 +78,8 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
             inspector = Inspector(connection, options)
             layout = inspector.layout()
             inspector.require(layout, eligible)
-        if eligible or not options.skip_settled:
-            # A row can become eligible long after it appeared, so no id is ever settled.
-            layout = replace(layout, sequence=None)
-        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare)
         unless_it_works.pop_all()
-        return table
+    return source, connection, layout
 
 
 def create(options: PostgresOptions) -> Sequence[str]:
@@ -68,7 +87,7 @@ def create(options: PostgresOptions) -> Sequence[str]:
     source = DataSource(options.data_source, options.connect_timeout)
     created: list[str] = []
     with connect(source) as connection:
-        for name, statement in zip((options.outbox, options.fence), ddl(options), strict=True):
+        for name, statement in ddl(options).items():
             with translated(source, f"create table {name}"):
                 try:
                     if _create(connection, name, statement):
@@ -76,7 +95,7 @@ def create(options: PostgresOptions) -> Sequence[str]:
                 except psycopg.errors.InsufficientPrivilege as error:
                     raise AccessDenied(
                         f"the user may not create table {name} in {source}; let somebody who may run: "
-                        f"{'; '.join(ddl(options))}"
+                        f"{'; '.join(ddl(options).values())}"
                     ) from error
     return created
 

@@ -14,7 +14,20 @@ the lock stays until the transaction has ended, be it prepared, rolled back to a
    will ever be. N + 1 is the *horizon*.
 
 A mark that began after that and took every row of its lane below some id at or below the horizon need not be
-followed by another look there, until the lane takes a new leader id or resets a row.
+followed by another look there, until the lane takes a new leader id, resets a row, or a key is freed.
+
+The last is done by other processes. A mark leaves out the rows of parked keys, and takes what it left out for
+settled like what it took. That holds as long as each of these keys is parked:
+
+4. whoever frees a key raises the fence's *releases* in the same transaction;
+5. a mark reads releases and parked keys from one snapshot. If it sees a key freed that an earlier mark of its
+   connection saw parked, it sees more releases than that one did, and then reads from the head;
+6. if it does not see the key freed, it leaves out every row of the key, wherever it starts: even where it had
+   to wait for the fence until the key was free, since all that it chooses by is as old as its snapshot.
+
+So no mark takes a later row of the key and leaves an earlier one behind. A release shows first in a mark's
+reply, as the mark reads from the head by itself. A key that this connection parks is left out by its next
+mark and needs no look at the head; but if its head was gone, its tail was reset all the same and is free.
 
 The proof rests on ids that come from a sequence without cache, in the transaction that inserts them. The
 dialect asks for the first (``layout.sequence``); against the second a look at the head is taken now and then,
@@ -79,7 +92,7 @@ class Settled:
         """Takes note of what the mark did that ``begin`` was asked for.
 
         Args:
-            found: How many rows it found to mark.
+            found: How many rows it found to mark; rows of parked keys are not among them.
             span: The lowest and the highest id that it marked; ``None`` when none was there to find, or when
                 all had been deleted by the time it came to them.
         """
@@ -92,13 +105,18 @@ class Settled:
             self._start = self._horizon = self._candidate = FIRST
             self._holders = frozenset()
         elif span:
-            # Rows up to the highest are marked, or were deleted meanwhile by whoever had marked them before.
+            # Rows up to the highest are marked, or their keys are parked, or they were deleted meanwhile by
+            # whoever had marked them before.
             self._start = max(self._start, min(span[1] + 1, self._horizon))
         elif not found:
             self._start = max(self._start, self._horizon)
 
     def released(self) -> None:
-        """Takes note that rows marked before can be marked again."""
+        """Takes note that rows behind the start can be marked.
+
+        Called before the mark that looks for them, or between its end and ``marked`` if it read from the
+        head by itself.
+        """
         self._start = FIRST
 
     def due(self) -> bool:

@@ -1,6 +1,6 @@
-"""Every statement that the dialect sends while it harvests, in one place.
+"""Every statement that the dialect sends while it harvests, but for parking (``parking_sql``).
 
-Parameters are numbered as in the server's own protocol. ``_HELD`` is the fence: $1 to $5 are the outbox's
+Parameters are numbered as in the server's own protocol. ``HELD`` is the fence: $1 to $5 are the outbox's
 name, lane, lanes, token and attempt in each statement that it is part of.
 """
 # ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from outbox_sdk import ColumnIs, Condition
 
 from outbox_postgres.options import TableName
+from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
+from outbox_postgres.settled import FIRST
 
-_HELD = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
-_FIRST_CONDITION = 9
+_FIRST_CONDITION = 10
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -24,8 +25,12 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('statement_timeout', $2, false),
        -- Purges and bumps are durable whatever the server's default is; stronger settings stay.
        set_config('synchronous_commit',
-                  coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false),
-       -- The head of the table is read through its primary key whatever the statistics of a table that
+                  coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)
+"""
+"""Settings of every session; $1 and $2 are the lock and the statement time-out."""
+
+PLANNING = """
+SELECT -- The head of the table is read through its primary key whatever the statistics of a table that
        -- fills and empties all day say; the price tag this puts on plans must not start the JIT compiler.
        set_config('enable_seqscan', 'off', false),
        set_config('enable_bitmapscan', 'off', false),
@@ -33,7 +38,10 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('jit', 'off', false),
        set_config('plan_cache_mode', 'force_generic_plan', false)
 """
-"""Settings of a harvesting session; $1 and $2 are the lock and the statement time-out."""
+"""Settings of a session that marks."""
+
+ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
+"""Lets one transaction at a time write several rows of the fence of the outbox $1."""
 
 ESTIMATE = """
 SELECT greatest(pg_stat_get_live_tuples(c.oid),
@@ -51,17 +59,18 @@ class Statements:
     Args:
         outbox: The outbox table.
         fence: The fence table.
+        letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
 
     Attributes:
-        mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from, then the values
-            of the conditions. Returns nothing when the fence is lost, else the marked rows and with each the
-            number of rows that were found to mark; a row without an id when none was marked.
+        mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from if the releases
+            that the mark sees are $9, then the values of the conditions. Returns nothing when the fence is
+            lost, else the marked rows, and with each the number of rows that were found to mark and the
+            releases, null when they are $9; a row without an id when none was marked.
         mark_lane: The same for one of several lanes.
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.
         reset: As ``purge``.
-        bump_lock: $1 what to lock until the transaction ends.
         bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt, or nothing when fenced.
         beat: $6 the reading as JSON. Returns nothing when the fence is lost.
@@ -73,13 +82,14 @@ class Statements:
             id; whether one of them is prepared.
     """
 
-    def __init__(self, outbox: TableName, fence: TableName, eligible: Sequence[Condition] = ()) -> None:
+    def __init__(
+        self, outbox: TableName, fence: TableName, letters: TableName, eligible: Sequence[Condition] = ()
+    ) -> None:
         own = "(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"
-        self.mark = _mark(outbox, fence, _conditions(eligible))
-        self.mark_lane = _mark(outbox, fence, [own, *_conditions(eligible)])
+        self.mark = _mark(outbox, fence, letters, _conditions(eligible))
+        self.mark_lane = _mark(outbox, fence, letters, [own, *_conditions(eligible)])
         self.purge = _touch(f"DELETE FROM {outbox}", fence)
         self.reset = _touch(f"UPDATE {outbox} SET leader_id = NULL", fence)
-        self.bump_lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
         self.bump = f"""
             WITH next AS (
                 SELECT coalesce(max(token), 0) + 1 AS token FROM {fence} WHERE name = $1
@@ -97,7 +107,7 @@ class Statements:
             WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt"""
         self.beat = f"""
             UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
-            WHERE {_HELD} RETURNING lane"""
+            WHERE {HELD} RETURNING lane"""
         self.holdings = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading
@@ -121,26 +131,40 @@ def parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:
     return tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
 
 
-def _mark(outbox: TableName, fence: TableName, conditions: Sequence[str]) -> str:
-    wanted = " AND ".join(["id >= $8", "(leader_id IS NULL OR leader_id <> $6)", *conditions])
+def _mark(outbox: TableName, fence: TableName, letters: TableName, conditions: Sequence[str]) -> str:
+    wanted = " AND ".join(
+        [
+            "id >= (SELECT start FROM seen)",
+            "(leader_id IS NULL OR leader_id <> $6)",
+            *conditions,
+            # A hashed subplan: the parked keys are read once for each mark.
+            f"{KEY} NOT IN ({PARKED_KEYS.format(letters)})",
+        ]
+    )
+    # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is read
+    # apart from the row that is locked: behind a wait for the lock that one is newer than the snapshot.
     # The share lock comes first: a mark behind a bump waits here, looks at the row anew and finds nothing.
     # Only the mark's own transaction commits without waiting for the disk: a mark that is lost is repeated.
     return f"""
         WITH fence AS MATERIALIZED (
-            SELECT set_config('synchronous_commit', 'off', true) FROM {fence} WHERE {_HELD} FOR SHARE
+            SELECT set_config('synchronous_commit', 'off', true) FROM {fence} WHERE {HELD} FOR SHARE
+        ), seen AS MATERIALIZED (
+            SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
+                   nullif(releases, $9) AS releases
+            FROM {fence} WHERE name = $1 AND lane = $2
         ), chosen AS MATERIALIZED (
             SELECT ARRAY(SELECT id FROM {outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids FROM fence
         ), marked AS (
             UPDATE {outbox} SET leader_id = $6 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
             RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
         )
-        SELECT marked.*, cardinality(ids) FROM chosen LEFT JOIN marked ON true"""
+        SELECT marked.*, cardinality(ids), (SELECT releases FROM seen) FROM chosen LEFT JOIN marked ON true"""
 
 
 def _touch(change: str, fence: TableName) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
-            SELECT FROM {fence} WHERE {_HELD}
+            SELECT FROM {fence} WHERE {HELD}
         ), touched AS (
             {change} WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
             RETURNING id

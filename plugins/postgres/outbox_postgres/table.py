@@ -1,4 +1,4 @@
-"""One connection to an outbox table: mark, purge, reset, and the fence."""
+"""One connection to an outbox table: mark, purge, reset, park, and the fence."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, MarkedRecord
+from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, MarkedRecord, Parked, Poison
 
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
+from outbox_postgres.parking_sql import Parking
 from outbox_postgres.rows import records
 from outbox_postgres.settled import FIRST, Settled
+
+_UNKNOWN = -1
+"""Releases that no fence has."""
 
 COUNTED = 10_000
 """Up to this many rows the backlog is counted, beyond it is estimated."""
@@ -38,7 +42,9 @@ class PostgresTable:
         self._layout = layout
         self._prepare = prepare
         self._parameters = sql.parameters(eligible)
-        self._sql = sql.Statements(layout.outbox, layout.fence, eligible)
+        self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters, eligible)
+        self._parking = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
+        self._releases = _UNKNOWN
         self._settled = Settled() if layout.sequence else None
 
     def bump(self, lanes: int, holder: str) -> int:
@@ -47,7 +53,7 @@ class PostgresTable:
         with translated(self._source, doing), self._connection.transaction():
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
-            self._fetch(self._sql.bump_lock, (f"outbox fence {self._layout.name}",), doing)
+            self._fetch(sql.ALONE, (self._layout.name,), doing)
             rows = self._fetch(self._sql.bump, (self._layout.name, lanes, holder), doing)
         return int(rows[0][0])
 
@@ -67,14 +73,18 @@ class PostgresTable:
         start = self._settled.begin((fence.lane, fence.lanes, leader_id)) if self._settled else FIRST
         rows = self._fetch(
             self._sql.mark if fence.lanes == 1 else self._sql.mark_lane,
-            (*self._held(fence), leader_id, limit, start, *self._parameters),
+            (*self._held(fence), leader_id, limit, start, self._releases, *self._parameters),
             "mark",
         )
         if not rows:
             raise self._lost(fence)
         marked = records(rows)
+        found, releases = rows[0][-2:]
+        if releases is not None:
+            self._releases = releases
+            if self._settled:
+                self._settled.released()
         if self._settled:
-            found = rows[0][-1]
             span = (marked[0].id, marked[-1].id) if marked else None
             self._settled.marked(found, span)
         return marked
@@ -88,6 +98,22 @@ class PostgresTable:
         if self._settled:
             self._settled.released()
         return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
+
+    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+        """Parks the keys of poisonous records in one statement that holds the fence, durably."""
+        if self._settled:
+            self._settled.released()
+        heads = (
+            [poison.id for poison in poisons],
+            [self._storable(poison.reason) for poison in poisons],
+            [poison.attempts for poison in poisons],
+        )
+        return self._touch(self._parking.park, fence, leader_id, ids, "park", *heads)
+
+    def parked(self) -> Parked:
+        """Returns how much is parked, read through an index that holds nothing else."""
+        keys, oldest = self._fetch(self._parking.parked, (self._layout.name,), "read the parked keys")[0]
+        return Parked(keys=keys, oldest=oldest)
 
     def beat(self, fence: Fence, reading: Mapping[str, float]) -> None:
         """Writes the lane's meter reading."""
@@ -140,10 +166,24 @@ class PostgresTable:
     def _held(self, fence: Fence) -> tuple[str, int, int, int, int]:
         return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.attempt)
 
-    def _touch(self, statement: str, fence: Fence, leader_id: UUID, ids: Sequence[int], doing: str) -> int:
+    def _storable(self, reason: str) -> str:
+        # A reason is anybody's words; what the database's text cannot hold is written as an escape.
+        unicode = self._connection.info.parameter_status("server_encoding") == "UTF8"
+        codec = "utf-8" if unicode else "ascii"
+        return reason.replace("\0", "\\0").encode(codec, "backslashreplace").decode(codec)
+
+    def _touch(
+        self,
+        statement: str,
+        fence: Fence,
+        leader_id: UUID,
+        ids: Sequence[int],
+        doing: str,
+        *more: object,
+    ) -> int:
         # An array literal is several times cheaper to make than psycopg's list of adapted integers.
         literal = f"{{{','.join(map(str, ids))}}}"
-        rows = self._fetch(statement, (*self._held(fence), leader_id, literal), doing)
+        rows = self._fetch(statement, (*self._held(fence), leader_id, literal, *more), doing)
         if not rows:
             raise self._lost(fence)
         return int(rows[0][0])

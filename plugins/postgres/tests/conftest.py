@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from outbox_postgres import settled
 
 from .outbox_hands import MakeOutbox, Outbox
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
 
 
 @pytest.fixture
@@ -32,3 +40,10 @@ def outbox(make_outbox: MakeOutbox) -> Outbox:
     box = make_outbox()
     box.dialect.create()
     return box
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists before every mark, and never looks at the head for safety's sake."""
+    monkeypatch.setattr(settled, "LISTING_INTERVAL", 0.0)
+    monkeypatch.setattr(settled, "HEAD_INTERVAL", 1e9)

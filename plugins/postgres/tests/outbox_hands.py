@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from time import monotonic, sleep
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
+from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import Fence, MarkedRecord
+from outbox_sdk import Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
@@ -24,6 +26,22 @@ def ask(connection: psycopg.Connection[Any], question: str, *parameters: object)
     row = connection.execute(question, parameters).fetchone()
     assert row is not None
     return row[0]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 10
+    while not condition():
+        assert monotonic() < deadline, "it never happened"
+        sleep(0.01)
+
+
+def waits(outbox: Outbox, at: PostgresTable | PostgresDeadLetters) -> bool:
+    """Tells whether a connection waits for a lock."""
+    pid = at._connection.info.backend_pid
+    row = outbox.admin.execute(
+        "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,)
+    ).fetchone()
+    return bool(row and row[0])
 
 
 class Outbox:
@@ -48,6 +66,11 @@ class Outbox:
         table = self.dialect.connect(**how)
         self._stack.callback(table.close)
         return table
+
+    def letters(self) -> PostgresDeadLetters:
+        letters = self.dialect.dead_letters()
+        self._stack.callback(letters.close)
+        return letters
 
     def lead(self, lane: int = 0, lanes: int = 1) -> Hand:
         table = self.connect()
@@ -75,6 +98,14 @@ class Outbox:
         """Sets what later sessions in this database start with."""
         self.admin.execute(f'ALTER DATABASE "{self.admin.info.dbname}" SET {name} = {value}')
 
+    def park(self, hand: Hand, *keys: str) -> dict[str, int]:
+        """Marks everything, parks keys by their first rows, resets the rest; returns key → head."""
+        marked = hand.mark(100_000)
+        heads = {record.key: record.id for record in reversed(marked) if record.key in keys}
+        assert hand.park([record.id for record in marked if record.key in keys], *heads.values()) == len(keys)
+        hand.reset(*[record.id for record in marked if record.key not in keys])
+        return heads
+
     def leaders(self) -> dict[int, UUID | None]:
         return dict(
             self.admin.execute(f"SELECT id, leader_id FROM {self.options.outbox} ORDER BY id").fetchall()
@@ -97,6 +128,10 @@ class Hand:
 
     def reset(self, *ids: int) -> int:
         return self.table.reset(self.fence, self.leader, ids)
+
+    def park(self, ids: Sequence[int], *heads: int, reason: str = "too large") -> int:
+        poisons = [Poison(head, reason, 5) for head in heads]
+        return self.table.park(self.fence, self.leader, poisons, ids)
 
 
 MakeOutbox = Callable[..., Outbox]

@@ -15,7 +15,7 @@ from outbox_sdk import Level
 from outbox_testkit.services import PostgresServer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from .outbox_hands import MakeOutbox, Outbox
+from .outbox_hands import MakeOutbox, Outbox, ask
 
 
 def troubles(box: Outbox) -> dict[str, str]:
@@ -33,15 +33,19 @@ def test_all_is_well_with_a_table_of_our_own(outbox: Outbox) -> None:
         "server version",
         "outbox table",
         "fence table",
+        "dead-letter table",
         "primary key",
         "pooler",
     } <= subjects
 
 
-def test_a_missing_fence_is_well_where_it_can_be_created_and_is_not_created(outbox: Outbox) -> None:
-    outbox.admin.execute("DROP TABLE outbox_fence")
+@pytest.mark.parametrize("table", ["outbox_fence", "outbox_dead_letters"])
+def test_a_missing_companion_is_well_where_it_can_be_created_and_is_not_created(
+    outbox: Outbox, table: str
+) -> None:
+    outbox.admin.execute(f"DROP TABLE {table}")
     assert troubles(outbox) == {}
-    assert outbox.admin.execute("SELECT to_regclass('outbox_fence')").fetchone() == (None,)
+    assert ask(outbox.admin, "SELECT to_regclass(%s)", table) is None
 
 
 def test_a_table_of_the_seed_works_and_could_be_faster(make_outbox: MakeOutbox) -> None:
@@ -98,11 +102,12 @@ def test_a_user_without_rights(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     outbox.admin.execute(
         "ALTER TABLE outbox ENABLE ROW LEVEL SECURITY; REVOKE CREATE ON SCHEMA public FROM public"
     )
-    outbox.admin.execute("DROP TABLE outbox_fence")
+    outbox.admin.execute("DROP TABLE outbox_fence, outbox_dead_letters")
     try:
         found = troubles(make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")))
-        assert set(found) == {"row security", "fence table"}
-        assert "GRANT SELECT, INSERT, UPDATE" in found["fence table"]
+        assert set(found) == {"row security", "fence table", "dead-letter table"}
+        assert 'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence"' in found["fence table"]
+        assert "GRANT SELECT, INSERT, UPDATE, DELETE" in found["dead-letter table"]
     finally:
         outbox.admin.execute(f"DROP OWNED BY {name}")
         outbox.admin.execute(f"DROP ROLE {name}")

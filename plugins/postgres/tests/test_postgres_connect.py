@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import traceback
 from collections.abc import Iterator
@@ -37,11 +38,11 @@ def refusal(box: Outbox, **how: Any) -> DriverError:
 
 def test_creates_what_is_missing_and_leaves_the_rest_alone(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     assert outbox.dialect.create() == []
-    other = make_outbox(table="second", fence_table="second_fence")
-    assert other.dialect.create() == ["second", "second_fence"]
-    other.admin.execute("DROP TABLE second_fence")
+    other = make_outbox(table="second", fence_table="second_fence", dead_letter_table="second_letters")
+    assert other.dialect.create() == ["second", "second_fence", "second_letters"]
+    other.admin.execute("DROP TABLE second_fence, second_letters")
     other.write()
-    assert other.dialect.create() == ["second_fence"]
+    assert other.dialect.create() == ["second_fence", "second_letters"]
     assert len(other.lead().mark()) == 1
 
 
@@ -59,14 +60,15 @@ def test_several_processes_create_at_the_same_moment(make_outbox: MakeOutbox) ->
     boxes = [make_outbox() for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
         created = list(pool.map(lambda box: box.dialect.create(), boxes))
-    assert sorted(itertools.chain(*created)) == ["outbox", "outbox_fence"]
+    assert sorted(itertools.chain(*created)) == ["outbox", "outbox_dead_letters", "outbox_fence"]
 
 
-def test_the_fence_is_created_by_the_first_to_connect(outbox: Outbox) -> None:
-    outbox.admin.execute("DROP TABLE outbox_fence")
+def test_fence_and_dead_letters_are_created_by_the_first_to_connect(outbox: Outbox) -> None:
+    outbox.admin.execute("DROP TABLE outbox_fence, outbox_dead_letters")
     with ThreadPoolExecutor(4) as pool:
         tables = list(pool.map(lambda _: outbox.connect(), range(4)))
     assert tables[0].bump(1, "test") == 1
+    assert tables[0].parked().keys == 0
 
 
 def test_close_is_idempotent_and_ends_the_connection(outbox: Outbox) -> None:
@@ -162,29 +164,49 @@ def test_a_read_only_user_is_told_what_to_grant(
     outbox.admin.execute(f"GRANT UPDATE (leader_id), DELETE ON outbox TO {name}")
     error = refusal(make_outbox(dsn))
     assert f'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence" TO "{name}"' in str(error)
+    assert f'GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox_dead_letters" TO "{name}"' in str(error)
     outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE ON outbox_fence TO {name}")
+    outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_dead_letters TO {name}")
     outbox.fill(2)
     hand = make_outbox(dsn).lead()
     assert hand.purge(*[record.id for record in hand.mark()]) == 2
 
 
-def test_a_user_who_may_not_create_the_fence_is_told_what_to_run(
+def test_a_user_who_may_not_create_fence_and_dead_letters_is_told_what_to_run(
     make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]
 ) -> None:
     name, dsn = user
-    outbox.admin.execute("DROP TABLE outbox_fence; REVOKE CREATE ON SCHEMA public FROM public")
+    outbox.admin.execute(
+        "DROP TABLE outbox_fence, outbox_dead_letters; REVOKE CREATE ON SCHEMA public FROM public"
+    )
     outbox.admin.execute(f"GRANT SELECT, UPDATE, DELETE ON outbox TO {name}")
     error = refusal(make_outbox(dsn))
     assert not error.retryable
     assert 'CREATE TABLE IF NOT EXISTS "public"."outbox_fence"' in str(error)
     assert f'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence" TO "{name}"' in str(error)
+    assert 'CREATE TABLE IF NOT EXISTS "public"."outbox_dead_letters"' in str(error)
+    assert f'GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox_dead_letters" TO "{name}"' in str(error)
     with pytest.raises(DriverError, match="let somebody who may run: CREATE TABLE"):
         make_outbox(dsn, table="third").dialect.create()
 
 
 def test_another_table_in_the_place_of_the_fence(outbox: Outbox) -> None:
     outbox.admin.execute("DROP TABLE outbox_fence; CREATE TABLE outbox_fence (name text, lane int)")
-    assert "lacks the fence's columns attempt, beat" in str(refusal(outbox))
+    assert 'fence table "public"."outbox_fence" lacks the columns attempt, beat' in str(refusal(outbox))
+
+
+def test_another_table_in_the_place_of_the_dead_letters(outbox: Outbox) -> None:
+    outbox.admin.execute("DROP TABLE outbox_dead_letters; CREATE TABLE outbox_dead_letters (name text)")
+    assert "lacks the columns attempts, fate" in str(refusal(outbox))
+    assert "set deadLetterTable to another name" in str(refusal(outbox))
+
+
+def test_a_fence_made_by_an_earlier_version_is_mended_by_the_statement_in_the_message(outbox: Outbox) -> None:
+    outbox.admin.execute("ALTER TABLE outbox_fence DROP COLUMN releases")
+    error = refusal(outbox)
+    assert not error.retryable
+    outbox.admin.execute(re.findall(r"ALTER TABLE .*", str(error))[0])
+    assert outbox.lead().mark() == []
 
 
 def test_a_wrong_password_is_final_and_shows_nowhere(

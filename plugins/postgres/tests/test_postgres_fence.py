@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
-from outbox_postgres.table import PostgresTable
 from outbox_sdk import DriverError, LeadershipLost
 
-from .outbox_hands import MakeOutbox, Outbox
-
-
-def waits(outbox: Outbox, table: PostgresTable) -> bool:
-    pid = table._connection.info.backend_pid
-    row = outbox.admin.execute(
-        "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,)
-    ).fetchone()
-    return bool(row and row[0])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + 10
-    while not condition():
-        assert monotonic() < deadline, "it never happened"
-        sleep(0.01)
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as threads:
-        yield threads
+from .outbox_hands import MakeOutbox, Outbox, until, waits
 
 
 def test_tokens_rise_and_attempts_start_anew(outbox: Outbox) -> None:

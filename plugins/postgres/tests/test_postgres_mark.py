@@ -170,7 +170,7 @@ def test_nulls_where_a_table_allows_them_are_faults(outbox: Outbox) -> None:
 
 def test_bytes_values(make_outbox: MakeOutbox) -> None:
     box = make_outbox(table="binary", value_type="bytea")
-    assert box.dialect.create() == ["binary", "outbox_fence"]
+    assert box.dialect.create() == ["binary", "outbox_fence", "outbox_dead_letters"]
     box.write("k", bytes(range(256)))
     box.write("k", None)
     assert [record.value for record in box.lead().mark()] == [bytes(range(256)), None]
@@ -193,7 +193,11 @@ def test_a_table_of_the_seed_works_untouched(make_outbox: MakeOutbox) -> None:
 def test_names_that_need_quotes_and_schemas(make_outbox: MakeOutbox, outbox: Outbox) -> None:
     outbox.admin.execute('CREATE SCHEMA "My Shop"')
     box = make_outbox(table='"My Shop"."Out""box; --"')
-    assert box.dialect.create() == ['My Shop.Out"box; --', "My Shop.outbox_fence"]
+    assert box.dialect.create() == [
+        'My Shop.Out"box; --',
+        "My Shop.outbox_fence",
+        "My Shop.outbox_dead_letters",
+    ]
     box.write()
     hand = box.lead()
     assert len(hand.mark()) == 1

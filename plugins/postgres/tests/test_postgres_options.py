@@ -48,6 +48,7 @@ def test_options_are_picklable_and_keep_the_data_source_to_themselves() -> None:
         ({"table": "a.b.c"}, "not a table name"),
         ({"table": "out-box"}, "double quotes"),
         ({"fence_table": ""}, "not a table name"),
+        ({"dead_letter_table": "a-b"}, "not a table name"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
@@ -75,9 +76,11 @@ def test_what_is_no_table_name_is_refused(text: str) -> None:
         TableName.parse(text)
 
 
-def test_the_fence_lives_beside_the_outbox_unless_it_names_a_schema() -> None:
+def test_fence_and_dead_letters_live_beside_the_outbox_unless_they_name_a_schema() -> None:
     assert PostgresOptions(table="app.outbox").fence == ("app", "outbox_fence")
     assert PostgresOptions(table="app.outbox", fence_table="ops.fence").fence == ("ops", "fence")
+    assert PostgresOptions(table="app.outbox").dead_letters == ("app", "outbox_dead_letters")
+    assert PostgresOptions(table="app.outbox", dead_letter_table="ops.dead").dead_letters == ("ops", "dead")
 
 
 def test_an_empty_password_does_not_swallow_the_next_key() -> None:

@@ -10,7 +10,6 @@ from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
-from outbox_postgres import settled
 from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
 from outbox_sdk import ColumnIs
 from outbox_testkit.services import PostgresServer
@@ -143,13 +142,6 @@ def test_a_listing_is_due_after_a_time_or_after_many_records(marks: Settled, clo
     marks.begin("me")
     marks.marked(LISTING_RECORDS, (1, LISTING_RECORDS))
     assert marks.due()
-
-
-@pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists before every mark, and never looks at the head for safety's sake."""
-    monkeypatch.setattr(settled, "LISTING_INTERVAL", 0.0)
-    monkeypatch.setattr(settled, "HEAD_INTERVAL", 1e9)
 
 
 @pytest.mark.usefixtures("eager")

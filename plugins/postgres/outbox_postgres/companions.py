@@ -1,0 +1,113 @@
+"""The tables of our own that stand beside an outbox: its fence and its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from outbox_postgres.ddl import RELEASES_TYPE, dead_letters_ddl, fence_ddl
+from outbox_postgres.options import TableName
+
+_FENCE_COLUMNS = frozenset(
+    {"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", "releases"}
+)
+_DEAD_LETTER_COLUMNS = frozenset(
+    {
+        "name",
+        "id",
+        "kafka_topic",
+        "kafka_key",
+        "kafka_value",
+        "kafka_header_keys",
+        "kafka_header_values",
+        "fate",
+        "reason",
+        "attempts",
+        "since",
+    }
+)
+
+
+class Fault(NamedTuple):
+    """What keeps an outbox from being harvested.
+
+    Attributes:
+        message: What was found.
+        cure: What to do about it.
+        refusal: Whether a permission is what is missing.
+    """
+
+    message: str
+    cure: str
+    refusal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """What a table beside the outbox must be.
+
+    Attributes:
+        subject: What to call it.
+        option: The option that names it.
+        table: The table with its schema.
+        ddl: What creates it.
+        columns: The columns it must have.
+        privileges: What the user must be allowed to do with it.
+    """
+
+    subject: str
+    option: str
+    table: TableName
+    ddl: str
+    columns: frozenset[str]
+    privileges: Sequence[str]
+
+    def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
+        """Says which columns are missing."""
+        missing = self.columns.difference(found)
+        if missing == {"releases"}:
+            yield Fault(
+                f"{self.subject} {self.table} was made by an earlier version and lacks the column releases",
+                f"ALTER TABLE {self.table} ADD COLUMN releases {RELEASES_TYPE}",
+            )
+        elif missing:
+            yield Fault(
+                f"{self.subject} {self.table} lacks the columns {', '.join(sorted(missing))}",
+                f"set {self.option} to another name, or drop the table while no harvester runs",
+            )
+
+    def absent(self, user: str) -> Fault:
+        """Returns what to say where there is no such table and ``user`` may not create it."""
+        return Fault(
+            f"there is no {self.subject} {self.table} and user '{user}' may not create it",
+            f"let somebody who may run {self.ddl}; {grant(self.privileges, self.table, user)}",
+            refusal=True,
+        )
+
+
+def companions(fence: TableName, dead_letters: TableName) -> tuple[Companion, Companion]:
+    """Returns what the tables beside an outbox must be."""
+    return (
+        Companion(
+            "fence table",
+            "fenceTable",
+            fence,
+            fence_ddl(fence),
+            _FENCE_COLUMNS,
+            ("SELECT", "INSERT", "UPDATE"),
+        ),
+        Companion(
+            "dead-letter table",
+            "deadLetterTable",
+            dead_letters,
+            dead_letters_ddl(dead_letters),
+            _DEAD_LETTER_COLUMNS,
+            ("SELECT", "INSERT", "UPDATE", "DELETE"),
+        ),
+    )
+
+
+def grant(privileges: Sequence[str], table: TableName, user: str) -> str:
+    """Returns the statement that grants ``privileges`` on ``table``."""
+    return f"GRANT {', '.join(privileges)} ON {table} TO {TableName('', user)}"

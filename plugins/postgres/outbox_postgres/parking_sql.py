@@ -1,0 +1,109 @@
+"""The statements that park keys and free them, by the rules of ``sql``."""
+# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+
+from __future__ import annotations
+
+from outbox_postgres.options import TableName
+
+HELD = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
+
+KEY = "coalesce(kafka_key, '')::text COLLATE \"C\""
+"""A row's key as lanes know it, compared byte by byte whatever the collation of the column."""
+
+PARKED_KEYS = f"SELECT {KEY} FROM {{}} WHERE name = $1 AND fate = 'parked'"
+"""The parked keys in a table of dead letters."""
+
+_COPIED = ("kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
+_COPY = ", ".join(_COPIED)
+
+
+class Parking:
+    """The statements for the dead letters of one outbox.
+
+    A value is kept as its bytes, in the encoding of the database where it is text.
+
+    Args:
+        outbox: The outbox table.
+        fence: The fence table.
+        letters: The table of dead letters.
+        binary: Whether the outbox keeps values as bytes.
+
+    Attributes:
+        park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
+            attempts. Returns nothing when the fence is lost, else the number of keys parked.
+        parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
+        letters: $1 name, $2 keys, none for all, $3 fate, null for all.
+        waiting: $1 key. The number of its rows.
+        release: $1 name. Locks out marks and parks, and has the next mark of each lane start at the head.
+        retry: $1 name, $2 ids. Returns the ids freed.
+        take: $1 name, $2 ids. Deletes the heads, and copies them as they are into their letters.
+        skip: $1 name, $2 ids. Returns the ids skipped.
+        redrive: $1 name, $2 ids. Returns the ids stashed.
+    """
+
+    def __init__(self, outbox: TableName, fence: TableName, letters: TableName, *, binary: bool) -> None:
+        value = "kafka_value" if binary else "convert_to(kafka_value::text, getdatabaseencoding())"
+        kept = _COPY.replace("kafka_value", f"{value} AS kafka_value")
+        value = "kafka_value" if binary else "convert_from(kafka_value, getdatabaseencoding())"
+        given = _COPY.replace("kafka_value", value)
+        chosen = f"FROM {letters} WHERE name = $1 AND id = ANY ($2::bigint[])"
+        self.park = _park(outbox, fence, letters, kept)
+        self.parked = f"""
+            SELECT count(*), extract(epoch FROM clock_timestamp() - min(since))::float8
+            FROM {letters} WHERE name = $1 AND fate = 'parked'"""
+        self.letters = f"""
+            SELECT id, {given}, fate, reason, attempts, since,
+                   extract(epoch FROM clock_timestamp() - since)::float8
+            FROM {letters}
+            WHERE name = $1 AND ($2::text[] = '{{}}' OR {KEY} = ANY ($2::text[]))
+              AND ($3::text IS NULL OR fate = $3::text)
+            ORDER BY id"""
+        self.waiting = f"SELECT count(*) FROM {outbox} WHERE {KEY} = $1::text"
+        self.release = f"UPDATE {fence} SET releases = releases + 1 WHERE name = $1"
+        self.retry = f"DELETE {chosen} AND fate = 'parked' RETURNING id"
+        # A row that has another key by now is no longer the head, and may be under way.
+        self.take = f"""
+            WITH head AS (
+                DELETE FROM {outbox}
+                WHERE id = ANY ($2::bigint[])
+                  AND (id, {KEY}) IN (SELECT id, {KEY} {chosen} AND fate = 'parked')
+                RETURNING id, {kept}
+            )
+            UPDATE {letters} AS letter SET ({_COPY}) = ROW (head.kafka_topic, head.kafka_key,
+                head.kafka_value, head.kafka_header_keys, head.kafka_header_values)
+            FROM head WHERE letter.name = $1 AND letter.id = head.id"""
+        self.skip = f"""
+            UPDATE {letters} SET fate = 'skipped'
+            WHERE name = $1 AND id = ANY ($2::bigint[]) AND fate = 'parked' RETURNING id"""
+        # Ids are given out to the rows as they come from the ordered select.
+        self.redrive = f"""
+            WITH taken AS (
+                DELETE {chosen} AND fate = 'skipped' RETURNING id, {_COPY}
+            ), stashed AS (
+                INSERT INTO {outbox} (create_time, {_COPY})
+                SELECT clock_timestamp(), {given} FROM taken ORDER BY id
+            )
+            SELECT id FROM taken"""
+
+
+def _park(outbox: TableName, fence: TableName, letters: TableName, kept: str) -> str:
+    again = ", ".join(
+        f"{column} = excluded.{column}" for column in (*_COPIED, "fate", "reason", "attempts", "since")
+    )
+    # The share lock comes first, as in a mark.
+    return f"""
+        WITH fence AS MATERIALIZED (
+            SELECT FROM {fence} WHERE {HELD} FOR SHARE
+        ), freed AS (
+            UPDATE {outbox} SET leader_id = NULL
+            WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
+            RETURNING id, {kept}
+        ), parked AS (
+            INSERT INTO {letters} (name, id, {_COPY}, fate, reason, attempts, since)
+            SELECT $1, id, {_COPY}, 'parked', reason, attempts, clock_timestamp()
+            FROM freed JOIN unnest($8::bigint[], $9::text[], $10::bigint[]) AS head (id, reason, attempts)
+            USING (id)
+            ON CONFLICT (name, id) DO UPDATE SET {again}
+            RETURNING id
+        )
+        SELECT (SELECT count(*) FROM parked) FROM fence"""

@@ -1,0 +1,378 @@
+"""The operator's verbs: what they change, in which order records follow, and that leaders take note."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+from uuid import uuid4
+
+import psycopg
+import pytest
+from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.settled import FIRST
+from outbox_sdk import DriverError, Fate
+from psycopg.conninfo import make_conninfo
+
+from .outbox_hands import Hand, MakeOutbox, Outbox, ask, until, waits
+
+BATCH = 20
+
+
+@pytest.fixture
+def hand(outbox: Outbox) -> Hand:
+    return outbox.lead()
+
+
+@pytest.fixture
+def letters(outbox: Outbox) -> PostgresDeadLetters:
+    return outbox.letters()
+
+
+def ids(hand: Hand, limit: int = 1000) -> list[int]:
+    return [record.id for record in hand.mark(limit)]
+
+
+def test_letters_are_listed_by_id_by_key_and_by_fate(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(8, keys=4)
+    outbox.park(hand, "k1", "k2", "k3")
+    letters.skip([2])
+
+    def found(*keys: str, fate: Fate | None = None) -> list[tuple[int, Fate]]:
+        return [(letter.record.id, letter.fate) for letter in letters.letters(keys, fate)]
+
+    assert found() == [(1, Fate.PARKED), (2, Fate.SKIPPED), (3, Fate.PARKED)]
+    assert found("k3", "k2", "nothing") == [(2, Fate.SKIPPED), (3, Fate.PARKED)]
+    assert found(fate=Fate.PARKED) == [(1, Fate.PARKED), (3, Fate.PARKED)]
+    assert found("k1", fate=Fate.SKIPPED) == []
+    assert (letters.waiting("k1"), letters.waiting("k2"), letters.waiting("nothing")) == (2, 1, 0)
+
+
+def test_a_retried_head_is_marked_again_as_it_is_by_now_and_the_tail_behind_it(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(6, keys=2)
+    outbox.park(hand, "k1")
+    assert ids(hand) == [2, 4, 6]
+    outbox.admin.execute("UPDATE outbox SET kafka_value = 'repaired' WHERE id = 1")
+    assert letters.retry([1, 2, 99]) == [1]
+    assert letters.letters() == []
+    assert [(record.id, record.value) for record in hand.mark()] == [(1, "repaired"), (3, "v3"), (5, "v5")]
+    assert letters.retry([1]) == []
+
+
+def test_a_skipped_head_is_gone_and_kept_as_it_was_last(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(6, keys=2)
+    outbox.park(hand, "k1")
+    outbox.admin.execute(
+        "UPDATE outbox SET kafka_topic = 't', kafka_value = 'later', kafka_header_keys = '{h}', "
+        "kafka_header_values = '{1}', leader_id = gen_random_uuid() WHERE id = 1"
+    )
+    assert letters.skip([1, 99]) == [1]
+    assert [record.id for record in hand.mark()] == [2, 3, 4, 5, 6]
+    (letter,) = letters.letters()
+    assert letter.record == (1, "t", "k1", "later", [("h", "1")], None, None, None)
+    assert (letter.fate, letter.reason, letter.attempts) == (Fate.SKIPPED, "too large", 5)
+    assert letters.skip([1]) == letters.retry([1]) == []
+
+
+def test_a_head_that_somebody_deleted_is_skipped_as_it_was_copied(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(4, keys=2)
+    outbox.park(hand, "k1")
+    outbox.admin.execute("DELETE FROM outbox WHERE id = 1")
+    assert letters.skip([1]) == [1]
+    assert letters.letters()[0].record.value == "v1"
+    assert ids(hand) == [2, 3, 4]
+
+
+def test_a_row_that_has_another_key_by_now_is_not_deleted(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(4, keys=2)
+    outbox.park(hand, "k1")
+    outbox.admin.execute("UPDATE outbox SET kafka_key = 'moved' WHERE id = 1")
+    assert ids(hand) == [1, 2, 4]
+    assert letters.skip([1]) == [1]
+    assert letters.letters()[0].record.key == "k1"
+    assert list(outbox.leaders()) == [1, 2, 3, 4]
+    assert ids(hand) == [3]
+
+
+def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    keys = [f"k{n}" for n in range(50)]
+    outbox.fill(150, keys=50)
+    outbox.park(hand, *keys)
+    assert letters.redrive(list(range(1, 51))) == [], "a parked letter is not for redriving"
+    skipped = list(range(1, 51))
+    random.Random(1).shuffle(skipped)
+    assert letters.skip(skipped) == sorted(skipped)
+    outbox.admin.execute("UPDATE outbox_dead_letters SET reason = 'moved within the heap' WHERE id % 3 = 0")
+    assert letters.redrive([*reversed(skipped), 999]) == list(range(1, 51))
+    assert letters.letters() == []
+    marked = hand.mark()
+    assert [record.id for record in marked] == list(range(51, 201))
+    assert [record.value for record in marked[100:]] == [f"v{n}" for n in range(1, 51)]
+    assert letters.redrive(skipped) == []
+
+
+VALUES = {
+    "text": ("text", "Grüße, 世界 🌍 \\x00 '\"\t\n"),
+    "empty": ("text", ""),
+    "tombstone": ("text", None),
+    "bytes": ("bytea", bytes(range(256))),
+    "no bytes": ("bytea", b""),
+    "tombstone of bytes": ("bytea", None),
+}
+
+
+@pytest.mark.parametrize(("value_type", "value"), VALUES.values(), ids=VALUES)
+def test_a_record_comes_back_exactly(
+    make_outbox: MakeOutbox, value_type: str, value: str | bytes | None
+) -> None:
+    box = make_outbox(value_type=value_type)
+    box.dialect.create()
+    number = box.write("schlüssel ", value, (["a", "", "a"], ["ü", None, ""]))
+    hand, letters = box.lead(), box.letters()
+    box.park(hand, "schlüssel ")
+    assert letters.letters()[0].record.value == value
+    letters.skip([number])
+    assert letters.letters()[0].record.value == value
+    assert letters.redrive([number]) == [number]
+    (record,) = hand.mark()
+    assert record.id > number
+    assert record[1:] == (
+        "orders",
+        "schlüssel ",
+        value,
+        [("a", "ü"), ("", None), ("a", "")],
+        None,
+        None,
+        None,
+    )
+
+
+def test_a_faulty_row_comes_back_as_it_was(outbox: Outbox, hand: Hand, letters: PostgresDeadLetters) -> None:
+    outbox.admin.execute(
+        "ALTER TABLE outbox ALTER COLUMN kafka_key DROP NOT NULL, ALTER COLUMN kafka_header_keys DROP NOT NULL"
+    )
+    outbox.write("unequal", headers=(["a", "b"], ["1"]))
+    outbox.write(None, headers=([["a", "b"]], [["1", "2"]]))
+    outbox.admin.execute("UPDATE outbox SET kafka_header_keys = NULL WHERE id = 1")
+    copied = "kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
+    look = f"SELECT {copied} FROM outbox ORDER BY id"
+    before = outbox.admin.execute(look).fetchall()
+    outbox.park(hand, "unequal", "")
+    assert letters.skip([1, 2]) == [1, 2]
+    assert outbox.admin.execute(look).fetchall() == []
+    assert letters.redrive([1, 2]) == [1, 2]
+    assert outbox.admin.execute(look).fetchall() == before
+
+
+def test_the_verbs_act_on_all_letters_or_on_none(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(4, keys=2)
+    outbox.park(hand, "k0", "k1")
+    outbox.admin.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF OLD.id = 2 THEN RAISE 'not this one'; END IF; RETURN coalesce(NEW, OLD); END $$;"
+        "CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON outbox_dead_letters "
+        "FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    for verb in (letters.retry, letters.skip):
+        with pytest.raises(DriverError, match="not this one"):
+            verb([1, 2])
+    assert [letter.fate for letter in letters.letters()] == [Fate.PARKED, Fate.PARKED]
+    assert list(outbox.leaders()) == [1, 2, 3, 4]
+    assert hand.mark() == []
+    assert letters.retry([1]) == [1], "the connection goes on"
+
+
+def test_nothing_to_do_is_done(letters: PostgresDeadLetters) -> None:
+    assert letters.letters() == []
+    assert letters.retry([]) == letters.skip([]) == letters.redrive([]) == []
+    assert letters.retry([1]) == letters.skip([1]) == letters.redrive([1]) == []
+
+
+def test_letters_outlive_the_fence_and_need_no_leader(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(4, keys=2)
+    outbox.park(hand, "k0", "k1")
+    outbox.admin.execute("TRUNCATE outbox_fence")
+    assert letters.retry([1]) == [1]
+    assert letters.skip([2]) == [2]
+    assert ids(outbox.lead()) == [1, 3, 4]
+
+
+def test_close_is_idempotent(letters: PostgresDeadLetters) -> None:
+    letters.close()
+    letters.close()
+    with pytest.raises(DriverError) as caught:
+        letters.letters()
+    assert caught.value.retryable
+
+
+def test_redriving_needs_the_right_to_insert(
+    outbox: Outbox, make_outbox: MakeOutbox, hand: Hand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(1, keys=1)
+    outbox.park(hand, "k0")
+    letters.skip([1])
+    name = f"reader_{uuid4().hex[:8]}"
+    outbox.admin.execute(
+        f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'; GRANT SELECT, UPDATE, DELETE ON outbox TO {name};"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_dead_letters TO {name}"
+    )
+    try:
+        theirs = make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")).letters()
+        with pytest.raises(DriverError, match="grant the permission") as caught:
+            theirs.redrive([1])
+        assert not caught.value.retryable
+        assert len(theirs.letters()) == 1
+    finally:
+        outbox.admin.execute(f"DROP OWNED BY {name}")
+        outbox.admin.execute(f"DROP ROLE {name}")
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("verb", ["retry", "skip"])
+def test_the_next_mark_behind_a_release_starts_at_the_head(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters, verb: str
+) -> None:
+    outbox.fill(200, keys=2)
+    outbox.park(hand, "k1")
+    ids(hand, 60)
+    while marked := ids(hand, 60):
+        hand.purge(*marked)
+    later = outbox.write("k1")
+    settled = hand.table._settled
+    assert settled
+    hand.mark(1)
+    assert settled._start > FIRST, "the test did not come to what it tests"
+    getattr(letters, verb)([1])
+    wanted = [*range(1, 200, 2), later][verb == "skip" :]
+    assert ids(hand, 10) + ids(hand, 30) == wanted[:40]
+    assert ids(hand) == wanted[40:]
+    assert settled._start > FIRST
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_mark_that_waited_for_a_release_takes_nothing_of_the_key_and_the_next_one_its_head(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters, pool: ThreadPoolExecutor
+) -> None:
+    outbox.fill(100, keys=2)
+    outbox.park(hand, "k1")
+    ids(hand, 20)
+    ids(hand, 20)
+    row = outbox.session()
+    row.execute("SELECT FROM outbox_dead_letters WHERE id = 1 FOR UPDATE")
+    retry = pool.submit(letters.retry, [1])
+    until(lambda: waits(outbox, letters))
+    # Behind where marks have come to: only the look at the head keeps the head before it.
+    later = outbox.write("k1")
+    mark = pool.submit(ids, hand, 20)
+    until(lambda: waits(outbox, hand.table))
+    row.rollback()
+    assert retry.result(10) == [1]
+    assert mark.result(10) == list(range(82, 101, 2))
+    assert ids(hand) == [*range(1, 100, 2), later]
+
+
+def test_a_release_waits_for_marks_in_progress(
+    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters, pool: ThreadPoolExecutor
+) -> None:
+    outbox.fill(4, keys=2)
+    outbox.park(hand, "k1")
+    row = outbox.session()
+    row.execute("SELECT FROM outbox WHERE id = 2 FOR UPDATE")
+    mark = pool.submit(ids, hand)
+    until(lambda: waits(outbox, hand.table))
+    retry = pool.submit(letters.retry, [1])
+    until(lambda: waits(outbox, letters))
+    row.rollback()
+    assert mark.result(10) == [2, 4]
+    assert retry.result(10) == [1]
+    assert ids(hand) == [1, 3]
+
+
+class Operator:
+    """Retries, skips and redrives whatever there is, while others write, mark and park."""
+
+    def __init__(self, outbox: Outbox, seed: int) -> None:
+        self._letters = outbox.letters()
+        self._dice = random.Random(seed)
+        self.done = defaultdict[str, int](int)
+
+    def act(self) -> None:
+        found = self._letters.letters()
+        chosen = [letter for letter in found if self._dice.random() < 0.5]
+        verb = self._dice.choice(["retry", "retry", "skip", "redrive"])
+        changed = getattr(self._letters, verb)([letter.record.id for letter in chosen])
+        self.done[verb] += len(changed)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_while_operators_free_keys_no_key_is_ever_marked_out_of_order(outbox: Outbox, lanes: int) -> None:
+    table = outbox.connect()
+    token = table.bump(lanes, "test")
+    hands = [Hand(outbox.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
+    stop = threading.Event()
+    dice = random.Random(lanes)
+
+    def write() -> None:
+        connection: psycopg.Connection[object] = outbox.session(autocommit=True)
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            # One writer, so that ids are in the order of the values; keys far apart in time.
+            outbox.write(f"k{number % 7}", str(number), connection=connection)
+
+    def operate(operator: Operator) -> None:
+        while not stop.wait(0.003):
+            operator.act()
+
+    operators = [Operator(outbox, seed) for seed in range(2)]
+    purged: dict[str, list[int]] = defaultdict(list)
+    parked = ahead = 0
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(write), *(pool.submit(operate, operator) for operator in operators)]
+        deadline = monotonic() + 4
+        while monotonic() < deadline and not any(task.done() for task in running):
+            hand = dice.choice(hands)
+            by_key: dict[str, list[int]] = defaultdict(list)
+            for record in hand.mark(BATCH):
+                by_key[record.key].append(record.id)
+            for key, numbers in by_key.items():
+                if dice.random() < 0.1:
+                    parked += hand.park(numbers, numbers[0])
+                else:
+                    hand.purge(*numbers)
+                    purged[key] += numbers
+            ahead += bool(hand.table._settled and hand.table._settled._start > FIRST)
+            sleep(0.001)
+        stop.set()
+        for task in running:
+            task.result(10)
+    for numbers in purged.values():
+        assert numbers == sorted(numbers)
+    assert parked > 20
+    assert ahead > 20, "the test did not come to what it tests"
+    assert all(sum(operator.done[verb] for operator in operators) for verb in ("retry", "skip", "redrive"))
+    letters = outbox.letters()
+    letters.retry([letter.record.id for letter in letters.letters()])
+    rest = set(outbox.leaders())
+    assert {number for hand in hands for number in ids(hand, 1_000_000)} == rest
+    assert ask(outbox.admin, "SELECT count(*) FROM outbox_dead_letters WHERE fate = 'parked'") == 0
