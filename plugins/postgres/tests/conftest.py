@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from outbox_postgres import settled
+from outbox_postgres.dead_letters import PostgresDeadLetters
 
-from .outbox_hands import MakeOutbox, Outbox
+from .outbox_hands import Hand, MakeOutbox, Outbox
 
 
 @pytest.fixture
@@ -47,3 +48,13 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists before every mark, and never looks at the head for safety's sake."""
     monkeypatch.setattr(settled, "LISTING_INTERVAL", 0.0)
     monkeypatch.setattr(settled, "HEAD_INTERVAL", 1e9)
+
+
+@pytest.fixture
+def hand(outbox: Outbox) -> Hand:
+    return outbox.lead()
+
+
+@pytest.fixture
+def letters(outbox: Outbox) -> PostgresDeadLetters:
+    return outbox.letters()

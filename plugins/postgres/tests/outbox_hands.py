@@ -123,6 +123,10 @@ class Hand:
     def mark(self, limit: int = 1000) -> list[MarkedRecord]:
         return self.table.mark(self.fence, self.leader, limit)
 
+    def ids(self, limit: int = 1000) -> list[int]:
+        """Marks, and returns the ids only."""
+        return [record.id for record in self.mark(limit)]
+
     def purge(self, *ids: int) -> int:
         return self.table.purge(self.fence, self.leader, ids)
 

@@ -8,8 +8,6 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from outbox_postgres import sql
-from outbox_postgres.settled import FIRST
 from outbox_sdk import ColumnIs, DriverError, Fate, LeadershipLost
 
 from .outbox_hands import Hand, MakeOutbox, Outbox, ask, until, waits
@@ -17,35 +15,6 @@ from .outbox_hands import Hand, MakeOutbox, Outbox, ask, until, waits
 
 def rows(outbox: Outbox) -> list[tuple[Any, ...]]:
     return outbox.admin.execute(f"SELECT * FROM {outbox.options.outbox} ORDER BY id").fetchall()
-
-
-def plan(hand: Hand, limit: int = 100) -> dict[str, Any]:
-    """The plan of a mark as it was carried out; the mark is taken back."""
-    table = hand.table
-    start = (
-        table._settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader)) if table._settled else FIRST
-    )
-    parameters = (*table._held(hand.fence), hand.leader, limit, start, table._releases)
-    statement = table._sql.mark if hand.fence.lanes == 1 else table._sql.mark_lane
-    connection = table._connection
-    with connection.transaction(force_rollback=True):
-        # As a prepared statement it is planned for any parameters.
-        types = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint"
-        connection.execute(f"PREPARE plan ({types}) AS {statement}")
-        values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
-        found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE plan ({values})")
-        connection.execute("DEALLOCATE plan")
-    return dict(found[0]["Plan"])
-
-
-def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
-    return [tree, *(node for child in tree.get("Plans", ()) for node in nodes(child))]
-
-
-def search(tree: dict[str, Any]) -> dict[str, Any]:
-    """The node that looks for rows to mark."""
-    (found,) = [node for node in nodes(tree) if "leader_id IS NULL" in node.get("Filter", "")]
-    return found
 
 
 def test_parking_copies_the_head_and_moves_nothing(outbox: Outbox) -> None:
@@ -176,7 +145,7 @@ def test_a_bump_waits_for_a_park_and_the_new_leader_leaves_the_key_out(
 def test_a_bump_keeps_what_was_released(outbox: Outbox) -> None:
     hand = outbox.lead()
     outbox.fill(1, keys=1)
-    outbox.letters().retry(outbox.park(hand, "k0").values())
+    outbox.letters().retry([outbox.park(hand, "k0")["k0"]])
     hand.table.bump(2, "again")
     assert outbox.admin.execute("SELECT releases FROM outbox_fence ORDER BY lane").fetchall() == [(1,), (0,)]
 
@@ -226,9 +195,9 @@ def test_a_faulty_row_is_parked_by_the_key_that_the_lane_knows_it_by(outbox: Out
         (1, ""), (2, "unequal"), (4, "no topic")
     ]  # fmt: skip
     faults = [letter.record.fault or "" for letter in letters]
-    assert ["key is null" in faults[0], "2 header names" in faults[1], "topic is null" in faults[2]] == [
-        True
-    ] * 3
+    assert "key is null" in faults[0]
+    assert "2 header names" in faults[1]
+    assert "topic is null" in faults[2]
 
 
 def test_a_reason_of_any_text_can_be_kept(outbox: Outbox) -> None:
@@ -261,10 +230,8 @@ def test_a_reason_in_a_database_that_holds_no_unicode(outbox: Outbox, make_outbo
 
 
 def test_a_collation_of_the_keys_makes_no_difference(outbox: Outbox) -> None:
-    outbox.admin.execute(
-        "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);"
-        "ALTER TABLE outbox ALTER COLUMN kafka_key TYPE text COLLATE loose"
-    )
+    # Where two columns' collations differ, the server refuses to compare them unless told by which.
+    outbox.admin.execute('ALTER TABLE outbox ALTER COLUMN kafka_key TYPE text COLLATE "POSIX"')
     for key in ("a", "A", "a"):
         outbox.write(key)
     hand = outbox.lead()
@@ -317,43 +284,6 @@ def test_parking_without_the_privilege_is_refused_and_changes_nothing(outbox: Ou
     assert outbox.leaders() == {1: hand.leader}
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-@pytest.mark.parametrize("parked", [0, 1000])
-@pytest.mark.parametrize("analyzed", [False, True])
-def test_a_mark_reads_the_parked_keys_once_whatever_their_number(
-    outbox: Outbox, lanes: int, parked: int, analyzed: bool
-) -> None:
-    outbox.fill(5000, keys=2500)
-    outbox.admin.execute(
-        "INSERT INTO outbox_dead_letters (name, id, kafka_key, fate, reason, attempts, since) "
-        "SELECT 'public.outbox', i, 'k' || i, CASE WHEN i <= %s THEN 'parked' ELSE 'skipped' END, '', 1, now() "
-        "FROM generate_series(1, 5000) AS i",
-        (parked,),
-    )
-    if analyzed:
-        outbox.admin.execute("ANALYZE outbox; ANALYZE outbox_dead_letters")
-    tree = plan(outbox.lead(lanes=lanes))
-    found = search(tree)
-    assert found["Index Cond"].startswith("(id >= ")
-    assert "hashed SubPlan" in found["Filter"]
-    (letters,) = [node for node in nodes(tree) if node.get("Relation Name") == "outbox_dead_letters"]
-    assert letters["Index Name"] == "outbox_dead_letters_parked"
-    assert (letters["Actual Loops"], letters["Actual Rows"]) == (1, parked)
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_long_tail_at_the_head_of_the_table_is_read_once(outbox: Outbox) -> None:
-    outbox.fill(10_000, keys=1)
-    outbox.fill(300, keys=1000)
-    hand = outbox.lead()
-    outbox.park(hand, "k0")
-    for _ in range(3):
-        hand.purge(*[record.id for record in hand.mark(50)])
-    found = search(plan(hand))
-    assert found["Actual Rows"] == 100
-    assert found.get("Rows Removed by Filter", 0) <= 50
-
-
 def test_where_ids_prove_nothing_marks_leave_parked_keys_out_too(outbox: Outbox) -> None:
     outbox.fill(20, keys=2)
     outbox.park(outbox.lead(), "k0")
@@ -362,9 +292,3 @@ def test_where_ids_prove_nothing_marks_leave_parked_keys_out_too(outbox: Outbox)
     assert {record.key for record in table.mark(fence, leader, 100)} == {"k1"}
     outbox.letters().retry([2])
     assert {record.key for record in table.mark(fence, leader, 100)} == {"k0"}
-
-
-def test_a_session_that_lists_letters_plans_as_usual(outbox: Outbox) -> None:
-    assert ask(outbox.letters()._connection, "SHOW enable_seqscan") == "on"
-    assert ask(outbox.connect()._connection, "SHOW enable_seqscan") == "off"
-    assert "enable_seqscan" in sql.PLANNING

@@ -1,0 +1,80 @@
+"""What a mark reads, by the server's own account: parked keys once, and settled rows not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from .outbox_hands import Hand, Outbox, ask
+
+
+def plan(hand: Hand, limit: int = 100) -> dict[str, Any]:
+    """The plan of a mark as it was carried out; the mark is taken back."""
+    table = hand.table
+    assert table._settled
+    start = table._settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
+    parameters = (*table._held(hand.fence), hand.leader, limit, start, table._releases)
+    statement = table._sql.mark if hand.fence.lanes == 1 else table._sql.mark_lane
+    connection = table._connection
+    with connection.transaction(force_rollback=True):
+        # As a prepared statement it is planned for any parameters.
+        types = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint"
+        connection.execute(f"PREPARE plan ({types}) AS {statement}")
+        values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
+        found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE plan ({values})")
+        connection.execute("DEALLOCATE plan")
+    return dict(found[0]["Plan"])
+
+
+def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    return [tree, *(node for child in tree.get("Plans", ()) for node in nodes(child))]
+
+
+def search(tree: dict[str, Any]) -> dict[str, Any]:
+    """The node that looks for rows to mark."""
+    (found,) = [node for node in nodes(tree) if "leader_id IS NULL" in node.get("Filter", "")]
+    return found
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("parked", [0, 1000])
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_mark_reads_the_parked_keys_once_whatever_their_number(
+    outbox: Outbox, lanes: int, parked: int, analyzed: bool
+) -> None:
+    outbox.fill(5000, keys=2500)
+    outbox.admin.execute(
+        "INSERT INTO outbox_dead_letters (name, id, kafka_key, fate, reason, attempts, since) "
+        "SELECT 'public.outbox', i, 'k' || i, CASE WHEN i <= %s THEN 'parked' ELSE 'skipped' END, '', 1, "
+        "now() FROM generate_series(1, 5000) AS i",
+        (parked,),
+    )
+    if analyzed:
+        outbox.admin.execute("ANALYZE outbox; ANALYZE outbox_dead_letters")
+    tree = plan(outbox.lead(lanes=lanes))
+    found = search(tree)
+    assert found["Index Cond"].startswith("(id >= ")
+    assert "hashed SubPlan" in found["Filter"]
+    (letters,) = [node for node in nodes(tree) if node.get("Relation Name") == "outbox_dead_letters"]
+    assert letters["Index Name"] == "outbox_dead_letters_parked"
+    assert (letters["Actual Loops"], letters["Actual Rows"]) == (1, parked)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_long_tail_at_the_head_of_the_table_is_read_once(outbox: Outbox) -> None:
+    outbox.fill(10_000, keys=1)
+    outbox.fill(300, keys=1000)
+    hand = outbox.lead()
+    outbox.park(hand, "k0")
+    for _ in range(3):
+        hand.purge(*[record.id for record in hand.mark(50)])
+    found = search(plan(hand))
+    assert found["Actual Rows"] == 100
+    assert found.get("Rows Removed by Filter", 0) <= 50
+
+
+def test_a_session_that_lists_letters_plans_as_usual(outbox: Outbox) -> None:
+    assert ask(outbox.letters()._connection, "SHOW enable_seqscan") == "on"
+    assert ask(outbox.connect()._connection, "SHOW enable_seqscan") == "off"
