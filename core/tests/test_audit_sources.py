@@ -41,10 +41,12 @@ def test_writers_of_one_ledger_do_not_mix_their_lines(tmp_path: Path) -> None:
     assert [number for key, number in records if key == "b"] == [m for n in range(500) for m in (n, n + 1000)]
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[1, 2]", '["a"]', '["a", "1"]', '["a", true]', "7", '["a", 1'])
+@pytest.mark.parametrize(
+    "line", ["nonsense", "[1, 2]", '["a"]', '["a", "1"]', '["a", true]', "7", '["a", 1', '["ä", 1]']
+)
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "ledger"
-    path.write_text(f'["a", 1]\n{line}\n')
+    path.write_text(f'["a", 1]\n{line}\n', "latin-1")
     with pytest.raises(OutboxError, match=r'ledger:2: expected a line like \["key", 7\]'):
         list(read_ledger(path))
 

@@ -4,9 +4,7 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,9 @@ import psycopg
 import pytest
 from outbox_core.cli import main
 
-OUTBOX = str(Path(sys.executable).with_name("outbox"))
-INSERT = """
-    INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
-                        kafka_header_keys, kafka_header_values)
-    SELECT clock_timestamp(), %s, 'key-' || i %% 10, 'value ' || i, '{}', '{}'
-    FROM generate_series(1, %s) AS i
-"""
+from .cli_hands import INSERT, OUTBOX, changed, configure, free_port, outbox, told, wait_for
+
+TABLES = ["outbox", "outbox_fence", "outbox_dead_letters"]
 ROWS = """
     SELECT kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values, xmin
     FROM outbox ORDER BY id
@@ -30,46 +24,7 @@ ROWS = """
 
 @pytest.fixture
 def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
-    """A configuration for the test's own database and the session's broker; no JVM, no election."""
-    path = tmp_path / "outbox.yaml"
-    data = {
-        "harvest": {
-            "baseKafkaConfig": {"bootstrap.servers": kafka_bootstrap},
-            "dataSource": postgres_dsn,
-            "elector": "static",
-            "engine": "inline",
-            "limits": {"sendConcurrency": 2, "minMetricsInterval": "200ms"},
-        }
-    }
-    path.write_text(json.dumps(data))
-    return path
-
-
-def outbox(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [OUTBOX, *arguments, "-f", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def told(file: Path, *arguments: str) -> str:
-    """Returns what a call that works says on stdout."""
-    done = outbox(file, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def changed(file: Path, **settings: object) -> Path:
-    """Writes another configuration beside ``file``, with other settings of the harvest."""
-    data = json.loads(file.read_text())
-    data["harvest"] |= settings
-    path = file.with_name("changed.yaml")
-    path.write_text(json.dumps(data))
-    return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return configure(tmp_path, postgres_dsn, kafka_bootstrap)
 
 
 @pytest.fixture
@@ -85,27 +40,16 @@ def running(file: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def wait_for(process: subprocess.Popen[str], words: str) -> str:
-    assert process.stderr is not None
-    seen = ""
-    for line in process.stderr:
-        seen += line
-        if words in line:
-            return seen
-    raise AssertionError(f"the harvester ended without '{words}':\n{seen}")
-
-
 def test_init_creates_what_is_missing_and_only_that(file: Path, postgres_dsn: str, topic: str):
     ddl = told(file, "init", "--dry-run", "--topic", topic)
-    assert ddl.count("CREATE TABLE IF NOT EXISTS") == 2
+    assert ddl.count("CREATE TABLE IF NOT EXISTS") == len(TABLES)
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         assert tables(connection) == []
         assert told(file, "init", "--topic", topic, "--partitions", "3").splitlines() == [
-            "created table outbox",
-            "created table outbox_fence",
+            *(f"created table {table}" for table in TABLES),
             f"created topic {topic} with 3 partitions",
         ]
-        assert tables(connection) == ["outbox", "outbox_fence"]
+        assert sorted(tables(connection)) == sorted(TABLES)
         assert told(file, "init", "--topic", topic) == "nothing to create: all of it exists\n"
         assert json.loads(told(file, "init", "--json")) == {"tables_created": [], "topics_created": []}
 
@@ -113,7 +57,7 @@ def test_init_creates_what_is_missing_and_only_that(file: Path, postgres_dsn: st
 def test_the_ddl_of_a_dry_run_can_be_run_as_it_is(file: Path, postgres_dsn: str):
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(told(file, "init", "--dry-run").encode())
-        assert tables(connection) == ["outbox", "outbox_fence"]
+        assert sorted(tables(connection)) == sorted(TABLES)
     assert json.loads(told(file, "init", "--json"))["tables_created"] == []
 
 
@@ -230,7 +174,7 @@ def test_the_seeds_file_runs_with_its_own_table(
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(REAPER_DDL)
         connection.execute(INSERT, (topic, 300))
-    assert told(file, "init") == "created table outbox_fence\n"
+    assert told(file, "init").splitlines() == [f"created table {table}" for table in TABLES[1:]]
     process = subprocess.Popen(
         [OUTBOX, "run", "-f", str(file), "--engine", "inline"], stderr=subprocess.PIPE, text=True
     )

@@ -76,7 +76,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
         OutboxError: The file cannot be read, or a line is not what a ledger holds; the message names it.
     """
     try:
-        file = path.open(encoding="utf-8")
+        file = path.open("rb")
     except OSError as error:
         raise OutboxError(f"cannot read ledger {path}: {error.strerror}") from error
     with file:

@@ -1,0 +1,66 @@
+"""What tests of the command line share: a configuration for real services, and the installed program."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+OUTBOX = str(Path(sys.executable).with_name("outbox"))
+INSERT = """
+    INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
+                        kafka_header_keys, kafka_header_values)
+    SELECT clock_timestamp(), %s, 'key-' || i %% 10, 'value ' || i, '{}', '{}'
+    FROM generate_series(1, %s) AS i
+"""
+
+
+def configure(folder: Path, dsn: str, bootstrap: str, **settings: object) -> Path:
+    """Writes a configuration for a test's own database and the session's broker; no JVM, no election."""
+    path = folder / "outbox.yaml"
+    harvest = {
+        "baseKafkaConfig": {"bootstrap.servers": bootstrap},
+        "dataSource": dsn,
+        "elector": "static",
+        "engine": "inline",
+        "limits": {"sendConcurrency": 2, "minMetricsInterval": "200ms"},
+    }
+    path.write_text(json.dumps({"harvest": harvest | settings}))
+    return path
+
+
+def outbox(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [OUTBOX, *arguments, "-f", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(file: Path, *arguments: str) -> str:
+    """Returns what a call that works says on stdout."""
+    done = outbox(file, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def changed(file: Path, **settings: object) -> Path:
+    """Writes another configuration beside ``file``, with other settings of the harvest."""
+    data = json.loads(file.read_text())
+    data["harvest"] |= settings
+    path = file.with_name("changed.yaml")
+    path.write_text(json.dumps(data))
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> str:
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if words in line:
+            return seen
+    raise AssertionError(f"the harvester ended without '{words}':\n{seen}")

@@ -1,0 +1,237 @@
+"""What an operator does to a real outbox: parked keys, the fence, health, and an audit at the end."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from outbox_core.cli import main
+
+from .cli_hands import OUTBOX, changed, configure, free_port, outbox, told, wait_for
+
+STASH = """
+    INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
+                        kafka_header_keys, kafka_header_values)
+    VALUES (clock_timestamp(), %s, %s, 'value', %s, %s)
+"""
+REPAIR = "UPDATE outbox SET kafka_header_values = '{0}' WHERE id = %s"
+
+
+@pytest.fixture
+def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
+    """A configuration for the test's own database and the session's broker; no JVM, no election."""
+    path = configure(tmp_path, postgres_dsn, kafka_bootstrap, failures={"parkAfter": 1})
+    told(path, "init")
+    return path
+
+
+@pytest.fixture
+def running(file: Path) -> Iterator[subprocess.Popen[str]]:
+    """A harvester that leads."""
+    process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(process, "leader acquired")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def stash(dsn: str, topic: str, key: str, number: int, *, sound: bool = True) -> None:
+    """Commits a record; one that is not sound lacks the value of its header, and cannot be sent."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute(STASH, (topic, key, ["Seq"], [str(number)] if sound else []))
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Waits for something to come true."""
+    end = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < end, "did not come true within 30 s"
+        time.sleep(0.1)
+
+
+def letters(file: Path, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(told(file, "parked", "list", "--json", *arguments))["letters"]
+    return found
+
+
+def rows(dsn: str) -> int:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT count(*) FROM outbox").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def codes(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [line.partition(":")[0] for line in done.stdout.splitlines()]
+
+
+def test_a_parked_key_is_seen_repaired_and_retried_and_nothing_is_missing(
+    file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str, tmp_path: Path
+):
+    ledger = tmp_path / "ledger"
+    ledger.write_text('["bad", 0]\n["bad", 1]\n["good", 0]\n')
+    stash(postgres_dsn, topic, "bad", 0, sound=False)
+    stash(postgres_dsn, topic, "bad", 1)
+    stash(postgres_dsn, topic, "good", 0)
+    until(lambda: letters(file) != [] and rows(postgres_dsn) == 2)
+    [found] = letters(file)
+    assert (found["key"], found["topic"], found["attempts"]) == ("bad", topic, 1)
+    shown = json.loads(told(file, "parked", "show", "bad", "--json"))
+    assert (shown["waiting"], shown["letters"][0]["value"]) == (2, "value")
+    assert shown["letters"][0]["fault"] is not None or "header" in shown["letters"][0]["reason"]
+    status = json.loads(told(file, "status", "--json"))
+    assert status["parked"]["keys"] == 1
+    assert status["parked"]["oldest_seconds"] > 0
+    assert "1 key, the first for" in told(file, "status")
+    unhealthy = outbox(file, "health")
+    assert (unhealthy.returncode, codes(unhealthy)) == (1, ["parked-keys"])
+
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(REPAIR, (found["id"],))
+    assert "would change" in told(file, "parked", "retry", "bad", "--dry-run")
+    assert [each["id"] for each in letters(file)] == [found["id"]]
+    assert "changed" in told(file, "parked", "retry", "bad")
+    until(lambda: rows(postgres_dsn) == 0)
+    assert letters(file) == []
+    told(file, "health")
+    audit = json.loads(told(file, "audit", "--ledger", str(ledger), "--topic", topic, "--json"))
+    assert audit["good"] is True
+    assert audit["audits"][0]["delivered"] == 3
+
+
+def test_a_parked_record_is_skipped_and_redriven(
+    file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str
+):
+    stash(postgres_dsn, topic, "bad", 0, sound=False)
+    stash(postgres_dsn, topic, "bad", 1)
+    until(lambda: letters(file) != [])
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(REPAIR, (letters(file)[0]["id"],))
+    refused = outbox(file, "parked", "skip", "bad")
+    assert (refused.returncode, len(letters(file))) == (2, 1)
+    told(file, "parked", "skip", "bad", "--yes")
+    until(lambda: rows(postgres_dsn) == 0)
+    assert letters(file) == []
+    assert outbox(file, "parked", "retry", "bad").returncode == 1
+    assert [each["fate"] for each in letters(file, "--skipped")] == ["skipped"]
+    told(file, "health")
+    told(file, "parked", "redrive", "--all")
+    until(lambda: rows(postgres_dsn) == 0)
+    assert letters(file, "--skipped") == []
+
+
+def test_a_bump_fences_the_leader_which_acquires_again(
+    file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str
+):
+    before = json.loads(told(file, "fence", "show", "--json"))["lanes"]
+    assert [(lane["lane"], lane["lanes"], lane["token"]) for lane in before] == [(0, 2, 1), (1, 2, 1)]
+    refused = outbox(file, "fence", "bump")
+    assert refused.returncode == 2
+    assert "add --yes" in refused.stderr
+    bumped = json.loads(told(file, "fence", "bump", "--yes", "--json"))
+    assert (bumped["token"], bumped["lanes"]) == (2, 2)
+    assert bumped["holder"].startswith("operator ")
+    seen = wait_for(running, "leader acquired")
+    assert "leader fenced" in seen
+    assert "fence token 3" in seen
+    stash(postgres_dsn, topic, "key", 0)
+    until(lambda: rows(postgres_dsn) == 0)
+    assert {lane["token"] for lane in json.loads(told(file, "fence", "show", "--json"))["lanes"]} == {3}
+
+
+def test_the_fence_before_anybody_has_led(file: Path):
+    assert told(file, "fence", "show") == "nobody has ever led\n"
+    bumped = json.loads(told(file, "fence", "bump", "--yes", "--json"))
+    assert (bumped["token"], bumped["lanes"]) == (1, 2)
+    shown = told(file, "fence", "show")
+    assert "operator " in shown
+    assert "none yet" in shown
+
+
+@pytest.mark.parametrize(("answer", "code", "token"), [(b"y\n", 0, 2), (b"n\n", 1, 1)])
+def test_a_bump_asks_on_a_terminal(answer: bytes, code: int, token: int, file: Path):
+    told(file, "fence", "bump", "--yes")
+    ours, theirs = pty.openpty()
+    command = [OUTBOX, "fence", "bump", "-f", str(file)]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.write(ours, answer)
+        _, err = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == code
+    assert "The present leader is fenced" in " ".join(err.decode().split())
+    assert json.loads(told(file, "fence", "show", "--json"))["lanes"][0]["token"] == token
+
+
+def test_health_without_a_leader(file: Path):
+    done = outbox(file, "health")
+    assert (done.returncode, codes(done)) == (1, ["no-leader"])
+
+
+def test_health_of_old_records(file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str):
+    told(file, "health")
+    stash(postgres_dsn, topic, "bad", 0, sound=False)
+    until(lambda: letters(file) != [])
+    time.sleep(0.2)
+    data = json.loads(outbox(file, "health", "--oldest", "100ms", "--parked", "1", "--json").stdout)
+    assert data["healthy"] is False
+    assert [trouble["code"] for trouble in data["troubles"]] == ["old-records"]
+
+
+def test_health_of_services_that_are_away(file: Path, running: "subprocess.Popen[str]"):
+    source = f"host=127.0.0.1 port={free_port()} user=postgres password=hunter2 dbname=x"
+    done = outbox(changed(file, dataSource=source), "health")
+    assert (done.returncode, codes(done)) == (69, ["database-unreachable"])
+    assert "hunter2" not in done.stdout + done.stderr
+    begin = time.monotonic()
+    broker = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    done = outbox(changed(file, baseKafkaConfig=broker), "health", "--patience", "1s")
+    assert (done.returncode, codes(done)) == (69, ["broker-unreachable"])
+    assert time.monotonic() - begin < 9
+
+
+def test_health_of_a_database_without_the_tables(file: Path, postgres_dsn: str):
+    done = outbox(changed(file, outboxTable="nowhere.outbox"), "health")
+    assert (done.returncode, codes(done)) == (1, ["database-refuses"])
+
+
+def test_what_was_pumped_is_audited(
+    file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str, tmp_path: Path
+):
+    ledger = tmp_path / "ledger"
+    pump = ("pump", "--topic", topic, "--ledger", str(ledger))
+    told(file, *pump, "--records", "70")
+    told(file, *pump, "--records", "30")
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [line[1:] for line in lines] == [[number, topic] for number in range(100)]
+    until(lambda: rows(postgres_dsn) == 0)
+    out = told(file, "audit", "--ledger", str(ledger))
+    assert "All 100 records arrived, in order for every key, and nothing else did." in out
+
+    lacking = tmp_path / "lacking"
+    lacking.write_text("".join(ledger.read_text().splitlines(keepends=True)[:-1]))
+    done = outbox(file, "audit", "--ledger", str(lacking))
+    assert done.returncode == 1
+    assert re.search(r"foreign +1\b", done.stdout)
+    assert f"'{lines[-1][0]}' 99" in done.stdout
+
+
+def test_an_audit_that_cannot_be_made(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    ledger = tmp_path / "ledger"
+    with pytest.raises(SystemExit) as caught:
+        main(["audit", "-f", str(file), "--ledger", str(ledger)])
+    assert caught.value.code == 1
+    assert re.search(r"cannot read ledger .*: No such file or directory", capsys.readouterr().err)
+    ledger.write_text("")
+    with pytest.raises(SystemExit):
+        main(["audit", "-f", str(file), "--ledger", str(ledger)])
+    assert "names no topic" in capsys.readouterr().err

@@ -1,0 +1,230 @@
+"""What `outbox parked` makes of dead letters, and what it asks of them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+import pytest
+from outbox_core.cli import main, parked
+from outbox_sdk import DeadLetter, Fate, MarkedRecord
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def letter(number: int, key: str, fate: Fate = Fate.PARKED, **parts: Any) -> DeadLetter:
+    record = MarkedRecord(number, "orders", key, "v")._replace(**parts)
+    return DeadLetter(record, "too large", 5, NOON, 75.0, fate)
+
+
+class Letters:
+    """Dead letters in a list, and a journal of what was asked of them."""
+
+    def __init__(self, *letters: DeadLetter) -> None:
+        self.kept = list(letters)
+        self.asked: list[tuple[str, list[int]]] = []
+        self.gone: set[int] = set()
+        self.closed = False
+
+    def letters(self, keys: Sequence[str] = (), fate: Fate | None = None) -> list[DeadLetter]:
+        return [
+            each
+            for each in self.kept
+            if (not keys or each.record.key in keys) and (fate is None or each.fate is fate)
+        ]
+
+    def waiting(self, key: str) -> int:
+        return 3
+
+    def _change(self, verb: str, ids: Sequence[int]) -> list[int]:
+        self.asked.append((verb, list(ids)))
+        return [number for number in ids if number not in self.gone]
+
+    def retry(self, ids: Sequence[int]) -> list[int]:
+        return self._change("retry", ids)
+
+    def skip(self, ids: Sequence[int]) -> list[int]:
+        return self._change("skip", ids)
+
+    def redrive(self, ids: Sequence[int]) -> list[int]:
+        return self._change("redrive", ids)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Terminal(StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Letters]:
+    """Letters of three keys: two are parked, one was skipped twice."""
+    letters = Letters(
+        letter(1, "a"), letter(2, "b"), letter(3, "c", Fate.SKIPPED), letter(4, "c", Fate.SKIPPED)
+    )
+    monkeypatch.setattr(parked, "_open", lambda _: closing(letters))
+    yield letters
+    assert letters.closed
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(["parked", *arguments])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, *capsys.readouterr()
+
+
+def outcomes(out: str) -> dict[int, str]:
+    return {told["id"]: told["outcome"] for told in json.loads(out)["letters"]}
+
+
+def test_what_is_parked_is_listed(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    code, out, err = call(capsys, "list")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines() if "orders" in line] == [
+        [key, number, "orders", "5", "1m15s", "too", "large"] for key, number in [("a", "1"), ("b", "2")]
+    ]
+    _, out, _ = call(capsys, "list", "--json")
+    assert json.loads(out)["letters"][0] == {
+        "key": "a",
+        "id": 1,
+        "topic": "orders",
+        "fate": "parked",
+        "attempts": 5,
+        "since": "2026-03-01T12:00:00+00:00",
+        "age_seconds": 75.0,
+        "reason": "too large",
+    }
+
+
+def test_what_was_skipped_is_listed_apart(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    _, out, _ = call(capsys, "list", "--skipped", "--json")
+    assert [told["id"] for told in json.loads(out)["letters"]] == [3, 4]
+
+
+def test_nothing_is_parked(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    dead.kept.clear()
+    assert call(capsys, "list") == (0, "nothing is parked\n", "")
+    assert call(capsys, "retry", "--all") == (0, "nothing is parked\n", "")
+    assert call(capsys, "redrive", "--all") == (0, "nothing is skipped\n", "")
+    assert dead.asked == []
+
+
+def test_a_letter_is_shown_whole_to_programs_and_cut_for_people(
+    dead: Letters, capsys: pytest.CaptureFixture[str]
+):
+    headers = (("h", "1"), ("h", b"\xff"), ("none", None))
+    dead.kept = [letter(1, "a", value="x" * 5000, headers=headers, partition=2, timestamp_ms=9)]
+    _, out, _ = call(capsys, "show", "a", "--json")
+    told = json.loads(out)
+    assert told["waiting"] == 3
+    assert told["letters"][0]["value"] == "x" * 5000
+    assert told["letters"][0]["headers"] == [["h", "1"], ["h", {"base64": "/w=="}], ["none", None]]
+    assert (told["letters"][0]["partition"], told["letters"][0]["timestamp_ms"]) == (2, 9)
+    _, out, _ = call(capsys, "show", "a")
+    assert out.count("x") < 1100
+    assert "and 4,000 more characters" in out
+    assert "h: ff" in out
+    assert "3 rows of this key in the outbox" in out
+
+
+def test_values_of_any_kind_are_shown(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    dead.kept = [letter(1, "a", value=b"\x00\x01"), letter(2, "a", value=None, fault="arrays differ")]
+    _, out, _ = call(capsys, "show", "a")
+    assert "00 01" in out
+    assert "a tombstone" in out
+    assert "arrays differ" in out
+    _, out, _ = call(capsys, "show", "a", "--json")
+    assert [told["value"] for told in json.loads(out)["letters"]] == [{"base64": "AAE="}, None]
+
+
+def test_strangers_data_do_not_steer_the_terminal(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    dead.kept = [letter(1, "a\x1b[2J[red]", value="two\nlines\x1b[1m")]
+    for arguments in (["list"], ["show", "a\x1b[2J[red]"], ["retry", "--all"], ["retry", "\x1b[2J"]):
+        _, out, err = call(capsys, *arguments)
+        assert "\x1b" not in out + err
+        assert "\\x1b[2J" in out + err
+    assert "[red]" in call(capsys, "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["retry", "b"], ("retry", [2])),
+        (["retry", "--all"], ("retry", [1, 2])),
+        (["skip", "b", "a", "--yes"], ("skip", [1, 2])),
+        (["redrive", "c"], ("redrive", [3, 4])),
+    ],
+)
+def test_a_verb_is_for_the_letters_that_were_listed(
+    arguments: list[str], asked: tuple[str, list[int]], dead: Letters, capsys: pytest.CaptureFixture[str]
+):
+    code, out, _ = call(capsys, *arguments, "--dry-run", "--json")
+    assert (code, dead.asked) == (0, [])
+    assert outcomes(out) == dict.fromkeys(asked[1], "would change")
+    code, out, _ = call(capsys, *arguments, "--json")
+    assert (code, dead.asked) == (0, [asked])
+    assert outcomes(out) == dict.fromkeys(asked[1], "changed")
+    assert "changed" in call(capsys, *arguments)[1]
+
+
+def test_a_letter_that_is_gone_is_told(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    dead.gone = {2}
+    code, out, _ = call(capsys, "retry", "a", "b", "--json")
+    assert (code, outcomes(out)) == (1, {1: "changed", 2: "gone"})
+    code, out, err = call(capsys, "retry", "a", "b")
+    assert code == 1
+    assert "gone" in out
+    assert "1 of 2 were not there any more" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["retry", "a", "nobody"], "not parked: key 'nobody'; nothing was done"),
+        (["skip", "c", "--yes"], "not parked: key 'c'; nothing was done"),
+        (["redrive", "a"], "not skipped: key 'a'; nothing was done. See 'outbox parked list --skipped'"),
+        (["show", "nobody"], "key 'nobody' is neither parked nor skipped"),
+    ],
+)
+def test_a_key_that_is_unknown_stops_it_all(
+    arguments: list[str], told: str, dead: Letters, capsys: pytest.CaptureFixture[str]
+):
+    code, _, err = call(capsys, *arguments)
+    assert (code, dead.asked) == (1, [])
+    assert told in err
+
+
+def test_skipping_asks_first(dead: Letters, capsys: pytest.CaptureFixture[str]):
+    code, _, err = call(capsys, "skip", "a")
+    assert (code, dead.asked) == (2, [])
+    assert "add --yes" in err
+    assert call(capsys, "skip", "a", "--dry-run")[0] == 0
+
+
+@pytest.mark.parametrize(("answer", "asked"), [(True, [("skip", [1])]), (False, [])])
+def test_the_answer_counts(
+    answer: bool,
+    asked: list[tuple[str, list[int]]],
+    dead: Letters,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("sys.stdin", Terminal("y\n" if answer else "n\n"))
+    code, _, err = call(capsys, "skip", "a")
+    assert (code, dead.asked) == (0 if answer else 1, asked)
+    assert "Give up these records, undelivered?" in err
+    assert "too large" in err
+
+
+def test_all_keys_or_some_have_to_be_named(capsys: pytest.CaptureFixture[str]):
+    for arguments in ([], ["a", "--all"]):
+        code, _, err = call(capsys, "retry", *arguments)
+        assert code == 2
+        assert "name keys, or give --all" in err

@@ -1,0 +1,204 @@
+"""The examination of an outbox, on services that say what they are told to."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from outbox_core.config import HarvestSettings, parse
+from outbox_core.health import Code, Health, Thresholds, examine
+from outbox_sdk import AccessDenied, Backlog, DriverError, Fence, Holding, Parked
+
+NOW = datetime.now(UTC)
+FEW = Backlog(3, exact=True, oldest=1.0)
+NONE = Parked(0, None)
+
+
+def lane(
+    number: int = 0,
+    *,
+    lanes: int = 1,
+    age: float | None = 1.0,
+    since: datetime = NOW,
+    **reading: float,
+) -> Holding:
+    beat = None if age is None else NOW
+    return Holding(Fence(number, lanes, 7, 1), "host_1_2", since, beat, age, reading)
+
+
+@dataclass
+class Services:
+    """A database and a broker in one: the plugin's driver, its connection, and the publisher."""
+
+    holdings_: Sequence[Holding] = (lane(),)
+    backlog_: Backlog = FEW
+    parked_: Parked = NONE
+    database: Callable[[], object] = lambda: None
+    broker: Callable[[], object] = lambda: None
+    closed: int = field(default=0)
+
+    def create(self) -> "Services":
+        return self
+
+    def connect(self) -> "Services":
+        self.database()
+        return self
+
+    def holdings(self) -> list[Holding]:
+        return list(self.holdings_)
+
+    def backlog(self) -> Backlog:
+        return self.backlog_
+
+    def parked(self) -> Parked:
+        return self.parked_
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
+        assert not topics
+        self.broker()
+        return ()
+
+
+def settings(services: Services) -> HarvestSettings:
+    made: Any = services
+    return replace(parse("harvest: {}", "f.yaml", {}).harvest, dialect=made, publisher=made)
+
+
+def look(services: Services, **thresholds: Any) -> Health:
+    return examine(settings(services), Thresholds(**thresholds))
+
+
+def codes(found: Health) -> list[Code]:
+    return [trouble.code for trouble in found.troubles]
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_all_is_well():
+    services = Services()
+    found = examine(settings(services))
+    assert found.healthy
+    assert found.reachable
+    assert found.troubles == ()
+    assert services.closed == 1
+
+
+def test_nobody_has_ever_led():
+    [trouble] = look(Services(holdings_=())).troubles
+    assert (trouble.code, trouble.number) == (Code.NO_LEADER, None)
+    assert "nobody has ever led" in trouble.message
+
+
+def test_no_lane_speaks():
+    [trouble] = look(Services(holdings_=[lane(0, lanes=2, age=40.0), lane(1, lanes=2, age=90.0)])).troubles
+    assert (trouble.code, trouble.number) == (Code.NO_LEADER, 40.0)
+    assert "for 40s" in trouble.message
+    assert "host_1_2" in trouble.message
+
+
+def test_one_lane_is_silent():
+    [trouble] = look(Services(holdings_=[lane(0, lanes=2), lane(1, lanes=2, age=90.0)])).troubles
+    assert (trouble.code, trouble.number) == (Code.SILENT_LANE, 90.0)
+    assert "1 of 2 lanes (1)" in trouble.message
+
+
+def test_the_lane_of_an_earlier_leader_is_not_missed():
+    assert look(Services(holdings_=[lane(0), lane(1, lanes=2, age=9000.0)])).healthy
+
+
+@pytest.mark.parametrize(("age", "healthy"), [(15.0, True), (15.1, False)])
+def test_three_beats_may_be_missed(age: float, healthy: bool):
+    assert look(Services(holdings_=[lane(age=age)])).healthy is healthy
+
+
+def test_how_many_beats_may_be_missed_can_be_said():
+    assert look(Services(holdings_=[lane(age=24.0)]), silence=5.0).healthy
+    assert not look(Services(holdings_=[lane(age=24.0)]), silence=4.0).healthy
+
+
+def test_a_leader_that_has_just_begun_is_given_time_for_its_first_reading():
+    since = datetime.now(UTC)
+    assert look(Services(holdings_=[lane(age=None, since=since)])).healthy
+    long_ago = since - timedelta(minutes=1)
+    assert codes(look(Services(holdings_=[lane(age=None, since=long_ago)]))) == [Code.NO_LEADER]
+
+
+def test_the_oldest_record_is_too_old():
+    [trouble] = look(Services(backlog_=Backlog(3, exact=True, oldest=61.0))).troubles
+    assert (trouble.code, trouble.number) == (Code.OLD_RECORDS, 61.0)
+    assert trouble.message == "the oldest record is 1m01s old, more than 1m"
+    assert look(Services(backlog_=Backlog(3, exact=True, oldest=61.0)), oldest=62.0).healthy
+    assert look(Services(backlog_=Backlog(0, exact=True, oldest=None))).healthy
+
+
+def test_a_key_has_failed_for_long():
+    services = Services(
+        holdings_=[lane(0, lanes=2, blocked_seconds=3.0), lane(1, lanes=2, blocked_seconds=75.0)]
+    )
+    [trouble] = look(services).troubles
+    assert (trouble.code, trouble.number) == (Code.BLOCKED_KEY, 75.0)
+    assert look(services, blocked=80.0).healthy
+
+
+def test_what_a_silent_lane_said_of_a_key_is_out_of_date():
+    services = Services(holdings_=[lane(0, lanes=2), lane(1, lanes=2, age=99.0, blocked_seconds=75.0)])
+    assert codes(look(services)) == [Code.SILENT_LANE]
+
+
+def test_keys_are_parked():
+    [trouble] = look(Services(parked_=Parked(2, 7300.0))).troubles
+    assert (trouble.code, trouble.number) == (Code.PARKED_KEYS, 2)
+    assert trouble.message == "2 keys are parked, the first for 2h01m: 'outbox parked list' says why"
+    assert look(Services(parked_=Parked(2, 7300.0)), parked=2).healthy
+
+
+def test_an_old_record_may_be_that_of_a_parked_key():
+    found = look(Services(parked_=Parked(1, 70.0), backlog_=Backlog(3, exact=True, oldest=80.0)), parked=1)
+    assert codes(found) == [Code.OLD_RECORDS]
+    assert "parked key" in found.troubles[0].message
+
+
+def test_a_service_that_is_away_hides_no_other():
+    down = raising(DriverError("connection refused", retryable=True))
+    found = look(Services(database=down, parked_=Parked(2, 1.0)))
+    assert codes(found) == [Code.DATABASE_UNREACHABLE]
+    assert not found.reachable
+    assert found.troubles[0].message == "connection refused"
+    found = look(Services(broker=down, parked_=Parked(2, 1.0)))
+    assert codes(found) == [Code.PARKED_KEYS, Code.BROKER_UNREACHABLE]
+    assert not found.reachable
+
+
+def test_a_service_that_refuses_is_there():
+    found = look(Services(database=raising(AccessDenied("no")), broker=raising(AccessDenied("no"))))
+    assert codes(found) == [Code.DATABASE_REFUSES, Code.BROKER_REFUSES]
+    assert found.reachable
+    assert not found.healthy
+
+
+def test_what_hangs_is_not_waited_for():
+    released = Event()
+    try:
+        begin = time.monotonic()
+        found = look(Services(database=released.wait, broker=released.wait), patience=0.2)
+        assert time.monotonic() - begin < 5
+        assert codes(found) == [Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE]
+        assert found.troubles[0].message == "the database has not answered for 200ms"
+    finally:
+        released.set()
+
+
+def test_a_defect_of_a_plugin_is_no_trouble_of_the_outbox():
+    with pytest.raises(ZeroDivisionError):
+        look(Services(database=lambda: 1 // 0))
