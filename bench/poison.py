@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import statistics
 import subprocess
 import sys
@@ -33,9 +34,9 @@ def poison(on: Stage) -> None:
     """Makes one record in the middle of the backlog larger than the topic takes."""
     with on.connect() as connection:
         connection.execute(
-            """UPDATE outbox SET kafka_value = repeat('x', %s) WHERE id = (
+            """UPDATE outbox SET kafka_value = %s WHERE id = (
                    SELECT id FROM outbox WHERE kafka_key = %s ORDER BY id OFFSET 10 LIMIT 1)""",
-            (2 * LARGEST, POISONED),
+            (secrets.token_hex(LARGEST), POISONED),  # larger also when it is compressed
         )
 
 
@@ -60,7 +61,8 @@ def free(settings: Path, verb: str) -> None:
     command = [sys.executable, "-m", "outbox_core", "parked", verb, POISONED, "-f", str(settings), "--json"]
     command += ["--yes"] if verb == "skip" else []
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    print(f"  {verb}: {len(json.loads(done.stdout))} letter", file=sys.stderr)
+    letters = json.loads(done.stdout)["letters"]
+    print(f"  {verb}: {len(letters)} letter", file=sys.stderr)
 
 
 def main() -> None:
