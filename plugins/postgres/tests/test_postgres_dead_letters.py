@@ -94,7 +94,11 @@ def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(
     skipped = list(range(1, 51))
     random.Random(1).shuffle(skipped)
     assert letters.skip(skipped) == sorted(skipped)
+    # Neither the heap nor an index hands the letters over in order.
     outbox.admin.execute("UPDATE outbox_dead_letters SET reason = 'moved within the heap' WHERE id % 3 = 0")
+    for way in ("indexscan", "bitmapscan"):
+        outbox.set_default(f"enable_{way}", "off")
+    letters = outbox.letters()
     assert letters.redrive([*reversed(skipped), 999]) == list(range(1, 51))
     assert letters.letters() == []
     marked = hand.mark()
