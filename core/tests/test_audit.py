@@ -200,11 +200,11 @@ def test_memory_is_kept_by_gaps_not_by_records() -> None:
     assert len(account.arrived._firsts) == 1
 
 
-def test_stale_copies_are_counted_for_each_key() -> None:
+def test_what_reappeared_is_counted_for_each_key() -> None:
     committed = [(key, number) for key in "abcdefg" for number in range(3)]
     late = {"a": 1, "c": 2, "d": 2, "e": 1, "f": 1, "g": 1}
     arrived = [*committed, *((key, 0) for key, times in late.items() for _ in range(times)), ("b", 2)]
     result = judge(committed, arrived)
     assert result.reappeared == 8
     assert result.repeated == 9
-    assert result.stale == (("c", 2), ("d", 2), ("a", 1), ("e", 1), ("f", 1))
+    assert result.most_reappeared == (("c", 2), ("d", 2), ("a", 1), ("e", 1), ("f", 1))

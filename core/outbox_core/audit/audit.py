@@ -97,7 +97,7 @@ class Audit:
             overtaken=self._defects[Defect.OVERTAKEN],
             reappeared=self._defects[Defect.REAPPEARED],
             repeated=self._repeated,
-            stale=self._stale(),
+            most_reappeared=self._most_reappeared(),
             examples=examples | {Defect.LOST: self._lost()},
         )
 
@@ -106,10 +106,10 @@ class Audit:
         if len(self._examples[defect]) < EXAMPLES:
             self._examples[defect].append((key, sequence))
 
-    def _stale(self) -> tuple[tuple[str, int], ...]:
+    def _most_reappeared(self) -> tuple[tuple[str, int], ...]:
         """Returns the keys with the most reappeared messages, and how many these are."""
-        stale = ((key, account.reappeared) for key, account in self._accounts.items() if account.reappeared)
-        return tuple(nsmallest(EXAMPLES, stale, key=lambda each: (-each[1], each[0])))
+        keys = ((key, account.reappeared) for key, account in self._accounts.items() if account.reappeared)
+        return tuple(nsmallest(EXAMPLES, keys, key=lambda each: (-each[1], each[0])))
 
     def _lost(self) -> tuple[Named, ...]:
         lost = (

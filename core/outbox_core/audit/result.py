@@ -28,7 +28,7 @@ class Result:
         overtaken: Arrived for the first time behind a later record of their key.
         reappeared: Messages that repeat a record behind a later one of its key.
         repeated: Messages beyond a record's first; in order they are allowed, as delivery is at least once.
-        stale: The keys with the most reappeared messages, the most first, and how many these are.
+        most_reappeared: The keys with the most reappeared messages, the most first, and how many these are.
         examples: The first few records of each defect.
     """
 
@@ -38,7 +38,7 @@ class Result:
     overtaken: int
     reappeared: int
     repeated: int
-    stale: tuple[tuple[str, int], ...] = ()
+    most_reappeared: tuple[tuple[str, int], ...] = ()
     examples: Mapping[Defect, tuple[Named, ...]] = field(default_factory=dict)
 
     @property

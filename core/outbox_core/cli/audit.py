@@ -85,20 +85,20 @@ def _as_data(comparison: Comparison) -> dict[str, Any]:
         "topics": list(comparison.topics),
         "good": result.good,
         **{name: number for name, number, _ in _rows(result)},
-        "most_reappeared": dict(result.stale),
+        "most_reappeared": dict(result.most_reappeared),
         "examples": {str(defect): named for defect, named in result.examples.items()},
     }
 
 
 def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
-    by_key = ", ".join(f"'{plain(key)}' {count:,}" for key, count in result.stale)
+    by_key = ", ".join(f"'{plain(key)}' {count:,}" for key, count in result.most_reappeared)
     return (
         ("sent", result.sent, "records that the ledger says were committed"),
         ("delivered", result.delivered, "of them, each counted once"),
         ("lost", result.lost, ""),
         ("foreign", result.foreign, ""),
         ("overtaken", result.overtaken, ""),
-        ("reappeared", result.reappeared, f"stale copies, by key: {by_key}" if by_key else ""),
+        ("reappeared", result.reappeared, f"by key: {by_key}" if by_key else ""),
         (
             "repeated",
             result.repeated,

@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; a harvester was told to stop and has handed over",
-    ExitCode.FAILED: "failed, or something must be cured first: a missing table, an error that 'check' found",
+    ExitCode.FAILED: "failed, or something must be cured: no table, or what 'check', 'health', 'audit' found",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNAVAILABLE: "a database, broker or coordinator cannot be reached; later it may work",
     ExitCode.INTERNAL: "a defect of outbox or of a plugin",

@@ -57,9 +57,8 @@ def bump(
     with closing(settings.dialect.create().connect()) as table:
         held = table.holdings()
         holder = f"{plain(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
-        if not yes:
-            note(f"outbox {settings.outbox} is held by {holder}.\n{_EFFECT}")
-        ask("Raise the token?", yes=yes)
+        about = Text(f"outbox {settings.outbox} is held by {holder}.\n{_EFFECT}")
+        ask(about, "Raise the token?", yes=yes)
         lanes = held[0].fence.lanes if held else settings.limits.send_concurrency
         name = _operator()
         token = table.bump(lanes, name)

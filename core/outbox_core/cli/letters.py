@@ -103,7 +103,7 @@ def _one(letter: DeadLetter) -> RenderableType:
         ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
         (str(letter.fate), f"since {since}, {_age(letter)} ago, after {letter.attempts:,} attempts"),
         ("reason", plain(letter.reason)),
-        ("fault", None if record.fault is None else plain(record.fault)),
+        ("fault", None if record.fault in {None, letter.reason} else plain(str(record.fault))),
         *(("header", f"{plain(name)}: {_readable(value)}") for name, value in record.headers),
         ("value", _readable(record.value)),
     ]

@@ -14,7 +14,7 @@ from outbox_core.cli.consent import YesOption, ask
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
 from outbox_core.cli.letters import as_data, as_table, as_text, whole
-from outbox_core.cli.terminal import messages, note, output, plain, print_json
+from outbox_core.cli.terminal import note, output, plain, print_json
 from outbox_core.config import HarvestSettings
 
 _KeysArgument = Annotated[
@@ -163,7 +163,7 @@ def _apply(verb: _Verb, wish: _Wish) -> None:
             outcomes = dict.fromkeys(ids, "would change")
         else:
             if letters and verb.question:
-                _ask(verb, letters, wish)
+                ask(as_table(letters), verb.question, yes=wish.yes)
             changed = set(verb.act(dead, ids)) if letters else set()
             outcomes = {number: "changed" if number in changed else "gone" for number in ids}
     _tell(verb, wish, letters, outcomes)
@@ -181,12 +181,6 @@ def _chosen(dead: DeadLetters, verb: _Verb, wish: _Wish) -> list[DeadLetter]:
             f"not {verb.fate}: {_quoted(unknown)}; nothing was done. See 'outbox parked list{option}'"
         )
     return letters
-
-
-def _ask(verb: _Verb, letters: Sequence[DeadLetter], wish: _Wish) -> None:
-    if not wish.yes:
-        messages().print(as_table(letters))
-    ask(verb.question, yes=wish.yes)
 
 
 def _tell(verb: _Verb, wish: _Wish, letters: Sequence[DeadLetter], outcomes: dict[int, str]) -> None:
