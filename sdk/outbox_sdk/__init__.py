@@ -15,8 +15,8 @@ from outbox_sdk.errors import (
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.parking import DeadLetter, DeadLetters, Fate, Parked, Poison
-from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender
-from outbox_sdk.record import Header, MarkedRecord, Record
+from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender, TransactionalSender
+from outbox_sdk.record import Batch, Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
 from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
 
@@ -25,6 +25,7 @@ __all__ = [
     "Affinity",
     "AsyncStasher",
     "Backlog",
+    "Batch",
     "Candidate",
     "Capability",
     "ColumnIs",
@@ -62,6 +63,7 @@ __all__ = [
     "Seam",
     "Sender",
     "Stasher",
+    "TransactionalSender",
     "Unit",
     "find",
     "hookimpl",

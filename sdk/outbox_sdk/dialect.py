@@ -17,7 +17,7 @@ from uuid import UUID
 from outbox_sdk.affinity import Condition
 from outbox_sdk.finding import Finding
 from outbox_sdk.parking import DeadLetters, Parked, Poison
-from outbox_sdk.record import MarkedRecord, Record
+from outbox_sdk.record import Batch, MarkedRecord, Record
 
 
 class Capability(StrEnum):
@@ -160,6 +160,29 @@ class OutboxTable(Protocol):
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was reset.
+        """
+        ...
+
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    ) -> list[MarkedRecord]:
+        """Deletes batches that are published, and marks the next: one transaction, durable on return.
+
+        Marks as :meth:`mark` does, but durably, and leaves out rows that carry one of ``pending`` (of a batch
+        that is marked and not finished) or ``leader_id``.
+
+        Args:
+            fence: The caller's fence.
+            finished: Batches whose rows are to be deleted where they still carry the batch's leader id.
+            leader_id: The new batch's name, never used before.
+            limit: How many rows to mark at most; 0 only deletes.
+            pending: The names of batches that are marked and not finished.
+
+        Returns:
+            The marked rows, ordered by id.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was deleted or marked.
         """
         ...
 

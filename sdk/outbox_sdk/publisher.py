@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from outbox_sdk.finding import Finding
-from outbox_sdk.record import MarkedRecord
+from outbox_sdk.record import Batch, MarkedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,40 @@ class Sender(Protocol):
         ...
 
 
+class TransactionalSender(Protocol):
+    """One lane's transactions; used by one thread at a time.
+
+    Opening it ends what an earlier sender of the same lane was about, wherever that runs: its open
+    transaction is aborted, one that is being committed is waited for, and it can begin no other.
+    """
+
+    def marker(self) -> list[Batch]:
+        """Returns what the lane's last committed transaction carried; empty when there was none.
+
+        Raises:
+            DriverError: The broker cannot be reached or refuses.
+        """
+        ...
+
+    def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch]) -> list[Failure]:
+        """Publishes records in the order given, and the marker with them: all or nothing.
+
+        Returns:
+            Nothing once the transaction is committed. Otherwise it was aborted, and these are the records
+            that did not go through, the first of each key; no reader of committed messages sees any of
+            ``records``, and the marker is as it was before.
+
+        Raises:
+            DriverError: Whether the transaction was committed is unknown, or somebody else has opened the
+                lane: close this sender and open another, whose :meth:`marker` tells.
+        """
+        ...
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        ...
+
+
 class Publisher(Protocol):
     """Makes senders. Holds options only, so that it can be made anywhere from the same options."""
 
@@ -81,6 +115,17 @@ class Publisher(Protocol):
 
         Args:
             lane: A name that is the same for every holder of the lane ("outbox.3").
+        """
+        ...
+
+    def open_transactional(self, lane: str) -> TransactionalSender:
+        """Connects one lane's transactional sender, and ends what an earlier one was about.
+
+        Args:
+            lane: As for :meth:`open`; two outboxes that share a broker have different names.
+
+        Raises:
+            DriverError: The broker cannot be reached (retryable), or does not do transactions.
         """
         ...
 

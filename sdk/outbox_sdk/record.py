@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 Header = tuple[str, str | bytes | None]
 """One header: its name, and its value as text (sent as UTF-8), bytes, or ``None``."""
@@ -51,3 +52,21 @@ class MarkedRecord(NamedTuple):
     partition: int | None = None
     timestamp_ms: int | None = None
     fault: str | None = None
+
+
+class Batch(NamedTuple):
+    """The rows that one mark claimed; what exactly-once delivery marks, publishes and purges as one.
+
+    The broker's transaction that publishes a batch carries the *marker* with it: all batches that are in the
+    log, or about to be, and whose rows may still be in the outbox. After a crash the marker tells which rows
+    to delete (they are in the log) and thereby which to mark again (they are not).
+
+    Attributes:
+        leader_id: The batch's name, used for no other: what its rows carry.
+        first: Their lowest id.
+        last: Their highest id; between the two lie rows of others too.
+    """
+
+    leader_id: UUID
+    first: int
+    last: int
