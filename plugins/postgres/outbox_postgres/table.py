@@ -44,6 +44,7 @@ class PostgresTable:
         self._parameters = sql.parameters(eligible)
         self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters, eligible)
         self._parking = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
+        # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
         self._releases = _UNKNOWN
         self._settled = Settled() if layout.sequence else None
 
