@@ -1,0 +1,179 @@
+"""Applications that stash records, and an operator who looks after dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .audit import Entry
+from .broker import hash_of
+from .database import Database, Row, Transaction
+
+if TYPE_CHECKING:
+    from .world import World
+
+FOR_GOOD = 1_000_000
+"""Refusals of a record that the broker never takes."""
+
+
+class Stash(Transaction):
+    """An application's transaction: takes ids when it inserts, and is seen when it commits.
+
+    Args:
+        world: The world.
+        keys: The keys of the records it inserts, in this order.
+        seconds: How long it stays open.
+        gives_up: Whether it rolls back.
+        redrives: The id of a skipped dead letter whose record this is, or ``None``.
+    """
+
+    def __init__(
+        self, world: World, keys: list[str], seconds: float, *, gives_up: bool, redrives: int | None = None
+    ) -> None:
+        super().__init__(world.database)
+        self._world = world
+        self._keys = keys
+        self._seconds = seconds
+        self._gives_up = gives_up
+        self._redrives = redrives
+        self._entries: list[Entry] = []
+        world.transactions += 1
+        self.number = world.transactions
+
+    def run(self) -> None:
+        database, scheduler = self.database, self._world.scheduler
+        database.holders[str(self.number)] = self
+        # Some transactions insert all at once, some the last record only just before they commit.
+        last = self._keys.pop() if self._seconds and self._world.chance.random() < 0.3 else None  # noqa: PLR2004
+        for key in self._keys:
+            self._insert(key)
+        scheduler.after(self._seconds, self._unless_over, lambda: self._end(last))
+
+    def _insert(self, key: str) -> None:
+        world = self._world
+        entry = Entry(self.database.next_id(), key, hash_of(key), self.number, world.moment())
+        entry.refusals = world.draw_refusals()
+        world.audit.inserted(entry)
+        self._entries.append(entry)
+
+    def _end(self, last: str | None) -> None:
+        if last is not None:
+            self._insert(last)
+        if self._gives_up:
+            self.abort()
+        else:
+            self.finish()
+
+    def apply(self) -> None:
+        moment = self._world.moment()
+        for entry in self._entries:
+            self.database.add(Row(entry.id, entry.key, entry.bucket))
+            self._world.audit.committed(entry, moment)
+            self._world.tell(None, entry.key, "record %d is committed", entry.id)
+        if self._redrives is not None:
+            self.database.skipped.pop(self._redrives, None)
+        self.database.logged([], durable=True)
+        self._world.audit.counts["records"] += len(self._entries)
+
+    def _release(self) -> None:
+        self.database.holders.pop(str(self.number), None)
+        super()._release()
+
+
+class Free(Transaction):
+    """An operator's retry or skip of one parked key."""
+
+    def __init__(self, world: World, key: str, *, skip: bool, cure: bool) -> None:
+        super().__init__(world.database)
+        self._world = world
+        self._key = key
+        self._skip = skip
+        self._cure = cure
+
+    def run(self) -> None:
+        self.database.alone.acquire(self, True, lambda: self._lock(sorted(self.database.fence)))
+
+    def _lock(self, lanes: list[int]) -> None:
+        if lanes:
+            self.database.fence[lanes[0]].lock.acquire(self, True, lambda: self._lock(lanes[1:]))
+        else:
+            self.pause_then(self._take)
+
+    def _take(self) -> None:
+        head = self.database.rows.get(self.database.parked.get(self._key, 0))
+        self.lock_rows([head] if self._skip and head is not None else [], self.finish)
+
+    def apply(self) -> None:
+        database, world = self.database, self._world
+        number = database.parked.pop(self._key, None)
+        if number is None:
+            return
+        self.raise_releases(database)
+        world.tell(None, self._key, "an operator %s %d", "skips" if self._skip else "retries", number)
+        if self._skip:
+            for row in self.locked:
+                database.remove(row)
+                world.audit.skipped(row.id)
+                database.skipped[row.id] = self._key
+        elif self._cure:
+            world.audit.entries[number].refusals = 0
+        database.logged([], durable=True)
+
+    def raise_releases(self, database: Database) -> None:
+        """Has the next mark of every lane start at the head."""
+        for row in database.fence.values():
+            row.releases += 1
+
+
+class Applications:
+    """Stashes at random times until told to end."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.busy = True
+        self.held_open = 0.0
+        world.scheduler.after(0.0, self._next)
+
+    def _next(self) -> None:
+        if not self.busy:
+            return
+        world, scenario = self.world, self.world.scenario
+        chance = world.chance
+        if not world.database.down:
+            keys = [f"k{chance.randrange(scenario.keys)}" for _ in range(chance.choice((1, 1, 1, 2, 4)))]
+            late = chance.random() < scenario.late_commits
+            gives_up = chance.random() < scenario.rollbacks
+            world.faults["late commits"] += late
+            world.faults["rollbacks"] += gives_up
+            seconds = chance.random() * chance.choice((0.05, 0.5, 3.0)) if late else 0.0
+            Stash(world, keys, seconds, gives_up=gives_up).start()
+        world.scheduler.after(chance.expovariate(scenario.transactions_per_second), self._next)
+
+
+class Operator:
+    """Now and then frees a parked key, or stashes a skipped record again."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.busy = True
+        world.scheduler.after(world.chance.expovariate(1.0), self._next)
+
+    def _next(self) -> None:
+        if not self.busy:
+            return
+        self.act(cure=self.world.chance.random() < 0.5)  # noqa: PLR2004 - a coin
+        self.world.scheduler.after(self.world.chance.expovariate(1.0), self._next)
+
+    def act(self, *, cure: bool) -> None:
+        """Frees one key, if one is parked; else redrives one record, if one was skipped."""
+        world, database, chance = self.world, self.world.database, self.world.chance
+        if database.down:
+            return
+        if database.parked:
+            key = chance.choice(list(database.parked))
+            skip = chance.random() < 0.4  # noqa: PLR2004 - some
+            world.faults["skips" if skip else "retries"] += 1
+            world.parts.free(world, key, skip=skip, cure=cure).start()
+        elif database.skipped:
+            number = chance.choice(list(database.skipped))
+            world.faults["redrives"] += 1
+            Stash(world, [database.skipped[number]], 0.0, gives_up=False, redrives=number).start()

@@ -1,0 +1,253 @@
+"""The invariants, checked against what really happened; nothing here is known to the simulated processes.
+
+Order is demanded of *causally related* records only: *a* comes before *b* when both have one key and *a* was
+committed before *b* was inserted, or the same transaction inserted *a* first. Ids then have the same order; two
+records whose transactions overlapped may arrive either way, whatever their ids.
+
+A *session* is one lane's producer: from the start of an attempt at a lane until it ends. It is *superseded*
+from the moment the fence row it entered belongs to another attempt or token. What it appends from then on is
+*stale*, what it appended before is *live*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
+    """An invariant was broken.
+
+    Attributes:
+        invariant: Its name.
+        key: The key at fault, or ``None``.
+        lane: The lane at fault, or ``None``.
+    """
+
+    def __init__(self, invariant: str, message: str, key: str | None = None, lane: int | None = None) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+        self.key = key
+        self.lane = lane
+
+
+class Session(Protocol):
+    """What the audit needs to know of a producer."""
+
+    name: str
+    lane: int
+    superseded: bool
+    trail: Trail
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record an application inserted, and what became of it.
+
+    Attributes:
+        id: Its id.
+        key: Its key.
+        bucket: The hash of its key.
+        transaction: What inserted it.
+        inserted: The number of the event that inserted it.
+        committed: The number of the event that committed it; 0 for never.
+        appended: How many copies the log holds.
+        skipped: Whether an operator has deleted it.
+        refusals: How often the broker will still refuse it for good.
+    """
+
+    id: int
+    key: str
+    bucket: int
+    transaction: int
+    inserted: int
+    committed: int = 0
+    appended: int = 0
+    skipped: bool = False
+    refusals: int = 0
+
+    def precedes(self, other: Entry) -> bool:
+        """Tells whether this record comes causally before another of its key."""
+        if self.transaction == other.transaction:
+            return self.id < other.id
+        return 0 < self.committed < other.inserted
+
+
+@dataclass(slots=True)
+class Furthest:
+    """How far the appends of one key have come; enough to tell whether one goes back.
+
+    Attributes:
+        inserted: The highest event number at which one of them was inserted.
+        entry: Which one.
+        siblings: Transaction → the highest id of those appended that it inserted.
+    """
+
+    inserted: int = 0
+    entry: Entry | None = None
+    siblings: dict[int, int] = field(default_factory=dict)
+
+    def reaches_behind(self, entry: Entry) -> bool:
+        """Tells whether a causal successor of ``entry`` was appended before."""
+        return self.inserted > entry.committed or self.siblings.get(entry.transaction, 0) > entry.id
+
+    def take(self, entry: Entry) -> None:
+        if entry.inserted > self.inserted:
+            self.inserted, self.entry = entry.inserted, entry
+        if self.siblings.get(entry.transaction, 0) < entry.id:
+            self.siblings[entry.transaction] = entry.id
+
+
+@dataclass(slots=True)
+class Trail:
+    """What one session has done.
+
+    Attributes:
+        flying: Key → the record published and not yet purged or failed.
+        acked: Records of which it was told that they were delivered.
+        furthest: Key → how far its own appends have come.
+        stale: Key → the record that it appended after it was superseded.
+    """
+
+    flying: dict[str, int] = field(default_factory=dict)
+    acked: set[int] = field(default_factory=set)
+    furthest: defaultdict[str, Furthest] = field(default_factory=lambda: defaultdict(Furthest))
+    stale: dict[str, int] = field(default_factory=dict)
+
+
+class Audit:
+    """Is told of every insert, commit, mark, send, append, purge and reset, and raises :class:`Violation`.
+
+    Attributes:
+        entries: Id → record, for all that were ever inserted.
+        undelivered: Key → committed records of which the log holds no copy and which nobody skipped, by id.
+        counts: What happened, for the report.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self.undelivered: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
+        self.counts: Counter[str] = Counter()
+        self._furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
+        self._leader_ids: set[Any] = set()
+
+    # --- applications and operators -----------------------------------------------------------------
+
+    def inserted(self, entry: Entry) -> None:
+        self.entries[entry.id] = entry
+
+    def committed(self, entry: Entry, event: int) -> None:
+        entry.committed = event
+        self.undelivered[entry.key][entry.id] = entry
+
+    def skipped(self, number: int) -> None:
+        entry = self.entries[number]
+        entry.skipped = True
+        self.undelivered[entry.key].pop(number, None)
+
+    # --- the lanes ----------------------------------------------------------------------------------
+
+    def leader_id_taken(self, leader_id: Any, lane: int) -> None:
+        """I7: a leader id is never used again."""
+        if leader_id in self._leader_ids:
+            raise Violation("I7", f"leader id {leader_id} was used before", lane=lane)
+        self._leader_ids.add(leader_id)
+
+    def sent(self, session: Session, number: int, key: str) -> None:
+        """I3: at most one record of a key is in flight, that is published and not yet purged or failed."""
+        if (other := session.trail.flying.get(key)) is not None:
+            text = f"{session.name} sends {number} while {other} of key {key!r} is in flight"
+            raise Violation("I3", text, key, session.lane)
+        session.trail.flying[key] = number
+
+    def reported(self, session: Session, number: int, key: str, *, delivered: bool) -> None:
+        if delivered:
+            session.trail.acked.add(number)
+        else:
+            session.trail.acked.discard(number)
+            if session.trail.flying.get(key) == number:
+                del session.trail.flying[key]
+
+    # --- the broker ---------------------------------------------------------------------------------
+
+    def appended(self, session: Session, number: int) -> None:
+        """I2, I5 and *foreign*: what may come next in the log of a key."""
+        entry = self.entries.get(number)
+        if entry is None or not entry.committed:
+            raise Violation("foreign", f"record {number} is in the log, but nobody committed it")
+        key, trail = entry.key, session.trail
+        if not entry.appended:
+            self._delivered_first(entry, session)
+        entry.appended += 1
+        if trail.furthest[key].reaches_behind(entry):
+            self._reappeared(entry, session, trail.furthest[key], "its own")
+        trail.furthest[key].take(entry)
+        if session.superseded:
+            self.counts["stale copies"] += 1
+            if trail.stale.setdefault(key, number) != number:
+                text = f"{session.name}, superseded, appended {trail.stale[key]} and then {number}"
+                raise Violation("I5", f"{text} of key {key!r}", key, session.lane)
+            return
+        if self._furthest[key].reaches_behind(entry):
+            self._reappeared(entry, session, self._furthest[key], "a live")
+        self._furthest[key].take(entry)
+
+    def _delivered_first(self, entry: Entry, session: Session) -> None:
+        waiting = self.undelivered[entry.key]
+        for other in waiting.values():
+            if other is not entry and other.precedes(entry):
+                text = f"{session.name} delivered {entry.id} of key {entry.key!r} before {other.id}"
+                raise Violation("I2", text, entry.key, session.lane)
+        waiting.pop(entry.id, None)
+
+    def _reappeared(self, entry: Entry, session: Session, furthest: Furthest, whose: str) -> None:
+        last = furthest.entry.id if furthest.entry else 0
+        text = f"{session.name} appended {entry.id} of key {entry.key!r} behind {whose} successor ({last})"
+        raise Violation("I2", text, entry.key, session.lane)
+
+    # --- the database -------------------------------------------------------------------------------
+
+    def purged(self, session: Session, number: int, *, owned: bool) -> None:
+        """I1, I4 and I8: a row was deleted for a lane."""
+        entry = self.entries[number]
+        if not owned:
+            text = f"{session.name} purged {number}, which carries another leader id"
+            raise Violation("I4", text, entry.key, session.lane)
+        if not entry.appended:
+            raise Violation("I1", f"{session.name} purged {number}, undelivered", entry.key, session.lane)
+        if number not in session.trail.acked:
+            text = f"{session.name} purged {number}, of which it was not told that it was delivered"
+            raise Violation("I8", text, entry.key, session.lane)
+
+    def settled(self, session: Session, number: int) -> None:
+        """Takes that a purge of a record is durable, whether or not its row was still there."""
+        key = self.entries[number].key
+        if session.trail.flying.get(key) == number:
+            del session.trail.flying[key]
+
+    def reset(self, session: Session, number: int, *, owned: bool) -> None:
+        """I4: a row was given back for a lane."""
+        if not owned:
+            text = f"{session.name} reset {number}, which carries another leader id"
+            raise Violation("I4", text, self.entries[number].key, session.lane)
+
+    def fenced_write(self, session: Session, verb: str, *, current: bool, key: str | None = None) -> None:
+        """I4: a mark or a park took effect."""
+        if not current:
+            raise Violation("I4", f"a {verb} of {session.name} took effect with an old fence", key, session.lane)
+
+    def marked(self, session: Session, number: int, key: str, *, parked: bool) -> None:
+        """*parked*: no mark takes a row of a parked key."""
+        self.counts["marked"] += 1
+        if parked:
+            text = f"{session.name} marked {number} of key {key!r}, which is parked"
+            raise Violation("parked", text, key, session.lane)
+
+    # --- at rest ------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """I9: what was committed arrived, unless an operator skipped it."""
+        for key, waiting in self.undelivered.items():
+            for number in waiting:
+                raise Violation("I9", f"record {number} of key {key!r} never arrived", key)

@@ -1,0 +1,170 @@
+"""The broker and the producers: records reach the log in order within a session and partition, or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Protocol
+
+from outbox_sdk import Failure, MarkedRecord
+
+from .audit import Audit, Trail
+from .scheduler import Host, Scheduler
+
+DELIVERY_SECONDS = 1.0
+"""When a producer gives a record up that was not acknowledged."""
+
+
+class Receiver(Protocol):
+    """Who is told what became of records."""
+
+    def delivered(self, record: MarkedRecord) -> None: ...
+
+    def undelivered(self, failure: Failure) -> None: ...
+
+
+class Packet:
+    """One record on its way.
+
+    Attributes:
+        departs: When it leaves its host, if that is then running.
+        deadline: When the producer gives it up.
+        lost: Whether the broker never gets it.
+        mute: Whether no acknowledgement comes back in time.
+        told: Whether the producer has reported it.
+    """
+
+    __slots__ = ("deadline", "departs", "lost", "mute", "record", "told")
+
+    def __init__(self, record: MarkedRecord, departs: float, deadline: float) -> None:
+        self.record = record
+        self.departs = departs
+        self.deadline = deadline
+        self.lost = self.mute = self.told = False
+
+
+class Broker:
+    """Takes records into the log, unless it is away.
+
+    Attributes:
+        away_until: When it is back.
+        lossy: Which part of all records is lost, or its acknowledgement.
+        late: The longest that a packet may take in a spike, in seconds.
+        partitions: How many the topic has.
+    """
+
+    def __init__(self, scheduler: Scheduler, audit: Audit, chance: Random, counts: Counter[str]) -> None:
+        self.scheduler = scheduler
+        self.audit = audit
+        self.chance = chance
+        self.counts = counts
+        self.away_until = 0.0
+        self.lossy = 0.0
+        self.late = 0.0
+        self.partitions = 3
+
+
+class Producer:
+    """One session: the producer of one attempt at a lane.
+
+    Attributes:
+        superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
+    """
+
+    def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
+        self.name = name
+        self.lane = lane
+        self.superseded = False
+        self.trail = Trail()
+        self._broker = broker
+        self._host = host
+        self._receiver = receiver
+        self._closed_at = float("inf")
+        self._free: dict[int, float] = {}
+
+    def send(self, records: list[MarkedRecord]) -> None:
+        """Sends records in order."""
+        for record in records:
+            self._broker.audit.sent(self, record.id, record.key)
+            self._send(record)
+
+    def close(self) -> None:
+        """Drops what has not left the host; what has travels on, and nobody hears of it."""
+        self._closed_at = self._broker.scheduler.now
+
+    def _send(self, record: MarkedRecord) -> None:
+        broker = self._broker
+        now, random = broker.scheduler.now, broker.chance.random
+        entry = broker.audit.entries[record.id]
+        if entry.refusals:
+            entry.refusals -= 1
+            broker.counts["refused records"] += 1
+            self._host.after(random() * 0.01, self._fail, record, "too large", False)
+            return
+        packet = Packet(record, now + random() * 0.002, now + DELIVERY_SECONDS)
+        if random() < broker.lossy:
+            fate = broker.chance.choice(("lost records", "lost acknowledgements", "late records"))
+            broker.counts[fate] += 1
+            packet.lost = fate == "lost records"
+            packet.mute = True
+            delay = DELIVERY_SECONDS * 2 * random() if fate == "late records" else 0.0
+            self._host.after(random() * DELIVERY_SECONDS, self._time_out, packet)
+        else:
+            delay = random() * broker.late if broker.late and random() < 0.1 else 0.0  # noqa: PLR2004 - some
+        if not packet.lost:
+            self._depart(packet, delay)
+
+    def _depart(self, packet: Packet, delay: float) -> None:
+        scheduler, partition = self._broker.scheduler, hash_of(packet.record.key) % self._broker.partitions
+        arrives = max(packet.departs + 0.0005 + self._broker.chance.random() * 0.003 + delay,
+                      self._free.get(partition, 0.0))  # fmt: skip
+        self._free[partition] = arrives + 1e-6
+        scheduler.at(arrives, self._arrive, packet)
+
+    def _arrive(self, packet: Packet) -> None:
+        broker, host = self._broker, self._host
+        now = broker.scheduler.now
+        if packet.departs > min(self._closed_at, host.died_at):
+            return
+        if host.paused and packet.departs > host.paused_at:
+            packet.departs = float("-inf")  # it is sent at once when the host goes on
+            host.do(self._resume, packet)
+            return
+        if broker.away_until > now:
+            if packet.deadline < broker.away_until:
+                self._host.after(max(packet.deadline - now, 0.0), self._time_out, packet)
+                packet.mute = True
+                if broker.chance.random() < 0.5:  # noqa: PLR2004 - the socket may hold it, or not
+                    return
+            broker.scheduler.at(broker.away_until, self._arrive, packet)
+            return
+        broker.audit.appended(self, packet.record.id)
+        if not packet.mute:
+            host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
+
+    def _resume(self, packet: Packet) -> None:
+        if self._closed_at == float("inf"):
+            packet.departs = self._broker.scheduler.now
+            self._depart(packet, 0.0)
+
+    def _acknowledge(self, packet: Packet) -> None:
+        if self._closed_at == float("inf"):
+            self._broker.audit.reported(self, packet.record.id, packet.record.key, delivered=True)
+            self._receiver.delivered(packet.record)
+
+    def _time_out(self, packet: Packet) -> None:
+        if not packet.told:
+            packet.told = True
+            self._fail(packet.record, "timed out", True)
+
+    def _fail(self, record: MarkedRecord, reason: str, retryable: bool) -> None:
+        if self._closed_at == float("inf"):
+            self._broker.audit.reported(self, record.id, record.key, delivered=False)
+            self._receiver.undelivered(Failure(record, reason, retryable))
+
+
+def hash_of(key: str) -> int:
+    """Returns the hash of a key, the same in every process."""
+    return int(key[1:]) * 2654435761 >> 7 & 0x7FFFFFFF
+
+

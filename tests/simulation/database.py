@@ -1,0 +1,306 @@
+"""The database: rows, locks, snapshots, commits and crashes, as PostgreSQL has them at READ COMMITTED.
+
+Not simulated is how it stores anything. What matters for the algorithm is here: a statement sees what was
+committed when it began, waits for locks, and looks at the newest version of what it waited for; a commit that
+is not durable is forgotten by a crash, with all that follows it in the log and is not durable either.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from .audit import Audit, Session
+from .scheduler import Scheduler
+
+FAILED = "failed"
+"""The answer that stands for every error after which the outcome is unknown."""
+LOST = "leadership lost"
+"""The answer of a statement whose fence is another's."""
+LOCK_SECONDS = 3.0
+"""How long a statement waits for a lock before it fails."""
+FLUSH_SECONDS = 0.6
+"""How long a commit that is not durable may be forgotten by a crash."""
+
+
+class Row:
+    """One row of the outbox, as it was committed last.
+
+    Attributes:
+        leader: The leader id in it, or ``None``.
+        lock: The transaction that has changed it and not ended.
+        gone: Whether it was deleted.
+    """
+
+    __slots__ = ("bucket", "gone", "id", "key", "leader", "lock")
+
+    def __init__(self, number: int, key: str, bucket: int) -> None:
+        self.id = number
+        self.key = key
+        self.bucket = bucket
+        self.leader: Any = None
+        self.lock: Transaction | None = None
+        self.gone = False
+
+
+class Lock:
+    """A lock on a fence row, or the advisory one; first come, first served."""
+
+    __slots__ = ("_holders", "_queue")
+
+    def __init__(self) -> None:
+        self._holders: dict[Transaction, bool] = {}
+        self._queue: list[tuple[Transaction, bool, Callable[[], None]]] = []
+
+    def acquire(self, owner: Transaction, exclusive: bool, then: Callable[[], None]) -> None:
+        """Calls ``then`` once the lock is granted, at once if it is free."""
+        if not self._queue and self._free(exclusive):
+            self._grant(owner, exclusive)
+            then()
+        else:
+            self._queue.append((owner, exclusive, then))
+            owner.wait()
+
+    def release(self, owner: Transaction) -> None:
+        self._holders.pop(owner, None)
+        while self._queue:
+            waiting, exclusive, then = self._queue[0]
+            if not waiting.over:
+                if not self._free(exclusive):
+                    return
+                self._grant(waiting, exclusive)
+                waiting.waiting = False
+            del self._queue[0]
+            if not waiting.over:
+                then()
+
+    def _free(self, exclusive: bool) -> bool:
+        return not self._holders if exclusive else not any(self._holders.values())
+
+    def _grant(self, owner: Transaction, exclusive: bool) -> None:
+        self._holders[owner] = exclusive
+        owner.locks.append(self)
+
+
+class FenceRow:
+    """The fence of one lane, as it was committed last.
+
+    Attributes:
+        owner: The session that entered the lane, as nobody in the simulated world knows.
+        releases: How often keys were freed.
+    """
+
+    __slots__ = ("attempt", "lanes", "lock", "owner", "releases", "token")
+
+    def __init__(self) -> None:
+        self.lanes = self.token = self.attempt = self.releases = 0
+        self.owner: Session | None = None
+        self.lock = Lock()
+
+    def belong_to(self, owner: Session | None) -> None:
+        """Supersedes whoever entered the lane before."""
+        if self.owner is not None and self.owner is not owner:
+            self.owner.superseded = True
+        self.owner = owner
+
+
+class Database:
+    """The tables, and what runs at the moment.
+
+    Attributes:
+        rows: The committed rows of the outbox, by id.
+        ids: Their ids in order.
+        fence: Lane → its fence row.
+        parked: Key → the id of its parked head; the dead letters.
+        skipped: Ids of skipped dead letters.
+        holders: Transactions that have taken an id and not ended, which a look at the locks finds.
+        boot: Raised by every crash; a connection of an earlier one is dead.
+        down: Whether it is starting after a crash.
+        slow: The longest pause in the middle of a statement, in seconds.
+    """
+
+    def __init__(self, scheduler: Scheduler, audit: Audit, chance: Random) -> None:
+        self.scheduler = scheduler
+        self.audit = audit
+        self.chance = chance
+        self.rows: dict[int, Row] = {}
+        self.ids: list[int] = []
+        self.fence: dict[int, FenceRow] = {}
+        self.alone = Lock()
+        self.parked: dict[str, int] = {}
+        self.skipped: dict[int, str] = {}
+        self.holders: dict[str, Transaction] = {}
+        self.boot = 0
+        self.down = False
+        self.slow = 0.0
+        self._next_id = 0
+        self._running: dict[Transaction, None] = {}
+        self._unflushed: list[tuple[float, list[tuple[Row, Any, bool]]]] = []
+
+    def next_id(self) -> int:
+        """Takes an id from the sequence, which no rollback gives back."""
+        self._next_id += 1
+        return self._next_id
+
+    def pause(self) -> float:
+        """Returns how long a statement takes from one step to the next; mostly no time at all."""
+        chance = self.chance.random()
+        return chance * self.slow if chance < 0.5 else 0.0  # noqa: PLR2004 - half of all
+
+    def add(self, row: Row) -> None:
+        row.gone = False
+        self.rows[row.id] = row
+        insort(self.ids, row.id)
+
+    def remove(self, row: Row) -> None:
+        row.gone = True
+        del self.rows[row.id]
+        del self.ids[bisect_left(self.ids, row.id)]
+
+    def begin(self, transaction: Transaction) -> None:
+        self._running[transaction] = None
+
+    def end(self, transaction: Transaction) -> None:
+        self._running.pop(transaction, None)
+
+    def logged(self, undo: list[tuple[Row, Any, bool]], *, durable: bool) -> None:
+        """Takes note of a commit: a durable one carries all before it to the disk."""
+        if durable:
+            self._unflushed.clear()
+        else:
+            self._unflushed.append((self.scheduler.now, undo))
+
+    def crash(self) -> None:
+        """Forgets what was not durable, ends what runs, and is down until :meth:`start`."""
+        self.boot += 1
+        self.down = True
+        for transaction in list(self._running):
+            transaction.abort()
+        recent = [undo for at, undo in self._unflushed if at > self.scheduler.now - FLUSH_SECONDS]
+        for undo in reversed(recent[self.chance.randint(0, len(recent)) :]):
+            for row, leader, deleted in reversed(undo):
+                row.leader = leader
+                if deleted:
+                    self.add(row)
+        self._unflushed.clear()
+
+    def start(self) -> None:
+        self.down = False
+
+
+class Transaction:
+    """One transaction, in steps between which others run.
+
+    Attributes:
+        durable: Whether its commit reaches the disk before it is answered.
+        over: Whether it has ended, one way or the other.
+        waiting: Whether it waits for a lock.
+        cut: Whether its connection breaks before its commit, which undoes it.
+        waiters: What waits for the rows it has locked.
+    """
+
+    durable = True
+    skips_locked = False
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.answer: Callable[[Any], None] = lambda _: None
+        self.over = self.waiting = self.cut = False
+        self.locks: list[Lock] = []
+        self.locked: list[Row] = []
+        self.waiters: list[Transaction] = []
+        self._wanted: list[Row] = []
+        self._at = 0
+        self._then: Callable[[], None] = self.finish
+
+    def start(self) -> None:
+        """Begins: takes the snapshot, and whatever locks are free."""
+        self.database.begin(self)
+        self.run()
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def keeps(self, row: Row) -> bool:  # noqa: PLR6301 - for subclasses to say
+        """Whether the newest version of a row, now locked, is still one to change."""
+        return True
+
+    def apply(self) -> Any:
+        """Makes the changes visible, and returns the answer."""
+        raise NotImplementedError
+
+    def pause_then(self, then: Callable[[], None]) -> None:
+        """Goes on at once, or after a pause if the database is slow."""
+        if pause := self.database.pause():
+            self.database.scheduler.after(pause, self._unless_over, then)
+        else:
+            then()
+
+    def lock_rows(self, rows: list[Row], then: Callable[[], None]) -> None:
+        """Locks rows in order, and then goes on; ``locked`` are those that are still to be changed."""
+        self._wanted, self._then = rows, then
+        self._lock_on()
+
+    def finish(self) -> None:
+        """Commits after the time that takes."""
+        scheduler = self.database.scheduler
+        scheduler.after(0.0005 + self.database.pause(), self._unless_over, self._commit)
+
+    def refuse(self, answer: Any) -> None:
+        """Ends without a change, with an answer."""
+        self._release()
+        self.answer(answer)
+
+    def abort(self) -> None:
+        """Ends without a change, and with an error."""
+        if not self.over:
+            self.refuse(FAILED)
+
+    def wait(self) -> None:
+        """Waits for a lock, though not for ever."""
+        self.waiting = True
+        self.database.scheduler.after(LOCK_SECONDS, self._give_up)
+
+    def _unless_over(self, then: Callable[[], None]) -> None:
+        if not self.over:
+            then()
+
+    def _give_up(self) -> None:
+        if self.waiting and not self.over:
+            self.abort()
+
+    def _lock_on(self) -> None:
+        if self.over:
+            return
+        self.waiting = False
+        while self._at < len(self._wanted):
+            row = self._wanted[self._at]
+            if row.lock is not None and row.lock is not self and not self.skips_locked:
+                row.lock.waiters.append(self)
+                self.wait()
+                return
+            self._at += 1
+            if row.lock is None and not row.gone and self.keeps(row):
+                row.lock = self
+                self.locked.append(row)
+        self._then()
+
+    def _commit(self) -> None:
+        if self.cut:
+            self.abort()
+            return
+        answer = self.apply()
+        self._release()
+        self.answer(answer)
+
+    def _release(self) -> None:
+        self.over = True
+        self.database.end(self)
+        for row in self.locked:
+            row.lock = None
+        for lock in self.locks:
+            lock.release(self)
+        for waiter in self.waiters:
+            waiter._lock_on()  # noqa: SLF001 - of its own kind

@@ -1,0 +1,153 @@
+"""What goes wrong, by kind: each function does one fault, and arranges for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .scheduler import Host
+    from .world import World
+
+Fault = Callable[["World"], None]
+
+
+def crash(world: World) -> None:
+    """Kills a process; another with its number starts after a while, perhaps with another number of lanes."""
+    number = world.chance.randrange(len(world.processes))
+    world.processes[number].kill()
+    world.scheduler.after(world.chance.random() * 2, world.restart, number)
+
+
+def pause(world: World) -> None:
+    """Stops a process or a worker (SIGSTOP); its clock and what it has sent go on."""
+    _freeze(world, _host(world), counted=True)
+
+
+def suspend(world: World) -> None:
+    """The same with a monotonic clock that stands still meanwhile."""
+    _freeze(world, _host(world), counted=False)
+
+
+def freeze_copy(world: World) -> None:
+    """Freezes a run of a lane group, while its leader starts another."""
+    groups = [
+        group for process in world.processes for group in process.groups
+        if group.host is not process.host and group.host.alive and not group.over
+    ]  # fmt: skip
+    if groups:
+        group = world.chance.choice(groups)
+        _freeze(world, group.host, counted=True)
+        group.world.scheduler.after(world.chance.random() * 0.2, _start_copy, world, group)
+
+
+def crash_database(world: World) -> None:
+    """Kills the database, which comes back without what was not durable."""
+    if not world.database.down:
+        world.database.crash()
+        world.scheduler.after(0.05 + world.chance.random(), world.database.start)
+
+
+def slow_database(world: World) -> None:
+    """Has statements take their time between their steps."""
+    world.database.slow = world.chance.choice((0.02, 0.2, 1.0))
+    _later(world, lambda: setattr(world.database, "slow", world.scenario.slow))
+
+
+def lose_replies(world: World) -> None:
+    """Has many statements meet an error on the way."""
+    world.wire.lossy = world.chance.choice((0.05, 0.3, 0.9))
+    _later(world, lambda: setattr(world.wire, "lossy", world.scenario.lossy))
+
+
+def delay_statements(world: World) -> None:
+    """Has some statements arrive late."""
+    world.wire.late = world.chance.choice((0.1, 1.0, 4.0))
+    _later(world, lambda: setattr(world.wire, "late", 0.0))
+
+
+def delay_packets(world: World) -> None:
+    """Has some records reach the broker late."""
+    world.broker.late = world.chance.choice((0.1, 0.5, 3.0))
+    _later(world, lambda: setattr(world.broker, "late", 0.0))
+
+
+def fail_deliveries(world: World) -> None:
+    """Has many records, or their acknowledgements, be lost."""
+    world.broker.lossy = world.chance.choice((0.1, 0.5))
+    _later(world, lambda: setattr(world.broker, "lossy", world.scenario.lossy))
+
+
+def send_broker_away(world: World) -> None:
+    """Takes the broker away for a while."""
+    away = world.chance.choice((0.1, 0.5, 2.0)) * world.chance.random()
+    world.broker.away_until = max(world.broker.away_until, world.scheduler.now + away)
+
+
+def cut_elector(world: World) -> None:
+    """Cuts a process off from the election only."""
+    member = world.chance.choice(world.processes).elector
+    member.cut_until = world.scheduler.now + world.chance.random() * 4
+
+
+def lie(world: World) -> None:
+    """Has the election name whoever asks."""
+    world.election.lies_until = world.scheduler.now + world.chance.random() * 3
+
+
+def hand_over(world: World) -> None:
+    """Has the election ask its leader to make room."""
+    for process in world.processes:
+        if process.office:
+            process.host.do(process.elector.hand_over)
+
+
+def step_clock(world: World) -> None:
+    """Steps a process's wall clock; nothing but an election that trusts it may notice."""
+    world.chance.choice(world.processes).host.wall += world.chance.uniform(-3, 3)
+
+
+FAULTS: dict[str, Fault] = {
+    "crashes": crash,
+    "pauses": pause,
+    "suspends": suspend,
+    "frozen copies": freeze_copy,
+    "database crashes": crash_database,
+    "slow database": slow_database,
+    "lossy network": lose_replies,
+    "late network": delay_statements,
+    "late packets": delay_packets,
+    "failing deliveries": fail_deliveries,
+    "broker away": send_broker_away,
+    "elector cut off": cut_elector,
+    "elector lies": lie,
+    "handovers": hand_over,
+    "clock steps": step_clock,
+}
+"""Name in the report → what it does."""
+
+
+def _host(world: World) -> Host:
+    hosts = [process.host for process in world.processes]
+    hosts += [group.host for process in world.processes for group in process.groups if not group.over]
+    return world.chance.choice(hosts)
+
+
+def _freeze(world: World, host: Host, *, counted: bool) -> None:
+    if host.alive and not host.paused:
+        host.pause()
+        world.frozen.append(host)
+        seconds = world.chance.choice((0.05, 0.5, 2.0, 5.0)) * world.chance.random()
+        world.scheduler.after(seconds, lambda: host.resume(counted=counted))
+
+
+def _start_copy(world: World, group: object) -> None:
+    for process in world.processes:
+        for each in process.groups:
+            if each is group:
+                process.host.do(process.start_copy, each)
+                return
+
+
+def _later(world: World, end: Callable[[], None]) -> None:
+    world.scheduler.after(world.chance.random() * 3, end)

@@ -1,0 +1,116 @@
+"""The lanes of one group, as ``outbox_core.group`` keeps them: beats, restarts, and the end.
+
+The leash, the reports, the orders and the leader's end of them are the real ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outbox_core.group import ORPHAN_SECONDS
+from outbox_core.leash import BEAT_SECONDS, Leash, Orders, Report
+from outbox_core.term import Term
+
+from .lane import Lane
+from .scheduler import Host
+
+if TYPE_CHECKING:
+    from .process import Process
+
+RESTART_SECONDS = (0.1, 1.0)
+"""The pause before a lane is started anew: at first, doubling up to at last. Shorter than the real one."""
+
+
+class Group:
+    """One run of a lane group.
+
+    Args:
+        process: Its leader.
+        term: The leader's term.
+        host: Where it runs: the leader's own host, or a worker.
+        number: The group's number.
+        numbers: The numbers of its lanes.
+
+    Attributes:
+        over: Whether all its lanes have ended for good.
+    """
+
+    def __init__(self, process: Process, term: Term, host: Host, number: int, numbers: list[int]) -> None:
+        self.world = process.world
+        self.host = host
+        self.number = number
+        self.numbers = numbers
+        self.lanes = process.lanes
+        self.token = term.token
+        self.term = term
+        self.leash = Leash()
+        self.over = False
+        self.running: dict[int, Lane] = {}
+        self.world.runs += 1
+        self._run = str(self.world.runs)
+        self._leader = process.host
+        self._lost = ""
+        self._waiting = len(numbers)
+        self._pause = dict.fromkeys(numbers, RESTART_SECONDS[0])
+        host.do(self._begin)
+
+    def _begin(self) -> None:
+        self._exchange()
+        for number in self.numbers:
+            self._start(number)
+        self._beat()
+
+    def _beat(self) -> None:
+        if not self.over:
+            self._exchange()
+            self.host.after(BEAT_SECONDS, self._beat)
+
+    def _exchange(self) -> None:
+        sent_at = self.host.clock()
+        report = Report(self.token, self.number, self._run, {}, (), self._lost)
+        if self._leader is self.host:
+            self.leash.follow(self.term.exchange(report), sent_at)
+            return
+        if self.leash.lease_until + ORPHAN_SECONDS < sent_at and self.leash.lease_until > 0:
+            self.leash.stopped = True
+        delay = self.world.chance.random() * 0.003
+        self.world.scheduler.after(delay, self._leader.do, self._answer, report, sent_at)
+
+    def _answer(self, report: Report, sent_at: float) -> None:
+        orders = self.term.exchange(report)
+        self.host.after(self.world.chance.random() * 0.003, self._follow, orders, sent_at)
+
+    def _follow(self, orders: Orders, sent_at: float) -> None:
+        self.leash.follow(orders, sent_at)
+
+    def _start(self, number: int) -> None:
+        self._waiting -= 1
+        if self._ending():
+            self._check_over()
+        else:
+            self.running[number] = self.world.parts.lane(self, number)
+            self.running[number].wake(0.0)
+
+    def ended(self, number: int) -> None:
+        """Takes that an attempt at a lane has ended."""
+        self.running.pop(number, None)
+        if self._ending():
+            self._check_over()
+            return
+        pause = self._pause[number]
+        self._pause[number] = min(pause * 2, RESTART_SECONDS[1])
+        self._waiting += 1
+        self.host.after(pause, self._start, number)
+
+    def lose(self, reason: str) -> None:
+        """Takes that a lane has found another's fence."""
+        self._lost = self._lost or reason
+        self.leash.stopped = True
+
+    def _ending(self) -> bool:
+        return self.leash.stopped or self.leash.draining
+
+    def _check_over(self) -> None:
+        if not self.running and not self._waiting and not self.over:
+            self.over = True
+            self._exchange()

@@ -1,0 +1,171 @@
+"""One harvester: follows its elector, raises the fence and runs the lanes, as ``outbox_core.harvest`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from outbox_core.term import Term
+
+from .database import FAILED
+from .election import Election, Member
+from .group import Group
+from .scheduler import Host
+
+if TYPE_CHECKING:
+    from .world import World
+
+WATCH_SECONDS = 0.1
+CANCEL_SECONDS = 1.0
+DRAIN_SECONDS = 0.5
+RETRY_SECONDS = 0.1
+
+
+class Process:
+    """One process of the harvester, from its start until it is killed.
+
+    Args:
+        world: The world it lives in.
+        number: Its number; a process started after a crash has the number of its forerunner.
+        lanes: How many lanes it uses when it leads.
+        workers: How many workers it spreads them over; 0 for threads of its own.
+
+    Attributes:
+        office: Whether its elector says that it leads.
+        groups: The groups of its term, and earlier runs of them that may still be about.
+    """
+
+    def __init__(self, world: World, number: int, lanes: int, workers: int, election: Election) -> None:
+        self.world = world
+        self.number = number
+        self.lanes = lanes
+        self.workers = workers
+        self.host = Host(f"process {number}", world.scheduler)
+        self.office = False
+        self.term: Term | None = None
+        self.groups: list[Group] = []
+        self.elector: Member = election.join(self)
+        self._begun = False
+        self._cancel_at = float("inf")
+        self._drained: Callable[[], None] | None = None
+        self.host.do(self.elector.tick)
+
+    # --- what the elector tells ---------------------------------------------------------------------
+
+    def acquired(self) -> None:
+        self.world.tell(self, None, "is elected")
+        self.office = True
+        self._lead()
+
+    def revoked(self, then: Callable[[], None]) -> None:
+        """Lets the lanes settle, for a while; ``then`` is called when they have."""
+        self.world.tell(self, None, "is to hand over")
+        self.office = False
+        if self.term is None:
+            then()
+            return
+        self.term.drain()
+        self._drained = then
+        self.host.after(DRAIN_SECONDS, self._drained_in_time)
+
+    def _drained_in_time(self) -> None:
+        if self._drained is not None:
+            if self.term is not None:
+                self.term.stop()
+            self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if (then := self._drained) is not None:
+            self._drained = None
+            then()
+
+    def fenced(self) -> None:
+        self.world.tell(self, None, "is told that it leads no longer")
+        self.office = False
+        if self.term is not None:
+            self.term.fence("not confirmed in time")
+
+    # --- leading ------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        if self._begun or not self.office:
+            return
+        if self.elector.lease() <= 0:
+            self.host.after(WATCH_SECONDS, self._lead)
+            return
+        self._begun = True
+        self.world.wire.call(self.host, self.world.parts.bump(self.world.database, self.lanes), self._bumped)
+
+    def _bumped(self, token: Any) -> None:
+        if token is FAILED or not self.office:
+            self._begun = False
+            self.host.after(RETRY_SECONDS, self._lead)
+            return
+        self.world.audit.counts["terms"] += 1
+        self.world.tell(self, None, "leads with token %s and %s lanes", token, self.lanes)
+        self.term = term = Term(token, self._lease)
+        self._cancel_at = float("inf")
+        spread = max(self.workers, 1)
+        self.groups = [
+            Group(self, term, self._place(number), number, list(range(number, self.lanes, spread)))
+            for number in range(min(spread, self.lanes))
+        ]
+        self._watch()
+
+    def _lease(self) -> float:
+        return self.elector.lease() if self.office else 0.0
+
+    def _place(self, number: int) -> Host:
+        if not self.workers:
+            return self.host
+        self.world.runs += 1
+        return Host(f"{self.host.name}/worker {number}.{self.world.runs}", self.world.scheduler)
+
+    def _watch(self) -> None:
+        term, now = self.term, self.host.clock()
+        if term is None:
+            return
+        if term.over and all(group.over or not group.host.alive for group in self.groups):
+            self._finish(term)
+            return
+        if term.stopped:
+            self._cancel_at = min(self._cancel_at, now + CANCEL_SECONDS)
+            if now > self._cancel_at:
+                self._cancel()
+        elif not term.over:
+            self._replace_dead(term)
+        self.host.after(WATCH_SECONDS, self._watch)
+
+    def _finish(self, term: Term) -> None:
+        self.world.tell(self, None, "has ended its term: %s", term.lost or "told to")
+        self.term = None
+        self._begun = False
+        self._tell_drained()
+        self.host.after(RETRY_SECONDS if term.lost else 0.0, self._lead)
+
+    def _cancel(self) -> None:
+        for group in self.groups:
+            if group.host is self.host:
+                group.leash.stopped = True
+            else:
+                group.host.kill()
+
+    def _replace_dead(self, term: Term) -> None:
+        """Starts groups anew whose worker has died."""
+        for index, group in enumerate(self.groups):
+            if not group.host.alive and group.host is not self.host:
+                self.groups[index] = Group(self, term, self._place(group.number), group.number, group.numbers)
+
+    def start_copy(self, group: Group) -> None:
+        """Starts a second run of a group, as an engine does that has given up on the first."""
+        if self.term is group.term and not group.term.over and group in self.groups:
+            self.groups[self.groups.index(group)] = Group(
+                self, group.term, self._place(group.number), group.number, group.numbers
+            )
+
+    def kill(self) -> None:
+        """Ends the process; of its workers some live on until they run out of lease."""
+        self.host.kill()
+        for group in self.groups:
+            if group.host is not self.host and self.world.chance.random() < 0.5:  # noqa: PLR2004 - a coin
+                group.host.kill()

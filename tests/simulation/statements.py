@@ -1,0 +1,312 @@
+"""What lanes and leaders ask of the database, statement by statement, as the dialect for PostgreSQL does it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any
+
+from outbox_sdk import MarkedRecord
+
+from .audit import Session
+from .database import LOST, Database, FenceRow, Row, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """The fence as its caller holds it."""
+
+    lane: int
+    lanes: int
+    token: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class Marked:
+    """The reply to a mark.
+
+    Attributes:
+        records: What it marked, ordered by id.
+        found: How many rows it found to mark.
+        releases: The releases it saw, or ``None`` when the caller knows them.
+    """
+
+    records: list[MarkedRecord]
+    found: int
+    releases: int | None
+
+
+class Fenced(Transaction):
+    """A statement under a fence.
+
+    Attributes:
+        session: Whose it is.
+        right: The fence it is checked against.
+        leader_id: The leader id it carries.
+    """
+
+    verb = ""
+    share_lock = False
+
+    def __init__(self, database: Database, session: Session, right: Right, leader_id: Any) -> None:
+        super().__init__(database)
+        self.session = session
+        self.right = right
+        self.leader_id = leader_id
+
+    def held(self) -> bool:
+        """Whether the fence is the caller's, as it was committed last."""
+        right, row = self.right, self.database.fence.get(self.right.lane)
+        return (
+            row is not None
+            and row.attempt == right.attempt
+            and row.token == right.token
+            and row.lanes == right.lanes
+        )
+
+    def rows(self, ids: list[int]) -> list[Row]:
+        """Returns the rows with these ids that still carry the caller's leader id, by the snapshot."""
+        found = (self.database.rows.get(number) for number in sorted(ids))
+        return [row for row in found if row is not None and self.keeps(row)]
+
+    def keeps(self, row: Row) -> bool:
+        return bool(row.leader == self.leader_id)
+
+    def under_fence(self, rows: list[Row]) -> None:
+        """Locks the fence if the statement does, checks it, and goes on to change ``rows``."""
+        if self.share_lock and (row := self.database.fence.get(self.right.lane)):
+            self.pause_then(lambda: row.lock.acquire(self, False, lambda: self._checked(rows)))
+        elif self.held():  # by the snapshot, as the statement begins at this moment
+            self.pause_then(lambda: self.lock_rows(rows, self.finish))
+        else:
+            self.refuse(LOST)
+
+    def _checked(self, rows: list[Row]) -> None:
+        if self.held():
+            self.pause_then(lambda: self.lock_rows(rows, self.finish))
+        else:
+            self.refuse(LOST)
+
+    def still_current(self) -> bool:
+        """Whether the fence is the caller's now that the statement takes effect; for the audit."""
+        return Fenced.held(self)
+
+
+class Mark(Fenced):
+    """Claims the earliest rows that are not the caller's. Its commit is not durable.
+
+    Args:
+        limit: How many at most.
+        start: The id to start from if the releases are ``releases``.
+        releases: What the caller has seen of them last.
+    """
+
+    verb = "mark"
+    durable = False
+    share_lock = True
+
+    def __init__(
+        self, database: Database, session: Session, right: Right, leader_id: Any,
+        limit: int, start: int, releases: int,
+    ) -> None:  # fmt: skip
+        super().__init__(database, session, right, leader_id)
+        self.limit = limit
+        self.start_id = start
+        self.releases = releases
+        self._found = 0
+        self._seen: int | None = None
+
+    def keeps(self, row: Row) -> bool:
+        """Behind a wait only the id is looked at again, as in ``UPDATE … WHERE id = ANY``."""
+        return True
+
+    def leaves_out(self, key: str) -> bool:
+        """Whether rows of a key are parked, by the snapshot."""
+        return key in self.database.parked
+
+    def run(self) -> None:
+        self.under_fence(self._choose())
+
+    def _choose(self) -> list[Row]:
+        database, right = self.database, self.right
+        if (fence := database.fence.get(right.lane)) and fence.releases != self.releases:
+            self.start_id, self._seen = -1, fence.releases
+        chosen: list[Row] = []
+        rows, leader_id, lane, lanes = database.rows, self.leader_id, right.lane, right.lanes
+        ids = database.ids
+        for number in ids[bisect_left(ids, self.start_id) :]:
+            row = rows[number]
+            if row.leader != leader_id and row.bucket % lanes == lane and not self.leaves_out(row.key):
+                chosen.append(row)
+                if len(chosen) >= self.limit:
+                    break
+        self._found = len(chosen)
+        return chosen
+
+    def apply(self) -> Marked:
+        database, session = self.database, self.session
+        current = self.still_current()
+        for row in self.locked:
+            database.audit.fenced_write(session, "mark", current=current, key=row.key)
+            database.audit.marked(session, row.id, row.key, parked=row.key in database.parked)
+        database.logged([(row, row.leader, False) for row in self.locked], durable=self.durable)
+        for row in self.locked:
+            row.leader = self.leader_id
+        records = [MarkedRecord(row.id, "t", row.key, "v") for row in self.locked]
+        return Marked(records, self._found, self._seen)
+
+
+class Purge(Fenced):
+    """Deletes rows that still carry the caller's leader id."""
+
+    verb = "purge"
+
+    def __init__(
+        self, database: Database, session: Session, right: Right, leader_id: Any, ids: list[int]
+    ) -> None:
+        super().__init__(database, session, right, leader_id)
+        self.ids = ids
+
+    def run(self) -> None:
+        self.under_fence(self.rows(self.ids))
+
+    def apply(self) -> int:
+        database, session = self.database, self.session
+        for row in self.locked:
+            database.audit.purged(session, row.id, owned=row.leader == self.leader_id)
+            database.remove(row)
+        for number in self.ids:
+            database.audit.settled(session, number)
+        database.logged([(row, row.leader, True) for row in self.locked], durable=self.durable)
+        return len(self.locked)
+
+
+class Reset(Fenced):
+    """Clears the leader id of rows that still carry the caller's."""
+
+    verb = "reset"
+
+    def __init__(
+        self, database: Database, session: Session, right: Right, leader_id: Any, ids: list[int]
+    ) -> None:
+        super().__init__(database, session, right, leader_id)
+        self.ids = ids
+
+    def run(self) -> None:
+        self.under_fence(self.rows(self.ids))
+
+    def apply(self) -> int:
+        for row in self.locked:
+            self.database.audit.reset(self.session, row.id, owned=row.leader == self.leader_id)
+            row.leader = None
+        self.database.logged([], durable=True)
+        return len(self.locked)
+
+
+class Park(Reset):
+    """Parks the keys of heads that still carry the caller's leader id, and resets them and their tails."""
+
+    verb = "park"
+    share_lock = True
+
+    def __init__(
+        self, database: Database, session: Session, right: Right, leader_id: Any,
+        heads: list[int], ids: list[int],
+    ) -> None:  # fmt: skip
+        super().__init__(database, session, right, leader_id, ids)
+        self.heads = frozenset(heads)
+
+    def apply(self) -> int:
+        database = self.database
+        heads = [row for row in self.locked if row.id in self.heads]
+        current = self.still_current()
+        for row in heads:
+            database.audit.fenced_write(self.session, "park", current=current, key=row.key)
+            database.parked[row.key] = row.id
+            database.audit.counts["keys parked"] += 1
+        super().apply()
+        return len(heads)
+
+
+class Bump(Transaction):
+    """Makes a leader: raises the token of every lane there is, also beyond the leader's own."""
+
+    def __init__(self, database: Database, lanes: int) -> None:
+        super().__init__(database)
+        self.lanes = lanes
+
+    def covers(self, lane: int) -> bool:  # noqa: ARG002, PLR6301 - all of them; for subclasses to say
+        return True
+
+    def run(self) -> None:
+        self.database.alone.acquire(self, True, lambda: self.pause_then(self._lock_fence))
+
+    def _lock_fence(self) -> None:
+        for lane in range(self.lanes):
+            if lane not in self.database.fence:
+                self.database.fence[lane] = FenceRow()
+        self._lock_next([lane for lane in sorted(self.database.fence) if self.covers(lane)])
+
+    def _lock_next(self, lanes: list[int]) -> None:
+        if lanes:
+            lock = self.database.fence[lanes[0]].lock
+            lock.acquire(self, True, lambda: self._lock_next(lanes[1:]))
+        else:
+            self.finish()
+
+    def apply(self) -> int:
+        fence = self.database.fence
+        token = max(row.token for row in fence.values()) + 1
+        for lane, row in fence.items():
+            if self.covers(lane):
+                row.token, row.lanes, row.attempt = token, self.lanes, 0
+                row.belong_to(None)
+        self.database.logged([], durable=True)
+        return token
+
+
+class Enter(Transaction):
+    """Starts an attempt at a lane under a token."""
+
+    def __init__(self, database: Database, session: Session, lane: int, lanes: int, token: int) -> None:
+        super().__init__(database)
+        self.session = session
+        self._wanted_right = (lane, lanes, token)
+
+    def run(self) -> None:
+        row = self.database.fence[self._wanted_right[0]]
+        self.pause_then(lambda: row.lock.acquire(self, True, self._check))
+
+    def _check(self) -> None:
+        lane, lanes, token = self._wanted_right
+        row = self.database.fence[lane]
+        if row.token == token and row.lanes == lanes:
+            self.finish()
+        else:
+            self.refuse(LOST)
+
+    def apply(self) -> tuple[Right, int]:
+        lane, lanes, token = self._wanted_right
+        row = self.database.fence[lane]
+        row.attempt += 1
+        row.belong_to(self.session)
+        self.database.logged([], durable=True)
+        return Right(lane, lanes, token, row.attempt), len(self.database.parked)
+
+
+class Listing(Transaction):
+    """Reads the newest id from ``floor`` on, and then which transactions have taken an id and not ended."""
+
+    def __init__(self, database: Database, floor: int) -> None:
+        super().__init__(database)
+        self._floor = floor
+        self._newest: int | None = None
+
+    def run(self) -> None:
+        ids = self.database.ids
+        self._newest = ids[-1] if ids and ids[-1] >= self._floor else None
+        self.pause_then(self._look)
+
+    def _look(self) -> None:
+        self.refuse((self._newest, tuple(self.database.holders)))
