@@ -14,10 +14,10 @@ from uuid import UUID, uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
+from outbox_core.attempts import jittered
 from outbox_core.lane import Lane, Plan
 from outbox_core.leash import BEAT_SECONDS, Leash, Link, Report
 from outbox_core.meter import Reading
-from outbox_core.scoreboard import JITTER
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class LaneGroup:
                     self._refusal = error
                     break
                 log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)
-                self._pause(pause * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - spreads load, guards nothing
+                self._pause(jittered(pause, random.random))
                 pause = min(pause * 2, last)
             except Exception as error:
                 log.exception("lane %d broke a rule of its own", number)

@@ -226,8 +226,8 @@ class Lane:
             reading.blocked_seconds = round(scoreboard.blocked(now), 1)
             if purger.parked is not self._parked:  # counted anew since; a park of ours may come on top
                 self._parked = purger.parked
-                scoreboard.parked = self._parked.keys
-            reading.parked, reading.parked_seconds = scoreboard.parked, self._parked.oldest or 0.0
+                scoreboard.policy.parked = self._parked.keys
+            reading.parked, reading.parked_seconds = scoreboard.policy.parked, self._parked.oldest or 0.0
         if now >= self._next_beat:
             since, purged = self._beaten
             purger.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))

@@ -32,9 +32,10 @@ from uuid import UUID
 
 from outbox_sdk import Failure, MarkedRecord
 
+from outbox_core.attempts import Policy, jittered
 from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.scoreboard import JITTER, Scoreboard
+from outbox_core.scoreboard import Scoreboard
 
 BYTES_KNOWN = 64 * 1024 * 1024
 """Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
@@ -82,7 +83,7 @@ class MarkPurgeReset:
     ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
-        self.scoreboard = Scoreboard(failures, chance)
+        self.scoreboard = Scoreboard(Policy(failures, chance))
         self._chance = chance
         self._limits = limits
         self._new_leader_id = new_leader_id
@@ -306,8 +307,7 @@ class MarkPurgeReset:
 
     def _back_off(self, now: float) -> None:
         pause = self._limits.io_error_backoff * 2.0 ** min(self._database_errors, 10)
-        pause = min(pause, IO_BACKOFF_SECONDS) * (1 + JITTER * (2 * self._chance() - 1))
-        self._next_database = now + pause
+        self._next_database = now + jittered(min(pause, IO_BACKOFF_SECONDS), self._chance)
         self._database_errors += 1
 
     def _pace(self, now: float, *, full: bool, empty: bool) -> None:

@@ -7,41 +7,29 @@ one. This one lets a record of a busy key wait in that key's own queue, so that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
-from outbox_core.config.settings import Failures
+from outbox_core.attempts import Attempts, Policy
 
 FORGET_SECONDS = 600.0
 """When a key is forgotten that was held and of which nothing came again: somebody took its rows away."""
-JITTER = 0.2
-"""Which part of a pause chance may add or take away, so that what failed together does not come together."""
 
 
 @dataclass(slots=True)
-class Hold:
+class Hold(Attempts):
     """Until when a key is not sent.
 
     Attributes:
-        head: The id of the record that failed.
-        since: When it failed first, in the caller's time.
-        failures: How often it failed.
-        refusals: How often of these sending the same bytes again could not have cured it.
-        reason: Why it failed last.
         until: When the key may be tried again, in the caller's time.
         parking: Whether the key is to be parked rather than tried again.
         active: Whether the key is held now; afterwards only its failures are remembered.
         ids: While active, the key's marked rows, to be reset when the hold ends.
     """
 
-    head: int
-    since: float
-    failures: int = 0
-    refusals: int = 0
-    reason: str = ""
     until: float = 0.0
     parking: bool = False
     active: bool = False
@@ -70,20 +58,17 @@ class Scoreboard:
 
     Args:
         policy: For how long keys are held, and when they are parked.
-        chance: Returns a number from 0 up to 1, for the jitter.
 
     Attributes:
         waiting: Records marked and not yet taken for sending.
         bytes: Bytes (or characters) of the values of all records admitted and not yet released.
         held: Marked rows of held keys.
         holds: The keys that failed and have not been delivered since.
-        parked: Keys of this outbox known to be parked; no more than the policy's number are.
+        policy: As given.
     """
 
-    def __init__(self, policy: Failures, chance: Callable[[], float]) -> None:
-        self._policy = policy
-        self._chance = chance
-        self.parked = 0
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
         self.waiting = 0
         self.bytes = 0
         self.held = 0
@@ -161,12 +146,10 @@ class Scoreboard:
             if queue is not None:
                 hold.ids.extend(record.id for record in queue.records)
                 self._drop(queue.records)
-            hold.failures += 1
-            hold.refusals += not failure.retryable
-            hold.reason = failure.reason
+            hold.add(failure)
             hold.active = True
-            hold.parking = self._is_poison(hold) and self.parked + parking < self._policy.most_parked_keys
-            hold.until = now if hold.parking else now + self._pause(hold.failures)
+            hold.parking = self.policy.parks(hold, more=parking)
+            hold.until = now if hold.parking else now + self.policy.pause(hold)
             parking += hold.parking
             self.held += len(hold.ids)
             heappush(self._hold_ends, (hold.until, record.key))
@@ -196,14 +179,13 @@ class Scoreboard:
 
     def poisons(self, keys: Iterable[str]) -> list[Poison]:
         """Returns the records for whose sake these held keys are to be parked."""
-        holds = (self.holds[key] for key in keys)
-        return [Poison(hold.head, hold.reason, hold.failures) for hold in holds]
+        return [self.holds[key].poison() for key in keys]
 
     def park(self, keys: Iterable[str], parked: int) -> None:
         """Forgets held keys, of which ``parked`` are parked now: marks bring nothing of those any more."""
         for key in keys:
             self.held -= len(self.holds.pop(key).ids)
-        self.parked += parked
+        self.policy.parked += parked
 
     def blocked(self, now: float) -> float:
         """Returns for how many seconds the key that failed first has been failing; 0 for none."""
@@ -246,16 +228,6 @@ class Scoreboard:
             if not self.holds[key].active and key not in self._busy:
                 del self.holds[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
-
-    def _is_poison(self, hold: Hold) -> bool:
-        policy = self._policy
-        if hold.refusals >= policy.park_after:
-            return True
-        return policy.park_retryable_after is not None and hold.failures >= policy.park_retryable_after
-
-    def _pause(self, failures: int) -> float:
-        pause = min(self._policy.first_backoff * 2.0 ** min(failures - 1, 30), self._policy.longest_backoff)
-        return pause * (1 + JITTER * (2 * self._chance() - 1))
 
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)

@@ -166,7 +166,7 @@ def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_perm
     assert not any(isinstance(command, Mark) for command in mpr.decide(now)), "no mark meets a park"
     mpr.park_done(now, 1)
     assert mpr.scoreboard.holds == {}
-    assert mpr.scoreboard.parked == 1
+    assert mpr.scoreboard.policy.parked == 1
     only(mpr.decide(now), Mark)
 
 
@@ -183,7 +183,7 @@ def test_a_failure_that_may_pass_parks_no_key_unless_the_policy_says_so():
 
 def test_no_more_keys_are_parked_than_the_policy_permits():
     mpr = machine(failures=Failures(park_after=1, most_parked_keys=1))
-    mpr.scoreboard.parked = 1
+    mpr.scoreboard.policy.parked = 1
     now = refuse(mpr, 0.0, record(1))
     assert now > 0, "it is held and tried again instead"
     take_back(mpr, now)
@@ -204,7 +204,7 @@ def test_a_park_that_finds_its_record_changed_has_all_marked_anew():
     now = refuse(mpr, 0.0, record(1))
     only(mpr.decide(now), Park)
     mpr.park_done(now, 0)
-    assert mpr.scoreboard.parked == 0
+    assert mpr.scoreboard.policy.parked == 0
     only(mpr.decide(now), Refresh)
 
 
