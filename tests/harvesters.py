@@ -37,12 +37,12 @@ class Line(NamedTuple):
     text: str
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout: float, *, pause: float = GLANCE) -> Any:
     """Returns the first true answer of ``condition``; fails when there is none in time."""
     deadline = time.monotonic() + timeout
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(GLANCE)
+        time.sleep(pause)
     return answer
 
 

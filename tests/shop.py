@@ -84,8 +84,12 @@ class Shop:
         self.kafka = kafka
         self.topic = topic
         self.commits: dict[tuple[str, int], float] = {}
+        self.renew_admin()
+
+    def renew_admin(self) -> None:
+        """Makes another admin client, which knows nothing of an earlier life of the broker."""
         # It lives as long as the tests and would tell of a broker that is stopped at their end.
-        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
 
     def open(self, largest_message: int | None = None) -> None:
         """Creates the tables and the topic, which takes messages up to so many bytes."""

@@ -13,12 +13,18 @@ import time
 from pathlib import Path
 
 from .fault import ENGINES, Fault
-from .rounds import FAULTS, deck, run_batch
 from .report import Report
+from .rounds import FAULTS, deck, run_batch
 from .site import SESSION, Site
 
 BATCH = 8
 """Rounds between two audits."""
+
+
+def tell(line: str) -> None:
+    """Prints a line at once, also into a file."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -37,18 +43,18 @@ def run(options: argparse.Namespace, engine: str, seed: int, report: Report | No
     chance = random.Random(f"{seed} {engine}")
     folder = Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
     folder.chmod(0o755)
-    print(f"engine {engine}, seed {seed}, {len(faults)} kinds; logs in {folder}", flush=True)
+    tell(f"engine {engine}, seed {seed}, {len(faults)} kinds; logs in {folder}")
     began, wrong = time.monotonic(), 0
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
     with Site(folder, engine, chance, session=options.session) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
-            rounds = run_batch(site, batch, lambda line: print(line, flush=True))
+            rounds = run_batch(site, batch, tell)
             wrong += sum(bool(each.wrong) for each in rounds)
             if report:
-                report.add(engine, seed, rounds)
-    print(f"engine {engine}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s", flush=True)
+                report.add(engine, seed, rounds, site)
+    tell(f"engine {engine}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s")
     if not wrong and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return wrong

@@ -15,7 +15,7 @@ from typing import Self
 from outbox_testkit.services import PostgresServer
 from psycopg import sql
 
-from ..shop import Shop
+from ..shop import Shop  # noqa: TID252 - pytest gives tests no absolute name
 
 MEGABYTES = 256
 
@@ -63,9 +63,7 @@ class SmallDisk:
         owner = (postgres.folder / "data").stat()
         os.chown(place, owner.st_uid, owner.st_gid)
         with shop.connect() as connection:
-            connection.execute(
-                sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(place)))
-            )
+            connection.execute(sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(place))))
             connection.execute("ALTER TABLE outbox SET TABLESPACE small")
 
     def __exit__(

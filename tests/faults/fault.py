@@ -54,7 +54,7 @@ class Fault(ABC):
             AssertionError: It did not have the effect that makes it this fault.
         """
 
-    def check(self, site: Site, strike: Strike) -> None:
+    def check(self, site: Site, strike: Strike) -> None:  # noqa: B027 - most faults show nothing of their own
         """Looks, once records flow again and all compete, at what only this fault can show.
 
         Raises:

@@ -7,15 +7,17 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from outbox_core.audit import Audit, Result
 
-from ..harvesters import until
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .site import Site
 
 CATCH_UP_SECONDS = 60.0
+LEAD_SECONDS = 0.5
+"""Records asked for this long before a fault belong to its round."""
 STATEMENTS = ("status", "check")
 """The commands whose ``--json`` is searched for the password."""
 
@@ -29,8 +31,8 @@ class Round:
         first: How many messages had arrived when it began.
         leaders: How many leaders were lost; each may leave one stale copy of a key.
         strike: What the fault says of itself; ``None`` if it failed.
-        stall: Seconds from the fault until, in every lane, a record had arrived whose commit was asked for
-            after the fault; ``None`` if that was not seen.
+        stall: The longest that a record of this round waited, in seconds; see :func:`longest_wait`. ``None``
+            if records did not flow again.
         wrong: What was not as it must be, in words.
         records: Records that arrived for the first time.
         repeated: Messages that were not the first of their record.
@@ -65,7 +67,9 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
         site.shop.wait_until_harvested(CATCH_UP_SECONDS)
     except AssertionError as error:
         last.wrong.append(f"the outbox does not become empty: {error}")
+    site.note("harvested")
     until(lambda: site.witness.behind() == 0, "all messages are read", CATCH_UP_SECONDS)
+    site.note("read")
     whole = site.shop.audit()
     with site.shop.connect() as connection:
         sold = {(str(key), int(number)) for key, number in connection.execute("TABLE sales")}
@@ -79,6 +83,7 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
         if ours != theirs:
             last.wrong.append(f"{name}: {theirs} on the topic, {ours} as the consumer saw it")
     _enter_lost(site, rounds, sold)
+    _enter_waits(site, rounds)
     for each in rounds:
         each.wrong += [
             f"{getattr(each, name)} {name}"
@@ -96,22 +101,48 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
         rounds, pairwise([0, *(each.first for each in rounds[1:]), len(arrivals)]), strict=True
     ):
         allowed += each.leaders
-        for _, key, sequence in arrivals[start:end]:
-            audit = audits[key]
-            before = audit.result()
-            audit.arrived(key, sequence)
-            after = audit.result()
-            each.records += after.delivered - before.delivered
-            each.repeated += after.repeated - before.repeated
-            each.foreign += after.foreign - before.foreign
-            each.overtaken += after.overtaken - before.overtaken
-            each.reappeared += after.reappeared - before.reappeared
-            stale[key] += after.reappeared - before.reappeared
-            if after.out_of_order > before.out_of_order:
-                site.note("out of order", fault=each.fault.name, key=key, sequence=sequence)
+        arrived = arrivals[start:end]
+        keys = {key for _, key, _ in arrived}
+        before = {key: audits[key].result() for key in keys}
+        for _, key, sequence in arrived:
+            audits[key].arrived(key, sequence)
+        for key, earlier in before.items():
+            after = audits[key].result()
+            each.records += after.delivered - earlier.delivered
+            for name in "repeated", "foreign", "overtaken", "reappeared":
+                setattr(each, name, getattr(each, name) + getattr(after, name) - getattr(earlier, name))
+            stale[key] += after.reappeared - earlier.reappeared
+            if after.out_of_order > earlier.out_of_order:
+                site.note("out of order", fault=each.fault.name, key=key, examples=after.examples)
         most = max(stale.values(), default=0)
         if most > allowed:
             each.wrong.append(f"{most} stale copies of a key after {allowed} lost leaders")
+
+
+def longest_wait(site: Site, since: float, before: float = float("inf")) -> float:
+    """Returns how long a record waited, from when its commit was asked for until a consumer had it.
+
+    Of all records whose commit was asked for from half a second before ``since`` until half a second before
+    ``before`` the one that waited longest; what is late again, as a repetition, does not count.
+    """
+    commits, longest = site.shop.commits, 0.0
+    seen = set()
+    for at, key, sequence in site.witness.arrivals:
+        sale = (key, sequence or 0)
+        asked_at = commits.get(sale, 0.0)
+        if sale not in seen and since - LEAD_SECONDS <= asked_at < before - LEAD_SECONDS:
+            longest = max(longest, at - asked_at)
+        seen.add(sale)
+    return longest
+
+
+def _enter_waits(site: Site, rounds: Sequence[Round]) -> None:
+    """Measures again, now that everything has arrived."""
+    struck = [each for each in rounds if each.strike is not None]
+    for each, following in zip_longest(struck, struck[1:]):
+        if each.stall is not None and each.strike is not None:
+            before = following.strike.at if following and following.strike else float("inf")
+            each.stall = longest_wait(site, each.strike.at, before)
 
 
 def _enter_lost(site: Site, rounds: Sequence[Round], sold: Iterable[tuple[str, int]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..harvesters import until
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .proxy import Proxy, Trap
 from .site import Site

@@ -11,8 +11,8 @@ from outbox_postgres import PostgresDialect
 from outbox_postgres.options import PostgresOptions
 from outbox_sdk.parking import DeadLetter, DeadLetters
 
-from ..harvesters import until
-from ..shop import INSERT
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
+from ..shop import INSERT  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .process_faults import END_SECONDS
 from .site import LANES, LARGEST_MESSAGE, START_SECONDS, Site
@@ -39,12 +39,14 @@ class PoisonedTakeover(Fault):
         try:
             parked_first = site.chance.random() < 0.5
             if parked_first:
-                until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS)
+                until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS, pause=0.1)
             letter, leader = site.chief()
             site.may_end.add(letter)
             at = leader.kill()
-            until(lambda: site.leader() not in (None, leader), "a successor leads", 3 * site.session)
-            until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS)
+            until(
+                lambda: site.leader() not in (None, leader), "a successor leads", 3 * site.session, pause=0.1
+            )
+            until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS, pause=0.1)
             self._retry(site, key, letters)
         finally:
             letters.close()
@@ -68,7 +70,9 @@ class PoisonedTakeover(Fault):
         _limit_messages(site, 10 * LARGEST_MESSAGE)
         try:
             letters.retry([each.record.id for each in found])
-            until(lambda: self._arrived(site, key) >= {1, 2, 3}, "the parked key flows", PARK_SECONDS)
+            until(
+                lambda: self._arrived(site, key) >= {1, 2, 3}, "the parked key flows", PARK_SECONDS, pause=0.1
+            )
         finally:
             _limit_messages(site, LARGEST_MESSAGE)
 

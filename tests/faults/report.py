@@ -1,3 +1,159 @@
-"""placeholder"""
+"""Adds what was found to the table in a Markdown file; the counts themselves are kept beside it, as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from filelock import FileLock
+from outbox_testkit.services import find_java
+from outbox_testkit.services.kafka_home import kafka_home
+
+from .judge import Round
+from .rounds import FAULTS
+from .site import Site
+
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->", "<!-- outages: end -->"
+COUNTS = ("records", "lost", "overtaken", "foreign", "reappeared", "repeated")
+_COLUMNS = (
+    *("fault", "rounds", "records", "lost", "out of order", "foreign", "stale copies", "repeats"),
+    *("median stall", "longest stall", "its lower bound", "went wrong"),
+)
+_OUTAGE_COLUMNS = (
+    *(
+        "engine",
+        "away",
+        "for",
+        "CPU meanwhile",
+        "CPU before, in as long",
+        "memory before",
+        "at most",
+        "after",
+    ),
+    *("back to all flowing", "lost", "out of order"),
+)
+
+
 class Report:
-    pass
+    """A Markdown file of which the part between markers is written here. Several processes may share it.
+
+    Args:
+        path: The file, with both markers.
+        fresh: Whether to forget what was counted before.
+    """
+
+    def __init__(self, path: Path, *, fresh: bool = False) -> None:
+        self._path = path.resolve()
+        self._data = self._path.with_suffix(".json")
+        self._lock = FileLock(self._path.with_suffix(".lock"))
+        if fresh:
+            with self._lock:
+                self._data.unlink(missing_ok=True)
+
+    def add(self, engine: str, seed: int, rounds: Sequence[Round], site: Site) -> None:
+        """Adds a batch of rounds."""
+        with self._lock:
+            data = self._load()
+            data["versions"] = versions(site)
+            data["date"] = time.strftime("%Y-%m-%d")
+            if [engine, seed] not in data["seeds"]:
+                data["seeds"].append([engine, seed])
+            kinds = data["kinds"].setdefault(engine, {})
+            for each in rounds:
+                kind = kinds.setdefault(
+                    each.fault.name, {"rounds": 0, "wrong": 0, "stalls": [], **dict.fromkeys(COUNTS, 0)}
+                )
+                kind["rounds"] += 1
+                kind["wrong"] += bool(each.wrong)
+                for name in COUNTS:
+                    kind[name] += getattr(each, name)
+                if each.stall is not None and each.strike is not None:
+                    kind["stalls"].append([round(each.stall, 2), round(each.strike.floor, 2)])
+            self._save(data)
+
+    def add_outage(self, outage: Mapping[str, Any]) -> None:
+        """Adds what was measured in a long outage; replaces what was measured before in the same one."""
+        with self._lock:
+            data = self._load()
+            same = ("engine", "away")
+            others = [old for old in data["outages"] if any(old[name] != outage[name] for name in same)]
+            data["outages"] = sorted([*others, dict(outage)], key=lambda old: [old[name] for name in same])
+            self._save(data)
+
+    def _load(self) -> dict[str, Any]:
+        empty: dict[str, Any] = {"kinds": {}, "seeds": [], "versions": {}, "date": "", "outages": []}
+        with suppress(FileNotFoundError):
+            empty.update(json.loads(self._data.read_text()))
+        return empty
+
+    def _save(self, data: Mapping[str, Any]) -> None:
+        self._data.write_text(json.dumps(data, indent=1) + "\n")
+        text = self._path.read_text()
+        text = _between(text, BEGIN, END, _faults(data))
+        self._path.write_text(_between(text, OUTAGES_BEGIN, OUTAGES_END, _outages(data)))
+
+
+def versions(site: Site) -> dict[str, str]:
+    """Returns what was run."""
+    with site.shop.connect() as connection:
+        postgres = connection.info.server_version
+    found = {
+        "PostgreSQL": f"{postgres // 10000}.{postgres % 10000}",
+        "Kafka": kafka_home(find_java()).name.removeprefix("kafka-"),
+        "Python": platform.python_version(),
+    }
+    for name in ("pyspark", "confluent-kafka", "psycopg"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _between(text: str, begin: str, end: str, new: str) -> str:
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{new}{end}{after}"
+
+
+def _faults(data: Mapping[str, Any]) -> str:
+    known = ", ".join(f"{name} {number}" for name, number in data["versions"].items() if number)
+    parts = [f"Last run {data['date']} with {known}.\n"]
+    for engine, kinds in sorted(data["kinds"].items()):
+        names = [fault.name for fault in FAULTS if fault.name in kinds]
+        rounds = sum(kinds[name]["rounds"] for name in names)
+        parts.append(f"\n### Engine `{engine}`: {rounds:,} rounds\n\n{_head(_COLUMNS, 1)}")
+        parts += [_row(name, kinds[name]) for name in names]
+    return "".join(parts)
+
+
+def _row(name: str, kind: Mapping[str, Any]) -> str:
+    stalls = kind["stalls"]
+    longest, floor = max(stalls, default=(0.0, 0.0))
+    middle = median(stall for stall, _ in stalls) if stalls else 0.0
+    counts = " | ".join(f"{kind[count]:,}" for count in COUNTS)
+    times = f"{middle:.2f} s | {longest:.2f} s | {floor:.2f} s"
+    return f"| `{name}` | {kind['rounds']} | {counts} | {times} | {kind['wrong']} |\n"
+
+
+def _outages(data: Mapping[str, Any]) -> str:
+    rows = []
+    for each in data["outages"]:
+        cells = [f"`{each['engine']}`", each["away"], f"{each['seconds']:.0f} s"]
+        cells += [f"{each[name]:.1f} s" for name in ("cpu", "cpu_before")]
+        cells += [f"{each[name]:.0f} MB" for name in ("memory_before", "memory_most", "memory_after")]
+        cells += [f"{each['back']:.1f} s", str(each["lost"]), str(each["out_of_order"])]
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return _head(_OUTAGE_COLUMNS, 2) + "".join(rows)
+
+
+def _head(columns: Sequence[str], words: int) -> str:
+    """Returns the head of a table of which so many columns hold words, and the rest numbers."""
+    rule = "|---" * words + "|--:" * (len(columns) - words)
+    return f"| {' | '.join(columns)} |\n{rule}|\n"

@@ -6,9 +6,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ..harvesters import until
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault
-from .judge import Round, find_secrets, judge
+from .judge import Round, find_secrets, judge, longest_wait
 from .network_faults import NETWORK_FAULTS
 from .operator_faults import OPERATOR_FAULTS
 from .process_faults import PROCESS_FAULTS
@@ -18,6 +18,8 @@ from .site import Site
 FAULTS: tuple[Fault, ...] = (*PROCESS_FAULTS, *SERVER_FAULTS, *NETWORK_FAULTS, *OPERATOR_FAULTS)
 RECOVERY_SECONDS = 60.0
 """In which records of every lane must flow again; the product's own longest pause is far below."""
+NEWEST = 2000
+"""Messages among which those are looked for that tell of records flowing."""
 CALM_SECONDS = 0.5
 """Of selling after a round, in which what is late may still arrive."""
 
@@ -60,11 +62,12 @@ def one_round(site: Site, fault: Fault) -> Round:
     try:
         strike = each.strike = fault.strike(site)
         site.note("struck", fault=fault.name, floor=strike.floor, **strike.facts)
-        each.stall = until(
-            lambda: stall(site, each), f"records flow in all lanes again after {fault.name}", RECOVERY_SECONDS
-        )
+        resumed_at = time.time()
+        what = f"records flow in all lanes again after {fault.name}"
+        until(lambda: flows(site, resumed_at), what, RECOVERY_SECONDS, pause=0.1)
         site.heal()
         time.sleep(CALM_SECONDS)
+        each.stall = longest_wait(site, strike.at)
         fault.check(site, strike)
     except Exception as error:  # noqa: BLE001 - whatever a round fails with is a finding, and others follow
         each.wrong.append(f"{type(error).__name__}: {error}")
@@ -77,19 +80,14 @@ def one_round(site: Site, fault: Fault) -> Round:
     return each
 
 
-def stall(site: Site, each: Round) -> float | None:
-    """Returns the stall of a round, or ``None`` as long as a lane still stands still.
-
-    It lasts from the fault until a consumer has, of every lane, a record whose commit was asked for after
-    the fault.
-    """
-    assert each.strike is not None
-    lanes, commits, since = site.lane_of_keys(), site.shop.commits, each.strike.at
-    first: dict[int, float] = {}
-    for at, key, sequence in site.witness.arrivals[each.first :]:
+def flows(site: Site, since: float) -> bool:
+    """Tells whether, of every lane, a record has arrived whose commit was asked for since then."""
+    lanes, commits = site.lane_of_keys(), site.shop.commits
+    seen = set()
+    for _, key, sequence in reversed(site.witness.arrivals[-NEWEST:]):
         if sequence is not None and key in lanes and commits.get((key, sequence), 0.0) >= since:
-            first.setdefault(lanes[key], at)
-    return max(first.values()) - since if set(first) == set(lanes.values()) else None
+            seen.add(lanes[key])
+    return seen == set(lanes.values())
 
 
 def summary(each: Round) -> str:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
 import psycopg
+from outbox_core.audit import SEQUENCE_HEADER
 from psycopg import sql
 
-from ..harvesters import until
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
+from ..shop import INSERT  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .site import USER, Site
 
 LASTING_SECONDS = 3.0
 """How long a state lasts in which the database refuses."""
+BULK = 10
+FILLING = "x" * 1000
+"""The value of a record that is sold to fill the disk."""
 _FREE_SPACE = "free disk space"
 """What a harvester says when it meets SQLSTATE 53100."""
 
@@ -59,6 +65,9 @@ class FillDisk(Fault):
     title = "no room for the outbox's table (SQLSTATE 53100)"
     bound = "how long it is full"
 
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
     def strike(self, site: Site) -> Strike:
         with site.administrating() as connection:
             at = time.time()
@@ -66,13 +75,16 @@ class FillDisk(Fault):
             connection.autocommit = False
             connection.execute("SELECT FROM outbox_fence FOR UPDATE")
             with site.disk.full(site.shop):
+                sold = 0
                 if site.disk.means == "tmpfs":
-                    until(lambda: _has_no_room(site), "inserts are refused", 10)
+                    sold = _sell_out(site, f"hamster-{next(self._numbers)}")
                 connection.rollback()
-                until(lambda: _has_said(site, _FREE_SPACE, at), "a harvester meets the full disk", 15)
+                until(
+                    lambda: _has_said(site, _FREE_SPACE, at), "a harvester meets the full disk", 15, pause=0.1
+                )
                 time.sleep(LASTING_SECONDS / 2)
                 ended_at = time.time()
-        return Strike(at, ended_at - at, facts={"means": site.disk.means})
+        return Strike(at, ended_at - at, facts={"means": site.disk.means, "sold": sold})
 
 
 class ReadOnlyDatabase(Fault):
@@ -85,7 +97,7 @@ class ReadOnlyDatabase(Fault):
         with site.administrating() as connection:
             connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
             connection.execute("SELECT pg_reload_conf()")
-        until(lambda: _has_said(site, "read-only", at), "a harvester meets it", 10)
+        until(lambda: _has_said(site, "read-only", at), "a harvester meets it", 10, pause=0.1)
         time.sleep(LASTING_SECONDS)
         with site.administrating() as connection:
             connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
@@ -107,7 +119,12 @@ class ExpiredPassword(Fault):
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [USER]
             )
-            until(lambda: _has_said(site, "password authentication failed", at), "it is locked out", 10)
+            until(
+                lambda: _has_said(site, "password authentication failed", at),
+                "it is locked out",
+                10,
+                pause=0.1,
+            )
             time.sleep(LASTING_SECONDS)
             ended_at = time.time()
         return Strike(at, ended_at - at, facts={"change": change})
@@ -129,20 +146,33 @@ def _locked_out(connection: psycopg.Connection, change: str, password: str) -> I
         connection.execute(sql.Composed([alter.format(user), inside]))
 
 
-def _has_no_room(site: Site) -> bool:
-    with site.administrating() as connection:
-        connection.autocommit = False
-        try:
-            connection.execute(
-                "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, "
-                "kafka_header_values) SELECT now(), 'none', 'none', repeat('x', 400), '{}', '{}' "
-                "FROM generate_series(1, 20)"
-            )
-        except psycopg.errors.DiskFull:
-            return True
-        finally:
-            connection.rollback()
-    return False
+def _sell_out(site: Site, key: str) -> int:
+    """Sells until there is no room for another record; returns how many were sold.
+
+    The room within the table's pages is used up too, so that no row can be marked: a marked row is a new
+    version of it.
+    """
+    with site.shop.connect() as connection:
+        for first in itertools.count(1, BULK):
+            numbers = range(first, first + BULK)
+            at = time.time()
+            try:
+                with connection.transaction(), connection.cursor() as cursor:
+                    for customer in (f"{key}-{lane}" for lane in range(4 * site.lanes)):
+                        cursor.executemany(
+                            "INSERT INTO sales VALUES (%s, %s)", [(customer, number) for number in numbers]
+                        )
+                        cursor.executemany(
+                            INSERT,
+                            [
+                                (site.shop.topic, customer, FILLING, [SEQUENCE_HEADER], [str(number)])
+                                for number in numbers
+                            ],
+                        )
+                        site.shop.commits.update(((customer, number), at) for number in numbers)
+            except psycopg.errors.DiskFull:
+                return first - 1
+    raise AssertionError
 
 
 def _has_said(site: Site, words: str, since: float) -> bool:

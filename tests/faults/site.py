@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import random
@@ -15,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from confluent_kafka import ConsumerGroupState, KafkaException
 from outbox_testkit.services import KafkaBroker, PostgresServer
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from ..harvesters import Fleet, Harvester, until
-from ..shop import PARTITIONS, Shop
+from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
+from ..shop import PARTITIONS, Shop  # noqa: TID252 - pytest gives tests no absolute name
 from .disk import SmallDisk
 from .proxy import Proxy
 from .witness import Witness
@@ -54,6 +54,7 @@ class Site:
         lanes: How many lanes a harvester that is started now has.
         slots: The competitors; a process that ended is replaced by :meth:`heal`.
         may_end: Those that a fault ends, or may end.
+        election: What the broker last said of the group that elects a leader.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Site:
         self.lanes = LANES
         self.slots: dict[str, Harvester] = {}
         self.may_end: set[str] = set()
+        self.election = ""
         self._letters = "abcdefgh"[:harvesters]
         self._generation = itertools.count(1)
         self._topics = itertools.count(1)
@@ -114,7 +116,7 @@ class Site:
         self._stack.callback(self.kafka.kill)  # whose orderly end would take its time
         self._stack.callback(self.postgres.stop, "immediate")
         self._look()
-        self._stack.callback(lambda: self.witness.close())
+        self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness of that time
         self.note("site", engine=self.engine, session=self.session, disk=self.disk.means)
 
     def _server_folder(self, name: str) -> Path:
@@ -193,7 +195,10 @@ class Site:
         started = [self.launch(letter) for letter in sorted(ended)]
         for harvester in started:
             harvester.wait_for("joined the election", START_SECONDS[self.engine])
-        until(lambda: self._members() == len(self._letters), "all compete", 3 * self.session + 20)
+        try:
+            until(self._all_compete, "all compete", 5 * self.session + 10, pause=0.1)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: the group is {self.election}") from error
         until(lambda: self.leader() is not None, "one of them leads", 3 * self.session + 20)
         words = "\n".join(f"{each.name} ended by itself:\n{each.tail()}" for each in surprises)
         assert not surprises, words
@@ -223,10 +228,16 @@ class Site:
     def _meant(self, letter: str) -> bool:
         return bool({letter, self.slots[letter].name} & self.may_end)
 
-    def _members(self) -> int:
-        with contextlib.suppress(Exception):  # the broker may have just come back
-            return self.fleet.members()
-        return 0
+    def _all_compete(self) -> bool:
+        try:
+            group = self.shop.admin.describe_consumer_groups([self.fleet.group])[self.fleet.group].result(3)
+        except (KafkaException, TimeoutError) as error:
+            # The broker may have just come back, and this client sometimes never finds it again.
+            self.election = f"unknown: {error or 'no answer'}"
+            self.shop.renew_admin()
+            return False
+        self.election = f"{group.state.name} with {len(group.members)} members"
+        return group.state == ConsumerGroupState.STABLE and len(group.members) == len(self._letters)
 
     def leader(self) -> Harvester | None:
         """Returns who holds the fence, if that process lives and its lanes have entered."""

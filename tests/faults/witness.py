@@ -7,9 +7,13 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    OffsetSpec,
+)
 from outbox_core.audit import SEQUENCE_HEADER
 
-GLANCE = 0.02
+GLANCE = 0.05
 
 
 class Arrival(NamedTuple):
@@ -29,6 +33,7 @@ class Witness:
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.arrivals: list[Arrival] = []
+        self._bootstrap = bootstrap
         self._everywhere = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         # It would tell of each broker that a fault takes away.
         quiet = {"log_level": 0, "reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 20}
@@ -40,8 +45,11 @@ class Witness:
 
     def behind(self) -> int:
         """Returns how many messages the topic holds that have not been read yet."""
-        ends = (self._consumer.get_watermark_offsets(each, timeout=10) for each in self._everywhere)
-        return sum(end for _, end in ends) - len(self.arrivals)
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
+        ends = admin.list_offsets(
+            {TopicPartition(each.topic, each.partition): OffsetSpec.latest() for each in self._everywhere}
+        )
+        return sum(end.result(10).offset for end in ends.values()) - len(self.arrivals)
 
     def close(self) -> None:
         self._ending.set()
