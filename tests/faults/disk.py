@@ -18,6 +18,8 @@ from psycopg import sql
 from ..shop import Shop  # noqa: TID252 - pytest gives tests no absolute name
 
 MEGABYTES = 256
+LEFT = 1 << 19
+"""Bytes that are left on a full disk: the table shall end with pages that are full of records."""
 
 _REFUSE = """
 CREATE OR REPLACE FUNCTION refuse_as_full() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -76,7 +78,7 @@ class SmallDisk:
 
     @contextmanager
     def full(self, shop: Shop) -> Iterator[None]:
-        """Leaves no room on it until the block ends."""
+        """Leaves next to no room on it until the block ends."""
         if self._root is None:
             with shop.connect() as connection:
                 connection.execute(_REFUSE)
@@ -99,3 +101,4 @@ class SmallDisk:
                 with contextlib.suppress(OSError):
                     while file.write(bytes(size)) == size:
                         pass
+            file.truncate(file.tell() - LEFT)

@@ -47,7 +47,7 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
     site.note("audit", **{name: getattr(result, name) for name in ("sent", "delivered", "lost", "repeated")})
     for each in rounds:
         if each.wrong:
-            site.note("wrong", fault=each.fault.name, what=each.wrong)
+            site.note("wrong", fault=each.fault.name, findings=each.wrong)
             tell(f"VIOLATION in {each.fault.name}: " + "; ".join(each.wrong))
     tell(result.verdict())
     site.renew_shop()

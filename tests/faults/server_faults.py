@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -19,9 +20,10 @@ from .site import USER, Site
 
 LASTING_SECONDS = 3.0
 """How long a state lasts in which the database refuses."""
-BULK = 10
-FILLING = "x" * 1000
-"""The value of a record that is sold to fill the disk."""
+KEYS = 16
+"""To which records are sold to fill the disk, so that each lane has some."""
+FILLINGS = ("x" * 1000, "x")
+"""The values of these records."""
 _FREE_SPACE = "free disk space"
 """What a harvester says when it meets SQLSTATE 53100."""
 
@@ -147,32 +149,32 @@ def _locked_out(connection: psycopg.Connection, change: str, password: str) -> I
 
 
 def _sell_out(site: Site, key: str) -> int:
-    """Sells until there is no room for another record; returns how many were sold.
+    """Sells until there is no room even for a small record; returns how many records were sold.
 
-    The room within the table's pages is used up too, so that no row can be marked: a marked row is a new
-    version of it.
+    The rows at the end of the table then lie in full pages, so that they cannot be marked: a marked row is a
+    new version of it.
     """
+    keys = [f"{key}-{number}" for number in range(KEYS)]
+    number = 0
     with site.shop.connect() as connection:
-        for first in itertools.count(1, BULK):
-            numbers = range(first, first + BULK)
-            at = time.time()
-            try:
-                with connection.transaction(), connection.cursor() as cursor:
-                    for customer in (f"{key}-{lane}" for lane in range(4 * site.lanes)):
-                        cursor.executemany(
-                            "INSERT INTO sales VALUES (%s, %s)", [(customer, number) for number in numbers]
-                        )
-                        cursor.executemany(
-                            INSERT,
-                            [
-                                (site.shop.topic, customer, FILLING, [SEQUENCE_HEADER], [str(number)])
-                                for number in numbers
-                            ],
-                        )
-                        site.shop.commits.update(((customer, number), at) for number in numbers)
-            except psycopg.errors.DiskFull:
-                return first - 1
-    raise AssertionError
+        for value in FILLINGS:
+            with contextlib.suppress(psycopg.errors.DiskFull):
+                while True:
+                    _sell_each(site, connection, keys, number + 1, value)
+                    number += 1
+    return number * len(keys)
+
+
+def _sell_each(
+    site: Site, connection: psycopg.Connection, keys: Sequence[str], number: int, value: str
+) -> None:
+    at = time.time()
+    records = [(site.shop.topic, key, value, [SEQUENCE_HEADER], [str(number)]) for key in keys]
+    with connection.transaction():
+        for record in records:
+            connection.execute("INSERT INTO sales VALUES (%s, %s)", (record[1], number))
+            connection.execute(INSERT, record)
+        site.shop.commits.update(((key, number), at) for key in keys)
 
 
 def _has_said(site: Site, words: str, since: float) -> bool:

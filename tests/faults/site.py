@@ -132,7 +132,7 @@ class Site:
 
     # --- what is kept of it -------------------------------------------------------------------------
 
-    def note(self, what: str, **facts: object) -> float:
+    def note(self, what: str, /, **facts: object) -> float:
         """Writes into the history what has just happened; returns when."""
         at = time.time()
         self._history.write(json.dumps({"at": round(at, 3), "what": what, **facts}, default=str) + "\n")
