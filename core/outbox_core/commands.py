@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk import Failure, MarkedRecord, Poison
+from outbox_sdk import Batch, Failure, MarkedRecord, Poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,24 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True)
+class Advance:
+    """Delete batches that are published, and mark the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
+
+    finished: list[Batch]
+    leader_id: UUID
+    limit: int
+    pending: list[UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish a batch in one transaction that carries the marker."""
+
+    records: list[MarkedRecord]
+    marker: list[Batch]
+
+
+@dataclass(frozen=True, slots=True)
 class Refresh:
     """Take a new attempt at the fence: marks carry another leader id from now on (A9).
 
@@ -67,3 +85,6 @@ class Tell:
 
 
 Command = Mark | Send | Purge | Reset | Park | Refresh | Tell
+"""Of :mod:`outbox_core.mpr`."""
+BatchCommand = Advance | Publish | Park | Tell
+"""Of :mod:`outbox_core.transaction`."""

@@ -1,0 +1,262 @@
+"""Transactional mark-purge: exactly-once delivery of one lane as a pure state machine.
+
+What happened goes in as a method call (``advanced``, ``published``, ``aborted``, ``parked``); what to do
+comes out of :meth:`TransactionalMarkPurge.decide` as commands.
+
+The life of a batch::
+
+    --Advance--> marked --Publish--> in the log --Advance--> purged
+                    ^                    |
+                    +---- abandoned <----+  the transaction was aborted: its rows are marked anew
+
+The next batch is marked while the one before is published. What makes that safe:
+
+* A batch is published only after the one before it is committed, and abandoned when that one is.
+* A batch is purged only when its transaction is known to be committed; and its name stays in the marker
+  until the purge is durable.
+* Whatever is doubtful (a lost reply from the database, a commit of unknown outcome) is not this machine's to
+  repair: the lane starts anew, and what the broker's marker says is settled before the first batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from outbox_sdk import Batch, Failure, MarkedRecord
+
+from outbox_core.attempts import Attempts, Policy
+from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
+from outbox_core.config.settings import Failures, Limits
+
+FIRST_LIMIT = 100
+"""Records in the first batches; each full one lets the next be twice as large."""
+LONG_SECONDS = 0.25
+"""A transaction that takes longer than this makes the next batch half as large."""
+TRICKLE_SECONDS = 0.002
+"""The pause after a batch that was not full: lets a few more gather."""
+IDLE_SECONDS = 0.05
+"""The longest pause between two marks of an empty outbox."""
+
+
+@dataclass(slots=True)
+class _Marked:
+    """A batch with its records."""
+
+    batch: Batch
+    records: list[MarkedRecord] = field(default_factory=list)
+
+
+class TransactionalMarkPurge:
+    """One lane's batches.
+
+    At most one command is out to the database, answered by :meth:`advanced` or :meth:`parked`, and at most
+    one to the broker, answered by :meth:`published` or :meth:`aborted`.
+
+    Args:
+        limits: Bounds and times.
+        failures: What happens after an aborted transaction.
+        new_leader_id: Returns a UUID that was never used before.
+        chance: Returns a number from 0 up to 1; spreads what is tried again.
+
+    Attributes:
+        attempts: Key → the failures of its first record, for keys that failed and were not delivered since.
+        policy: For how long what failed is not tried again, and when a key is parked.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        failures: Failures,
+        new_leader_id: Callable[[], UUID],
+        chance: Callable[[], float],
+    ) -> None:
+        self.attempts: dict[str, Attempts] = {}
+        self.policy = Policy(failures, chance)
+        self._limits = limits
+        self._new_leader_id = new_leader_id
+        self._database: Advance | Park | None = None
+        self._publishing: _Marked | None = None
+        self._marked: _Marked | None = None
+        self._finished: list[Batch] = []  # in the log; the rows of some may still be there
+        self._park: Park | None = None
+        self._failed: list[Failure] = []
+        self._abandon = False  # what the advance that is out brings is in vain
+        self._draining = False
+        self._limit = self._least = min(FIRST_LIMIT, limits.max_in_flight_records)
+        self._full = False
+        self._mark_pause = limits.mark_backoff
+        self._next_mark = self._resume = self._published_at = 0.0
+
+    # --- what to do ---------------------------------------------------------------------------------
+
+    def decide(self, now: float, leading: bool = True) -> list[BatchCommand]:
+        """Returns what to do now; empty when there is nothing before :meth:`wake_at`.
+
+        Args:
+            now: Seconds on a clock that never goes back.
+            leading: Whether leadership is vouched for at this moment. While it is not, nothing is begun.
+        """
+        commands: list[BatchCommand] = []
+        if not leading:
+            return commands
+        if publish := self._next_to_publish(now):
+            commands.append(publish)
+        if self._failed:
+            commands.append(Tell(self._failed))
+            self._failed = []
+        if advance := self._next_for_database(now):
+            commands.append(advance)
+        return commands
+
+    def wake_at(self) -> float:
+        """Returns when :meth:`decide` may next have something to do though nothing happens."""
+        if self._failed or (self._park and self._database is None):
+            return 0.0
+        wake = float("inf")
+        if self._marked and self._publishing is None:
+            wake = self._resume
+        if self._database is None and (self._finished or self._may_mark()):
+            wake = min(wake, max(self._next_mark, self._resume))
+        return wake
+
+    def drain(self) -> None:
+        """Publishes and marks nothing more; what is being published is still purged. Idempotent."""
+        self._draining = True
+        self._marked = None
+        self._abandon = isinstance(self._database, Advance)
+        self._next_mark = 0.0
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is out, and all that is known to be in the log is purged."""
+        return self._database is None and self._publishing is None and not self._finished
+
+    @property
+    def in_flight(self) -> int:
+        """Records that are being published."""
+        return len(self._publishing.records) if self._publishing else 0
+
+    @property
+    def waiting(self) -> int:
+        """Records that are marked and not being published yet."""
+        return len(self._marked.records) if self._marked else 0
+
+    def _next_to_publish(self, now: float) -> Publish | None:
+        """Begins the transaction of the next batch (7)."""
+        if self._marked is None or self._publishing is not None or now < self._resume:
+            return None
+        faulty = [record for record in self._marked.records if record.fault]
+        if faulty:
+            culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty]
+            self._take_back(now, self._marked, culprits)
+            return None
+        self._publishing, self._marked = self._marked, None
+        self._published_at = now
+        # The purge that may be out may fail, so what it purges stays in the marker (9).
+        marker = [*self._finished, self._publishing.batch]
+        if isinstance(self._database, Advance):
+            marker = [*self._database.finished, *marker]
+        return Publish(self._publishing.records, marker)
+
+    def _next_for_database(self, now: float) -> Advance | Park | None:
+        if self._database is not None:
+            return None
+        if self._park is not None:
+            self._database, self._park = self._park, None
+        elif now >= max(self._next_mark, self._resume) and (self._may_mark() or self._finished):
+            # Deletes the last batch and marks the next (6).
+            finished, self._finished = self._finished, []
+            pending = [self._publishing.batch.leader_id] if self._publishing else []
+            limit = self._limit if self._may_mark() else 0
+            self._database = Advance(finished, self._new_leader_id(), limit, pending)
+        return self._database
+
+    def _may_mark(self) -> bool:
+        """Whether another batch may be marked; ahead of the one being published only from a backlog."""
+        return not self._draining and self._marked is None and (self._publishing is None or self._full)
+
+    # --- what happened ------------------------------------------------------------------------------
+
+    def advanced(self, now: float, records: Sequence[MarkedRecord]) -> None:
+        """Takes the rows of the advance that was out, ordered by id; its purges are durable."""
+        advance, self._database = self._database, None
+        if not isinstance(advance, Advance):
+            raise TypeError("an advance was answered, but none is out")
+        abandon, self._abandon = self._abandon, False
+        if not advance.limit or abandon:
+            return
+        self._pace(now, full=len(records) >= advance.limit, empty=not records)
+        if records:
+            batch = Batch(advance.leader_id, records[0].id, records[-1].id)
+            self._marked = _Marked(batch, list(records))
+
+    def published(self, now: float) -> None:
+        """Takes that the transaction that was out is committed (8)."""
+        done = self._take_published()
+        self._finished.append(done.batch)
+        if self.attempts:
+            for record in done.records:
+                self.attempts.pop(record.key, None)
+        if now - self._published_at > LONG_SECONDS:
+            self._limit = max(self._least, self._limit // 2)
+        if not self._full:
+            self._next_mark = min(self._next_mark, now)
+
+    def aborted(self, now: float, failures: Sequence[Failure]) -> None:
+        """Takes that the transaction that was out was aborted for the sake of these records (8)."""
+        self._take_back(now, self._take_published(), failures)
+
+    def parked(self, now: float, keys: int) -> None:
+        """Takes that the park that was out is durable, and how many keys it parked."""
+        if not isinstance(self._database, Park):
+            raise TypeError("a park was answered, but none is out")
+        self._database = None
+        self.policy.parked += keys
+        self._next_mark = now
+
+    def _take_published(self) -> _Marked:
+        publishing, self._publishing = self._publishing, None
+        if publishing is None:
+            raise TypeError("a transaction was answered, but none is out")
+        return publishing
+
+    def _take_back(self, now: float, marked: _Marked, failures: Sequence[Failure]) -> None:
+        """Abandons a batch and what was marked behind it, to be marked anew in order."""
+        self._marked = None
+        self._abandon = isinstance(self._database, Advance)
+        self._failed.extend(failures)
+        parking: set[str] = set()
+        pause = 0.0
+        for failure in failures:
+            attempts = self._count(now, failure)
+            if self.policy.parks(attempts, more=len(parking)):
+                parking.add(failure.record.key)
+            else:
+                pause = max(pause, self.policy.pause(attempts))
+        self._resume = now + pause
+        self._next_mark = now
+        if parking:
+            poisons = [self.attempts.pop(key).poison() for key in parking]
+            ids = [record.id for record in marked.records if record.key in parking]
+            self._park = Park(marked.batch.leader_id, poisons, ids)
+
+    def _count(self, now: float, failure: Failure) -> Attempts:
+        record = failure.record
+        attempts = self.attempts.get(record.key)
+        if attempts is None or attempts.head != record.id:
+            attempts = self.attempts[record.key] = Attempts(record.id, now)
+        attempts.add(failure)
+        return attempts
+
+    def _pace(self, now: float, *, full: bool, empty: bool) -> None:
+        self._full = full
+        if empty:
+            self._next_mark = now + self._mark_pause
+            self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS)
+            return
+        self._mark_pause = self._limits.mark_backoff
+        self._next_mark = now if full else now + min(TRICKLE_SECONDS, self._mark_pause)
+        if full:
+            self._limit = min(self._limit * 2, self._limits.max_in_flight_records)

@@ -1,0 +1,323 @@
+"""Exactly-once delivery as a state machine: its rules one by one, and a world that fails at random."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+from outbox_core.commands import Advance, Park, Publish, Tell
+from outbox_core.config.settings import Failures, Limits
+from outbox_core.transaction import LONG_SECONDS, TransactionalMarkPurge
+from outbox_sdk import Batch, Failure, MarkedRecord
+
+LIMITS = Limits(max_in_flight_records=4)
+FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
+
+
+def leader_ids():
+    count = 0
+    while True:
+        count += 1
+        yield UUID(int=count)
+
+
+def machine(limits=LIMITS, failures=FAILURES):
+    return TransactionalMarkPurge(limits, failures, leader_ids().__next__, lambda: 0.5)
+
+
+def record(number, key="k", fault=None):
+    return MarkedRecord(number, "topic", key, "value", fault=fault)
+
+
+def only(commands, kind):
+    (found,) = [command for command in commands if isinstance(command, kind)]
+    return found
+
+
+def none(commands, kind):
+    assert not [command for command in commands if isinstance(command, kind)]
+
+
+def test_a_batch_is_marked_published_and_purged_with_the_next_mark():
+    line = machine()
+    advance = only(line.decide(0), Advance)
+    assert advance == Advance([], UUID(int=1), 4, [])
+    line.advanced(0, [record(1), record(2)])
+    publish = only(line.decide(0), Publish)
+    batch = Batch(UUID(int=1), 1, 2)
+    assert [r.id for r in publish.records] == [1, 2]
+    assert publish.marker == [batch]
+    none(line.decide(1), Advance)
+    line.published(1)
+    assert only(line.decide(1), Advance) == Advance([batch], UUID(int=2), 4, [])
+    assert not line.settled
+    line.advanced(1, [])
+    assert line.settled
+
+
+def test_out_of_a_backlog_the_next_batch_is_marked_while_one_is_published():
+    line = machine()
+    line.decide(0)
+    line.advanced(0, [record(n) for n in (1, 2, 3, 4)])
+    commands = line.decide(0)
+    only(commands, Publish)
+    ahead = only(commands, Advance)
+    assert ahead.pending == [UUID(int=1)], "what is being published is not marked again"
+    line.advanced(0, [record(n) for n in (5, 6, 7, 8)])
+    none(line.decide(0), Publish)
+    line.published(0)
+    commands = line.decide(0)
+    first, second = Batch(UUID(int=1), 1, 4), Batch(UUID(int=2), 5, 8)
+    assert only(commands, Publish).marker == [first, second], "the first is not purged yet"
+    assert only(commands, Advance) == Advance([first], UUID(int=3), 4, [second.leader_id])
+    line.published(0)
+    line.advanced(0, [record(9)])
+    assert only(line.decide(0), Publish).marker == [second, Batch(UUID(int=3), 9, 9)]
+
+
+def test_a_purge_that_is_out_keeps_its_batch_in_the_marker():
+    line = machine()
+    line.decide(0)
+    line.advanced(0, [record(1)])
+    line.decide(0)
+    line.published(0)
+    only(line.decide(0), Advance)
+    line.advanced(0, [record(2), record(3), record(4), record(5)])
+    line.decide(0)
+    assert line.in_flight == 4
+
+
+def test_after_an_abort_all_is_marked_anew_under_names_never_used():
+    line = machine()
+    line.decide(0)
+    line.advanced(0, [record(n) for n in (1, 2, 3, 4)])
+    only(line.decide(0), Advance)
+    failure = Failure(record(2), "timed out", retryable=True)
+    line.aborted(0, [failure])
+    assert only(line.decide(0), Tell).failures == [failure]
+    line.advanced(0, [record(5)])
+    assert line.waiting == 0, "what was marked behind the aborted batch must not pass it"
+    assert line.decide(0.05) == [], "a pause comes first"
+    again = only(line.decide(0.1), Advance)
+    assert again.pending == []
+    assert again.leader_id == UUID(int=3)
+
+
+def abort(line, now, culprit, *rest, retryable=False):
+    """Marks and publishes some records, of which the first fails; returns what follows and when."""
+    only(line.decide(now), Advance)
+    line.advanced(now, [culprit, *rest])
+    only(line.decide(now), Publish)
+    line.aborted(now, [Failure(culprit, "too large", retryable=retryable)])
+    now = max(now, line.wake_at())
+    line.decide(now) if line._resume > now else None
+    return max(now, line._resume)
+
+
+def test_a_record_that_is_refused_too_often_has_its_key_parked():
+    line = machine()
+    now = 0.0
+    for _ in range(2):
+        now = abort(line, now, record(1, "bad"), record(2, "good"), record(3, "bad"))
+    only(line.decide(now), Advance)
+    name = line._database.leader_id
+    line.advanced(now, [record(1, "bad"), record(2, "good"), record(3, "bad")])
+    only(line.decide(now), Publish)
+    line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
+    park = only(line.decide(now), Park)
+    assert (park.leader_id, park.ids) == (name, [1, 3])
+    assert [(poison.id, poison.attempts) for poison in park.poisons] == [(1, 3)]
+    line.parked(now, 1)
+    assert line.policy.parked == 1
+    only(line.decide(now), Advance)
+
+
+def test_a_faulty_row_is_never_published():
+    line = machine()
+    line.decide(0)
+    line.advanced(0, [record(1), record(2, "bad", fault="header arrays differ in length")])
+    commands = line.decide(0)
+    none(commands, Publish)
+    assert only(commands, Tell).failures[0].reason == "header arrays differ in length"
+
+
+def test_attempts_end_with_a_delivery():
+    line = machine()
+    now = abort(line, 0.0, record(1), retryable=True)
+    assert set(line.attempts) == {"k"}
+    only(line.decide(now), Advance)
+    line.advanced(now, [record(1)])
+    only(line.decide(now), Publish)
+    line.published(now)
+    assert line.attempts == {}
+
+
+def test_nothing_is_begun_without_leadership():
+    line = machine()
+    assert line.decide(0, leading=False) == []
+    line.decide(0)
+    line.advanced(0, [record(1)])
+    assert line.decide(0, leading=False) == []
+    only(line.decide(0), Publish)
+
+
+def test_a_drained_line_purges_what_it_published_and_begins_nothing():
+    line = machine()
+    line.decide(0)
+    line.advanced(0, [record(n) for n in (1, 2, 3, 4)])
+    line.decide(0)
+    line.drain()
+    line.advanced(0, [record(5)])
+    assert line.decide(0) == []
+    line.published(0)
+    assert only(line.decide(0), Advance).limit == 0
+    line.advanced(0, [])
+    assert line.settled
+    assert line.decide(9) == []
+
+
+def test_batches_grow_with_the_backlog_and_shrink_when_they_take_long():
+    line = machine(Limits(max_in_flight_records=1000))
+    now, limits = 0.0, []
+    for _ in range(6):
+        advance = only(line.decide(now), Advance)
+        limits.append(advance.limit)
+        line.advanced(now, [record(n) for n in range(advance.limit)])
+        only(line.decide(now), Publish)
+        line._database = None  # the mark ahead is of no interest here
+        line.published(now)
+    assert limits == [100, 200, 400, 800, 1000, 1000]
+    only(line.decide(now), Advance)
+    line.advanced(now, [record(n) for n in range(1000)])
+    line.decide(now)
+    line._database = None
+    line.published(now + 2 * LONG_SECONDS)
+    assert only(line.decide(now + 1), Advance).limit == 500
+
+
+@dataclass
+class Process:
+    """One process's lane: its machine, its fence, its producer's epoch, and what it has out."""
+
+    line: TransactionalMarkPurge
+    token: int
+    epoch: int
+    out: list[list[object]] = field(default_factory=list)
+
+
+@dataclass
+class World:
+    """A database and a broker in memory; processes come, go, and come back from the dead."""
+
+    chance: random.Random
+    fresh: object = field(default_factory=leader_ids)
+    rows: dict[int, str] = field(default_factory=dict)
+    leader: dict[int, UUID] = field(default_factory=dict)
+    parked: set[str] = field(default_factory=set)
+    token: int = 0
+    epoch: int = 0
+    marker: list[Batch] = field(default_factory=list)
+    log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def start(self):
+        """A process acquires: database fence, producer fence, marker, recovery, in this order."""
+        self.token += 1
+        self.epoch += 1
+        for batch in self.marker:
+            self.purge(batch)
+        line = TransactionalMarkPurge(LIMITS, FAILURES, self.fresh.__next__, self.chance.random)
+        return Process(line, self.token, self.epoch)
+
+    def purge(self, batch):
+        for i in [i for i in self.rows if self.leader.get(i) == batch.leader_id]:
+            assert batch.first <= i <= batch.last
+            del self.rows[i], self.leader[i]
+
+    def effect(self, process, command):
+        """Returns what the command comes to; ``None`` when it is refused."""
+        if isinstance(command, Publish):
+            if process.epoch != self.epoch:
+                return None
+            poison = next((r for r in command.records if r.id % 17 == 0), None)
+            if poison is not None or self.chance.random() < 0.1:
+                return [Failure(poison or command.records[0], "no", retryable=poison is None)]
+            for r in command.records:
+                self.log[r.key].append(r.id)
+            self.marker = list(command.marker)
+            return []
+        if process.token != self.token:
+            return None
+        if isinstance(command, Park):
+            self.parked |= {p.id for p in command.poisons if self.leader.get(p.id) == command.leader_id}
+            return len(command.poisons)
+        for batch in command.finished:
+            self.purge(batch)
+        keys = {self.rows[i] for i in self.parked if i in self.rows}
+        taken = {*command.pending, command.leader_id}
+        ids = [i for i in sorted(self.rows) if self.leader.get(i) not in taken and self.rows[i] not in keys]
+        ids = ids[: command.limit]
+        self.leader.update(dict.fromkeys(ids, command.leader_id))
+        return [record(i, self.rows[i]) for i in ids]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
+    chance = random.Random(seed)
+    world = World(chance)
+    processes = [world.start()]
+    written = defaultdict(list)
+    now, next_id = 0.0, 0
+    for step in range(6000):
+        calm = step > 1000
+        now += chance.choice([0.001, 0.02, 0.6])
+        if not calm and chance.random() < 0.3:
+            next_id += chance.choice((1, 1, 3))
+            key = chance.choice("abc")
+            world.rows[next_id] = key
+            written[key].append(next_id)
+        if not calm and chance.random() < 0.03:
+            processes.append(world.start())  # a successor; whoever led before does not know
+            processes = processes[-3:]
+        if world.parked and chance.random() < 0.1:
+            number = world.parked.pop()  # an operator skips the record
+            if number in world.rows:
+                written[world.rows.pop(number)].remove(number)
+                world.leader.pop(number, None)
+        process = processes[-1] if calm else chance.choice(processes)
+        process.out += [[c, None, False] for c in process.line.decide(now) if not isinstance(c, Tell)]
+        answer(world, process, now, calm)
+        if process.line is None:
+            processes.remove(process)
+            processes.append(world.start())
+        if calm and not world.rows and processes[-1].line.settled:
+            break
+    assert world.rows == {}, "I9: the outbox empties"
+    assert {key: ids for key, ids in world.log.items() if ids} == {k: v for k, v in written.items() if v}, (
+        "I6"
+    )
+
+
+def answer(world, process, now, calm):
+    """Lets some of what is out take effect, answers some of it; one lost answer ends the lane."""
+    world.chance.shuffle(process.out)
+    for each in list(process.out):
+        if not calm and world.chance.random() < 0.5:
+            continue
+        command, result, done = each
+        if not done:
+            each[1:] = result, done = world.effect(process, command), True
+            if not calm and world.chance.random() < 0.5:
+                continue  # the answer takes its time
+        process.out.remove(each)
+        if result is None or (not calm and world.chance.random() < 0.05):
+            process.line = None  # fenced, or the outcome is unknown: the lane starts anew
+            return
+        if isinstance(command, Publish):
+            process.line.aborted(now, result) if result else process.line.published(now)
+        elif isinstance(command, Park):
+            process.line.parked(now, result)
+        else:
+            process.line.advanced(now, result)
