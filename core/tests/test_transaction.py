@@ -263,7 +263,7 @@ class World:
         return [record(i, self.rows[i]) for i in ids]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(80))
 def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
     chance = random.Random(seed)
     world = World(chance)
@@ -295,8 +295,7 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
         if calm and not world.rows and processes[-1].line.settled:
             break
     assert world.rows == {}, "I9: the outbox empties"
-    assert {key: ids for key, ids in world.log.items() if ids} == {k: v for k, v in written.items() if v}, (
-        "I6"
+    assert dict(world.log) == {key: ids for key, ids in written.items() if ids}, "I6: once, and in order"
     )
 
 

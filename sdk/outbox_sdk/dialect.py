@@ -74,7 +74,8 @@ class Backlog:
     Attributes:
         records: Rows in the table, marked or not; an estimate when ``exact`` is false.
         exact: Whether ``records`` was counted.
-        oldest: Age of the oldest row in seconds by the database's clock; ``None`` when empty.
+        oldest: Age in seconds, by the database's clock, of the oldest row whose key is not parked; ``None``
+            for none.
     """
 
     records: int
@@ -169,7 +170,8 @@ class OutboxTable(Protocol):
         """Deletes batches that are published, and marks the next: one transaction, durable on return.
 
         Marks as :meth:`mark` does, but durably, and leaves out rows that carry one of ``pending`` (of a batch
-        that is marked and not finished) or ``leader_id``.
+        that is marked and not finished) or ``leader_id``. A batch that is in neither ``finished`` nor
+        ``pending`` any more was abandoned: its rows are marked again.
 
         Args:
             fence: The caller's fence.

@@ -132,6 +132,8 @@ class Publisher(Protocol):
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates those of ``topics`` that are missing, with ``partitions`` partitions each.
 
+        With no topics it only makes sure that the broker answers.
+
         Returns:
             The topics created. Idempotent.
 
