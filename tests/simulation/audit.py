@@ -7,6 +7,13 @@ records whose transactions overlapped may arrive either way, whatever their ids.
 A *session* is one lane's producer: from the start of an attempt at a lane until it ends. It is *superseded*
 from the moment the fence row it entered belongs to another attempt or token. What it appends from then on is
 *stale*, what it appended before is *live*.
+
+I2 is then: no record is delivered for the first time before one that comes before it; no live copy is appended
+behind a live copy of a record that comes after it; and no session, live or not, goes back in its own order.
+
+I5 is then: of the records of one key that a session appends stale, no two are causally related. That is one
+record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on with
+a record of a lower id that was committed late and is related to nothing.
 """
 
 from __future__ import annotations
@@ -107,13 +114,13 @@ class Trail:
         flying: Key → the record published and not yet purged or failed.
         acked: Records of which it was told that they were delivered.
         furthest: Key → how far its own appends have come.
-        stale: Key → the record that it appended after it was superseded.
+        stale: Key → the records that it appended after it was superseded.
     """
 
     flying: dict[str, int] = field(default_factory=dict)
     acked: set[int] = field(default_factory=set)
     furthest: defaultdict[str, Furthest] = field(default_factory=lambda: defaultdict(Furthest))
-    stale: dict[str, int] = field(default_factory=dict)
+    stale: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
 
 class Audit:
@@ -185,9 +192,7 @@ class Audit:
         trail.furthest[key].take(entry)
         if session.superseded:
             self.counts["stale copies"] += 1
-            if trail.stale.setdefault(key, number) != number:
-                text = f"{session.name}, superseded, appended {trail.stale[key]} and then {number}"
-                raise Violation("I5", f"{text} of key {key!r}", key, session.lane)
+            self._stale(entry, session)
             return
         if self._furthest[key].reaches_behind(entry):
             self._reappeared(entry, session, self._furthest[key], "a live")
@@ -200,6 +205,14 @@ class Audit:
                 text = f"{session.name} delivered {entry.id} of key {entry.key!r} before {other.id}"
                 raise Violation("I2", text, entry.key, session.lane)
         waiting.pop(entry.id, None)
+
+    def _stale(self, entry: Entry, session: Session) -> None:
+        stale = session.trail.stale[entry.key]
+        for other in stale:
+            if other.precedes(entry) or entry.precedes(other):
+                text = f"{session.name}, superseded, appended {other.id} and then {entry.id}"
+                raise Violation("I5", f"{text} of key {entry.key!r}", entry.key, session.lane)
+        stale.append(entry)
 
     def _reappeared(self, entry: Entry, session: Session, furthest: Furthest, whose: str) -> None:
         last = furthest.entry.id if furthest.entry else 0

@@ -24,6 +24,7 @@ from .lane import Lane
 from .process import Process
 from .scheduler import Host, Scheduler
 from .wire import Wire
+from .workarounds import RemarkAfterShortRepeatedPurge
 
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
@@ -33,7 +34,7 @@ CALM_SECONDS = 90.0
 class Parts:
     """What a world is made of; a mutant puts something broken in the place of one of them."""
 
-    machine: type[MarkPurgeReset] = MarkPurgeReset
+    machine: type[MarkPurgeReset] = RemarkAfterShortRepeatedPurge
     lane: type[Lane] = Lane
     settled: type[Settled] = Settled
     mark: type[statements.Mark] = statements.Mark
@@ -190,6 +191,8 @@ class World:
     def draw_refusals(self) -> int:
         """Returns how often the broker will refuse a new record for good."""
         drawn, scenario = self.chance.random(), self.scenario
+        if not self.applications.busy:  # redriven in the calm
+            return 0
         if drawn < scenario.refused_for_good:
             return FOR_GOOD
         return self.chance.randint(1, 2) if drawn < scenario.refused_for_good + scenario.refused else 0
@@ -236,7 +239,6 @@ class World:
         for number in range(len(self.processes)):
             self.restart(number)
             self.processes[number].elector.cut_until = 0.0
-        self.scenario.limits_of_a_lane(1)
         self.database.slow = self.wire.lossy = self.wire.late = 0.0
         self.broker.lossy = self.broker.late = self.broker.away_until = self.election.lies_until = 0.0
         if self.database.down:
@@ -249,15 +251,19 @@ class World:
             if self.scheduler.now >= until:
                 self._stuck()
             self.scheduler.run(self.scheduler.now + 0.5)
-            for row in self.database.rows.values():
-                if self.database.parked.get(row.key) == row.id:
-                    self.audit.entries[row.id].refusals = 0
-            if all(row.key in self.database.parked for row in self.database.rows.values()):
+            if self.database.parked and self._all_parked():
+                self._cure()
                 self.operator.act(cure=True)
             elif self.scheduler.now > until - CALM_SECONDS / 2:
-                for row in self.database.rows.values():  # what is refused for good but may not be parked
-                    self.audit.entries[row.id].refusals = 0
+                self._cure()  # what is refused for good, but may not be parked as too many keys are
         self.scheduler.run(self.scheduler.now + 1.0)
+
+    def _all_parked(self) -> bool:
+        return all(row.key in self.database.parked for row in self.database.rows.values())
+
+    def _cure(self) -> None:
+        for number in self.database.rows:
+            self.audit.entries[number].refusals = 0
 
     def _stuck(self) -> None:
         rows = [row for row in self.database.rows.values() if row.key not in self.database.parked]
@@ -268,7 +274,7 @@ class World:
     def _check_rest(self) -> None:
         """I10: with an empty outbox a lane knows nothing and holds nothing."""
         for process in self.processes:
-            for group in process.groups:
+            for group in (group for group in process.groups if group.host.alive):
                 for lane in group.running.values():
                     machine = lane.machine
                     board = machine.scoreboard
