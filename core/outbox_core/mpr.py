@@ -95,7 +95,7 @@ class MarkPurgeReset:
         self._settling: Purge | Reset | Park | None = None
         self._purging: list[MarkedRecord] = []
         self._unholding: list[str] = []  # keys of the reset or park that is out
-        self._repeat = self._repeated = False
+        self._repeat = False
         self._remark = False
         self._draining = False
         self._mark_limit = min(100, limits.mark_query_records)
@@ -174,7 +174,6 @@ class MarkPurgeReset:
     def _next_to_settle(self, now: float) -> Purge | Reset | Park | None:
         if now < self._next_database or (self._settling is not None and not self._repeat):
             return None
-        self._repeated = self._repeat
         if self._repeat:
             self._repeat = False
         elif self._expired and self._mark is None:
@@ -246,12 +245,12 @@ class MarkPurgeReset:
 
         Args:
             now: The time.
-            rows: How many rows were deleted. Fewer than asked for, at the first try, means that somebody
-                else changed what we had marked, so all is marked anew.
+            rows: How many rows were deleted. Fewer than asked for leave it open where the others are: purged
+                by a first try whose reply was lost, or unmarked by a crash of the database, since marks are
+                not durable. So all is marked anew before any successor is sent.
         """
         self._answered(Purge)
-        if rows < len(self._purging) and not self._repeated:
-            self._remark = True
+        self._remark |= rows < len(self._purging)
         self.in_flight -= len(self._purging)
         self.scoreboard.release(now, self._purging)
         self._purging = []
@@ -268,12 +267,10 @@ class MarkPurgeReset:
 
         Args:
             now: The time.
-            keys: How many keys were parked. Fewer than asked for, at the first try, means that somebody else
-                changed what we had marked, so all is marked anew.
+            keys: How many keys were parked. Fewer than asked for leads to a remark, as with a purge.
         """
         self._answered(Park)
-        if keys < len(self._unholding) and not self._repeated:
-            self._remark = True
+        self._remark |= keys < len(self._unholding)
         self.scoreboard.park(self._unholding, keys)
         self._unholding = []
         self._next_mark = now

@@ -277,8 +277,26 @@ def test_a_purge_of_unknown_outcome_is_repeated_after_a_growing_pause():
         assert mpr.decide(now + pause * 0.99) == []
         now += pause
         assert only(mpr.decide(now), Purge) == command
-    mpr.purged(now, 0)
-    assert not mpr._remark, "a repeated purge may find its rows gone"
+    mpr.purged(now, 1)
+    assert mpr.settled
+
+
+def test_a_repeated_purge_that_finds_fewer_rows_lets_no_successor_pass():
+    """Its first try may have deleted the row; or a crash of the database has taken away its mark."""
+    mpr = machine()
+    mpr.decide(0)
+    mpr.marked(0, [record(1), record(2)])
+    mpr.decide(0)
+    mpr.delivered(0, [record(1)])
+    only(mpr.decide(0), Purge)
+    mpr.settling_unknown(0)
+    only(mpr.decide(1), Purge)
+    mpr.purged(1, 0)
+    commands = mpr.decide(1)
+    assert sent(commands) == []
+    only(commands, Refresh)
+    mpr.marked(1, [record(1), record(2)])
+    assert sent(mpr.decide(1)) == [1]
 
 
 def test_a_purge_that_finds_fewer_rows_than_it_should_has_all_marked_anew():

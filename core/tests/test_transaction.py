@@ -296,7 +296,6 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
             break
     assert world.rows == {}, "I9: the outbox empties"
     assert dict(world.log) == {key: ids for key, ids in written.items() if ids}, "I6: once, and in order"
-    )
 
 
 def answer(world, process, now, calm):
