@@ -292,6 +292,7 @@ def test_a_repeated_purge_that_finds_fewer_rows_lets_no_successor_pass():
     mpr.settling_unknown(0)
     only(mpr.decide(1), Purge)
     mpr.purged(1, 0)
+    mpr.marked(1, [record(3)])  # of the mark that was out meanwhile
     commands = mpr.decide(1)
     assert sent(commands) == []
     only(commands, Refresh)
