@@ -61,7 +61,7 @@ PROMPT_CLERKS, LATE_CLERKS = 2, 2
 LATE_SECONDS = (0.2, 1.0)
 ROLLBACK_SHARE = 0.15
 PAUSE_SECONDS = 0.015
-"""Of a prompt clerk between two transactions."""
+"""For which a prompt clerk leaves a transaction open."""
 MOST_RECORDS = 4
 """In one transaction."""
 
@@ -109,13 +109,23 @@ class Shop:
         return psycopg.connect(self.dsn, autocommit=True)
 
     @contextmanager
-    def selling(self) -> Iterator[None]:
-        """Sells until the block ends: prompt clerks and late ones, some of whose transactions roll back."""
+    def selling(self, pause: float = PAUSE_SECONDS) -> Iterator[None]:
+        """Sells until the block ends: prompt clerks and late ones, some of whose transactions roll back.
+
+        Args:
+            pause: Seconds for which a prompt clerk leaves a transaction open.
+        """
         ending = Event()
         clerks = PROMPT_CLERKS + LATE_CLERKS
         threads = [
             # Each customer has one clerk: the sales of a customer commit one after another.
-            Clerk(self, CUSTOMERS[number::clerks], late=number < LATE_CLERKS, seed=number, ending=ending)
+            Clerk(
+                self,
+                CUSTOMERS[number::clerks],
+                LATE_SECONDS if number < LATE_CLERKS else (pause, pause),
+                seed=number,
+                ending=ending,
+            )
             for number in range(clerks)
         ]
         for thread in threads:
@@ -219,17 +229,25 @@ class Clerk(Thread):
     Args:
         shop: The shop.
         customers: Its customers.
-        late: Whether it leaves transactions open for a while, so that their ids are lower than those of
-            many that are committed meanwhile.
+        seconds: For how long it leaves a transaction open, at least and at most. When it is long, the ids
+            are lower than those of many that are committed meanwhile.
         seed: Makes its choices.
         ending: Set when it shall stop.
     """
 
-    def __init__(self, shop: Shop, customers: Sequence[str], *, late: bool, seed: int, ending: Event) -> None:
+    def __init__(
+        self,
+        shop: Shop,
+        customers: Sequence[str],
+        seconds: tuple[float, float],
+        *,
+        seed: int,
+        ending: Event,
+    ) -> None:
         super().__init__(name=f"clerk-{seed}", daemon=True)
         self._shop = shop
         self._customers = customers
-        self._late = late
+        self._seconds = seconds
         self._random = random.Random(seed)
         self._ending = ending
         self._numbers = dict.fromkeys(customers, 0)
@@ -262,7 +280,7 @@ class Clerk(Thread):
             connection.execute("INSERT INTO sales VALUES (%s, %s)", (customer, number))
             record = (self._shop.topic, customer, f"sale {number}", [SEQUENCE_HEADER], [str(number)])
             connection.execute(INSERT, record)
-        self._ending.wait(self._random.uniform(*LATE_SECONDS) if self._late else PAUSE_SECONDS)
+        self._ending.wait(self._random.uniform(*self._seconds))
         if self._random.random() < ROLLBACK_SHARE:
             connection.rollback()
         else:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from .fault import ENGINES, Fault
+from .outage import measure
 from .report import Report
 from .rounds import FAULTS, deck, run_batch
 from .site import SESSION, Site
@@ -29,20 +32,38 @@ def tell(line: str) -> None:
 
 def main() -> int:
     options = _options()
+    # What was started and mounted is ended and unmounted when this is told to end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     seed = options.seed if options.seed is not None else secrets.randbelow(1 << 32)
     report = Report(options.report, fresh=options.fresh) if options.report else None
     wrong = 0
     for engine in options.engines:
-        wrong += run(options, engine, seed, report)
+        if options.outage:
+            wrong += measure_outages(options, engine, report)
+        else:
+            wrong += run(options, engine, seed, report)
     return 1 if wrong else 0
+
+
+def measure_outages(options: argparse.Namespace, engine: str, report: Report | None) -> int:
+    """Takes database and broker away for long, one after the other; returns how often that went wrong."""
+    wrong = 0
+    folder = _folder(options, engine)
+    with Site(folder, engine, random.Random(0), harvesters=2, session=options.session) as site:
+        for away in "database", "broker":
+            found = measure(site, away, options.outage)
+            tell(json.dumps(found))
+            wrong += bool(found["lost"] or found["out_of_order"])
+            if report:
+                report.add_outage(found)
+    return wrong
 
 
 def run(options: argparse.Namespace, engine: str, seed: int, report: Report | None) -> int:
     """Runs one engine's rounds; returns how many went wrong."""
     faults = [fault for fault in options.kinds if engine in fault.engines]
     chance = random.Random(f"{seed} {engine}")
-    folder = Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
-    folder.chmod(0o755)
+    folder = _folder(options, engine)
     tell(f"engine {engine}, seed {seed}, {len(faults)} kinds; logs in {folder}")
     began, wrong = time.monotonic(), 0
     ends = began + 60 * options.minutes if options.minutes else float("inf")
@@ -60,6 +81,12 @@ def run(options: argparse.Namespace, engine: str, seed: int, report: Report | No
     return wrong
 
 
+def _folder(options: argparse.Namespace, engine: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
+    folder.chmod(0o755)  # servers may run as another user
+    return folder
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--rounds", type=int, help="of each kind (default 1, or no limit with --minutes)")
@@ -68,6 +95,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")
     parser.add_argument("--seed", type=int, help="makes all choices (default: a random one, which is told)")
     parser.add_argument("--session", type=float, default=SESSION, help="session time-out in seconds")
+    parser.add_argument(
+        "--outage", type=float, help="no rounds: takes database and broker away for so many seconds each"
+    )
     parser.add_argument("--report", type=Path, help="adds the results to this Markdown file")
     parser.add_argument("--fresh", action="store_true", help="forgets what the report says so far")
     parser.add_argument("--folder", type=Path, help="where logs and history go (default: a temporary one)")

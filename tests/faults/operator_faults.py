@@ -5,7 +5,11 @@ from __future__ import annotations
 import itertools
 import signal
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from outbox_core.audit import SEQUENCE_HEADER
 from outbox_postgres import PostgresDialect
 from outbox_postgres.options import PostgresOptions

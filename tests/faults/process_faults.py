@@ -143,7 +143,8 @@ def lane_processes(leader: Harvester, site: Site) -> list[psutil.Process]:
 def _connected(processes: Iterable[psutil.Process], port: int) -> Iterable[psutil.Process]:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if any(each.raddr and each.raddr.port == port for each in process.net_connections("tcp")):
+            addresses = [each.raddr for each in process.net_connections("tcp")]
+            if any(len(address) and address.port == port for address in addresses):
                 yield process
 
 

@@ -18,6 +18,8 @@ from .site import Site
 FAULTS: tuple[Fault, ...] = (*PROCESS_FAULTS, *SERVER_FAULTS, *NETWORK_FAULTS, *OPERATOR_FAULTS)
 RECOVERY_SECONDS = 60.0
 """In which records of every lane must flow again; the product's own longest pause is far below."""
+PAUSE_SECONDS = 0.06
+"""Between two transactions of a clerk: what is to be measured is the fault, not the machine."""
 NEWEST = 2000
 """Messages among which those are looked for that tell of records flowing."""
 CALM_SECONDS = 0.5
@@ -37,8 +39,8 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
     """Lets faults strike one after the other while the shop sells, and judges what came of it."""
     rounds: list[Round] = []
     site.heal()
-    with site.shop.selling():
-        site.shop.wait_for_sales(100)
+    with site.shop.selling(PAUSE_SECONDS):
+        site.shop.wait_for_sales(50)
         for fault in faults:
             rounds.append(one_round(site, fault))
             tell(summary(rounds[-1]))

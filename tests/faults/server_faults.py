@@ -112,7 +112,7 @@ class ExpiredPassword(Fault):
     title = "the harvester's password expires, or is another one, and its connections are ended"
     bound = "how long it lasts"
 
-    changes: ClassVar = ("expired", "changed")
+    changes: ClassVar[tuple[str, ...]] = ("expired", "changed")
 
     def strike(self, site: Site) -> Strike:
         change = site.chance.choice(self.changes)
@@ -136,16 +136,15 @@ class ExpiredPassword(Fault):
 def _locked_out(connection: psycopg.Connection, change: str, password: str) -> Iterator[None]:
     user = sql.Identifier(USER)
     if change == "expired":
-        before, after = ("VALID UNTIL '2001-01-01'", "VALID UNTIL 'infinity'")
-        outside, inside = sql.SQL(before), sql.SQL(after)
+        alter, values = sql.SQL("ALTER ROLE {} VALID UNTIL {}"), ("2001-01-01", "infinity")
     else:
-        outside, inside = (sql.SQL("PASSWORD {}").format(word) for word in (f"not-{password}", password))
-    alter = sql.SQL("ALTER ROLE {} ")
-    connection.execute(sql.Composed([alter.format(user), outside]))
+        alter, values = sql.SQL("ALTER ROLE {} PASSWORD {}"), (f"not-{password}", password)
+    locked_out, let_in = values
+    connection.execute(alter.format(user, locked_out))
     try:
         yield
     finally:
-        connection.execute(sql.Composed([alter.format(user), inside]))
+        connection.execute(alter.format(user, let_in))
 
 
 def _sell_out(site: Site, key: str) -> int:

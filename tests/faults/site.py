@@ -97,6 +97,8 @@ class Site:
     def _open(self) -> None:
         self._stack.callback(self._history.close)
         self.disk = self._stack.enter_context(SmallDisk())
+        self.witness: Witness
+        self.kafka: KafkaBroker
         self.postgres = self._stack.enter_context(PostgresServer(folder=self._server_folder("postgres")))
         self.to_postgres = self._proxy(lambda: self.postgres.port)
         self.to_kafka = self._proxy(lambda: self.kafka.proxied_port)
@@ -233,7 +235,7 @@ class Site:
             group = self.shop.admin.describe_consumer_groups([self.fleet.group])[self.fleet.group].result(3)
         except (KafkaException, TimeoutError) as error:
             # The broker may have just come back, and this client sometimes never finds it again.
-            self.election = f"unknown: {error or 'no answer'}"
+            self.election = f"unknown: {type(error).__name__} {error}"
             self.shop.renew_admin()
             return False
         self.election = f"{group.state.name} with {len(group.members)} members"

@@ -49,7 +49,8 @@ class Witness:
         ends = admin.list_offsets(
             {TopicPartition(each.topic, each.partition): OffsetSpec.latest() for each in self._everywhere}
         )
-        return sum(end.result(10).offset for end in ends.values()) - len(self.arrivals)
+        held = sum(int(end.result(10).offset) for end in ends.values())
+        return held - len(self.arrivals)
 
     def close(self) -> None:
         self._ending.set()
