@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Producer
 from outbox_sdk import MarkedRecord
 
 from outbox_kafka.client_log import ClientLog
-
-Report = Callable[[MarkedRecord, KafkaError | None, Message], None]
-"""Takes a record and what became of it."""
+from outbox_kafka.handover import Report
 
 
 class AloneProducer:

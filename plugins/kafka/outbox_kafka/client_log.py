@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from outbox_kafka.settings import redact
+from outbox_kafka.verdict import is_grave, reason
 
 LOGGER = logging.getLogger("outbox.kafka")
 
@@ -38,6 +45,19 @@ class ClientLog:
             # A lost connection is retried by the client; what it costs shows in the delivery reports.
             level = logging.DEBUG if self.repeats(line) else min(level, logging.WARNING)
         LOGGER.log(level, template, facility, client, line)
+
+    def tell(self, settings: Mapping[str, Any], error: KafkaError) -> None:
+        """Logs an error of the client's own: as a warning if it is grave and not told a short while ago.
+
+        What befell one connection is among the client's log lines already.
+
+        Args:
+            settings: The client's settings, whose secrets stay out of the log.
+            error: The error.
+        """
+        text = redact(reason(error), settings)
+        news = is_grave(error) and not self.repeats(text)
+        LOGGER.log(logging.WARNING if news else logging.DEBUG, "%s: %s", settings["client.id"], text)
 
     def repeats(self, line: str) -> bool:
         """Tells whether ``line`` was told a short while ago; if not, it counts as told now."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from outbox_sdk import Finding
 
 from outbox_kafka.options import KafkaOptions
-from outbox_kafka.settings import client_settings, producer_settings, validate
+from outbox_kafka.settings import client_settings, producer_settings, transactional_settings, validate
 
 if TYPE_CHECKING:
     from outbox_kafka.sender import KafkaSender
+    from outbox_kafka.transactional import KafkaTransactionalSender
+
+_PREFIX = "outbox."
+"""What the names of transactional ids and of the markers' groups begin with, as nobody else's do."""
 
 
 class KafkaPublisher:
@@ -28,7 +33,10 @@ class KafkaPublisher:
                 contradicts what the order of records rests on.
         """
         self._kafka = options.kafka
+        self._marker_topic = options.marker_topic
         validate(producer_settings(options.kafka))
+        if "transaction.timeout.ms" in options.kafka:
+            transactional_settings(options.kafka, _PREFIX)
 
     def open(self, lane: str) -> KafkaSender:
         """Makes a sender whose ``client.id`` is the lane's name, unless the settings have one.
@@ -38,6 +46,26 @@ class KafkaPublisher:
         from outbox_kafka.sender import KafkaSender  # noqa: PLC0415 - the client is imported late
 
         return KafkaSender(producer_settings(self._kafka, client_id=lane))
+
+    def open_transactional(self, lane: str) -> KafkaTransactionalSender:
+        """Makes a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.
+
+        Its transactional id, and the group whose offset carries the marker, are both named "outbox." and the
+        lane's name. Takes up to 40 s before it gives up.
+
+        Raises:
+            ConfigError: The settings contradict transactions.
+        """
+        # The client is imported late.
+        from outbox_kafka.marker import MarkerPlace  # noqa: PLC0415
+        from outbox_kafka.topics import ensure_marker_topic, unwritable  # noqa: PLC0415
+        from outbox_kafka.transactional import KafkaTransactionalSender  # noqa: PLC0415
+
+        name = f"{_PREFIX}{lane}"
+        settings, own = transactional_settings(self._kafka, name), client_settings(self._kafka)
+        ensure_marker_topic(own, self._marker_topic)
+        place = MarkerPlace(own, self._marker_topic, name)
+        return KafkaTransactionalSender(settings, place, partial(unwritable, own))
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates missing topics with the broker's default replication; see the contract."""

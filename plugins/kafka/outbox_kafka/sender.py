@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.alone import AloneProducer
-from outbox_kafka.client_log import LOGGER, ClientLog
+from outbox_kafka.client_log import ClientLog
+from outbox_kafka.handover import failure, hand_over
 from outbox_kafka.settings import config_error, redact
-from outbox_kafka.verdict import is_grave, is_permanent, is_purged, is_refusal, reason
+from outbox_kafka.verdict import is_purged, is_refusal, reason
 
 _SLICE = 0.1
 """Seconds of one wait inside the client: between two, Python handles signals."""
@@ -22,8 +21,7 @@ _SLICE = 0.1
 _TURN = 0.005
 """Seconds of one wait while both producers have records under way: they are served in turn."""
 
-_ANY_PARTITION = -1
-_NOW = 0
+_FULL = "Local: Queue full"
 
 
 class KafkaSender:
@@ -58,27 +56,8 @@ class KafkaSender:
         """
         if self._broken:
             raise self._broken
-        produce, report, failed = self._open().produce, self._report, self._reports.failed
-        for index, record in enumerate(records):
-            _, topic, key, value, headers, partition, timestamp, _ = record
-            try:
-                produce(
-                    topic,
-                    value,
-                    key,
-                    _ANY_PARTITION if partition is None else partition,
-                    partial(report, record),
-                    None,
-                    timestamp or _NOW,
-                    (headers if type(headers) is list else list(headers)) if headers else None,
-                )
-            except BufferError as error:
-                failed.extend(Failure(rest, str(error), retryable=True) for rest in records[index:])
-                return
-            except KafkaException as error:
-                self._reject(record, error.args[0])
-            except (TypeError, ValueError, OverflowError) as error:
-                failed.append(Failure(record, f"cannot be made into a message: {error}", retryable=False))
+        taken = hand_over(self._open(), records, self._report, self._refuse)
+        self._reports.failed.extend(Failure(rest, _FULL, retryable=True) for rest in records[taken:])
 
     def poll(self, timeout: float) -> Deliveries:
         """Waits for the first report and takes all that are there; see :meth:`outbox_sdk.Sender.poll`.
@@ -170,20 +149,20 @@ class KafkaSender:
         except KafkaException as error:
             self._reject(record, error.args[0])
 
+    def _refuse(self, record: MarkedRecord, error: Exception) -> None:
+        if isinstance(error, KafkaException):
+            self._reject(record, error.args[0])
+        else:
+            self._reports.failed.append(failure(record, error, self._settings))
+
     def _reject(self, record: MarkedRecord, error: KafkaError) -> None:
-        self._reports.failed.append(
-            Failure(record, redact(reason(error), self._settings), retryable=not is_permanent(error))
-        )
+        self._reports.failed.append(failure(record, error, self._settings))
         if error.fatal():
             self._break(error)
 
     def _heed(self, error: KafkaError) -> None:
         """Takes an error of the client's own; it reconnects by itself, so few of them end anything."""
-        # What befell one connection is in the client's log already.
-        text = redact(reason(error), self._settings)
-        news = is_grave(error) and not self._log.repeats(text)
-        level = logging.WARNING if news else logging.DEBUG
-        LOGGER.log(level, "%s: %s", self._settings["client.id"], text)
+        self._log.tell(self._settings, error)
         # Once something was delivered the credentials are known to be good, and a refusal is the trouble of
         # one broker (say, a rolling change of passwords) that the client may outlive.
         if is_refusal(error) and not self._delivered_any:

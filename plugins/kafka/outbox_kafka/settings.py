@@ -37,6 +37,9 @@ _ALIASES: Mapping[str, str] = {
     "delivery.timeout.ms": "message.timeout.ms",
     "linger.ms": "queue.buffering.max.ms",
 }
+_SETTLING_MS = 7000
+"""Milliseconds of a transaction in which no record is under way: for its marker and its end."""
+
 _SECRET = re.compile(r"password|secret|token|\.pem$|jaas|oauthbearer\.config")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')
 _REDACTED = "[redacted]"
@@ -63,6 +66,38 @@ def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) ->
         # The same for every key but the empty one, which it would scatter.
         settings["partitioner"] = "consistent"
     return settings | {"enable.idempotence": "true", "acks": "all"}
+
+
+def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns the settings of a producer that sends in transactions.
+
+    ``transaction.timeout.ms`` is the time for deliveries and a little more. Where a harvester dies and no
+    other takes its place, readers of committed messages wait that long.
+
+    Args:
+        kafka: The user's settings.
+        name: The transactional id.
+
+    Raises:
+        ConfigError: A setting contradicts what the order of records rests on, or transactions.
+    """
+    settings = producer_settings(kafka, client_id=name)
+    delivery = _delivery_timeout_name(settings)
+    deliver_ms = int(settings[delivery])
+    timeout_ms = int(settings.get("transaction.timeout.ms", deliver_ms + _SETTLING_MS))
+    if not 0 < deliver_ms < timeout_ms:
+        raise ConfigError(
+            f"Kafka setting 'transaction.timeout.ms' ({timeout_ms}) must be greater than '{delivery}' "
+            f"({deliver_ms}, where 0 means no limit): a transaction must outlast its deliveries; "
+            "leave out the former, and keep the latter short"
+        )
+    # Only failures need to be known one by one; that the rest went through shows in what is left.
+    own = {"transactional.id": name, "delivery.report.only.error": True}
+    return settings | own | {"transaction.timeout.ms": str(timeout_ms)}
+
+
+def _delivery_timeout_name(settings: Mapping[str, Any]) -> str:
+    return "delivery.timeout.ms" if "delivery.timeout.ms" in settings else "message.timeout.ms"
 
 
 def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:

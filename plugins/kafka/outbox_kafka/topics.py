@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclOperation,
     AdminClient,
     ClusterMetadata,
     NewTopic,
@@ -100,6 +101,46 @@ def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partition
         else:
             created.append(topic)
     return created
+
+
+def ensure_marker_topic(settings: Mapping[str, Any], topic: str) -> None:
+    """Creates the topic of the markers if it is missing, and makes sure that the broker does transactions.
+
+    Raises:
+        DriverError: The broker cannot be reached or refuses, or does not do transactions.
+    """
+    cluster = Administration(settings).reach(_REACH)
+    if str(cluster.cluster_id).startswith("mockCluster"):
+        raise DriverError(
+            "librdkafka's mock of a broker neither fences producers nor hides aborted records: exactly-once "
+            "delivery needs a real Kafka",
+            retryable=False,
+        )
+    if topic not in cluster.topics:
+        create_missing(settings, [topic], 1)
+
+
+def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:
+    """Returns those of ``topics`` that the broker does not let us write to, as far as it tells.
+
+    Raises:
+        DriverError: The broker cannot be reached.
+    """
+    administration = Administration(settings)
+    futures = administration.client.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=_REACH
+    )
+    refused = set()
+    for topic, future in futures.items():
+        try:
+            granted = future.result().authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                refused.add(topic)
+        else:
+            if granted is not None and AclOperation.WRITE not in granted:
+                refused.add(topic)
+    return refused
 
 
 def _where(settings: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ _PERMANENT = frozenset(
 _REFUSED = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.SECURITY_DISABLED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -36,14 +37,39 @@ _REFUSED = frozenset(
         KafkaError._AUTHENTICATION,
     }
 )
+_HOPELESS = frozenset(
+    {
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+_FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED})
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_COLLATERAL = frozenset(
+    {
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.OPERATION_NOT_ATTEMPTED,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._STATE,
+    }
+)
 _NO_TOPIC = "create the topic, or let the brokers create topics (auto.create.topics.enable)"
 _CURES = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the group, best on all with the prefix 'outbox.'",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "set transaction.timeout.ms in the Kafka settings to at most the brokers' transaction.max.timeout.ms"
+    ),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "make the record smaller, or raise message.max.bytes in the Kafka settings "
         "and max.message.bytes of the topic"
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic",
     KafkaError.TOPIC_EXCEPTION: "topic names have 1 to 249 letters, digits, '.', '_' and '-'",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant WRITE and DESCRIBE on the transactional id, best on all with the prefix 'outbox.'"
+    ),
     KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
     KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
 }
@@ -68,6 +94,26 @@ def is_grave(error: KafkaError) -> bool:
 def is_purged(error: KafkaError) -> bool:
     """Tells whether the record was dropped because the sender was closed: its outcome is unknown."""
     return error.code() in _PURGED
+
+
+def is_collateral(error: KafkaError) -> bool:
+    """Tells whether the record failed only because its transaction had failed already."""
+    return error.code() in _COLLATERAL
+
+
+def is_too_large(error: KafkaError) -> bool:
+    """Tells whether the broker found the batch with the record in it too large."""
+    return error.code() in _TOO_LARGE
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Tells whether the broker takes no more from this producer, for the sake of a later one."""
+    return error.code() in _FENCED
+
+
+def is_hopeless(error: KafkaError) -> bool:
+    """Tells whether a client that is opened in the same way again meets the same error."""
+    return error.code() in _HOPELESS or is_refusal(error)
 
 
 def reason(error: KafkaError) -> str:
