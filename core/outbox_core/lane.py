@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import Affinity, Deliveries, Dialect, Failure, Fence, Parked, Poison, Publisher, Sender
+from outbox_sdk import Affinity, Deliveries, Dialect, Fence, Parked, Publisher, Sender
 
 from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Choice, Failures, Limits
+from outbox_core.diary import Diary
 from outbox_core.leash import BEAT_SECONDS, Leash
-from outbox_core.meter import Reading, as_numbers
 from outbox_core.mpr import MarkPurgeReset
 from outbox_core.table_thread import Answer, TableThread
 
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 0.001
 """The longest wait for deliveries while the database is at work, whose answer nothing announces."""
-TOLD_MOST = 5
-"""Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ class Lane:
         new_leader_id: Callable[[], UUID] = uuid4,
     ) -> None:
         self.number = number
-        self.reading = Reading()
+        self._diary = Diary(number, plan.limits.min_metrics_interval, clock())
+        self.reading = self._diary.reading
         self.refreshed: list[UUID] = []
         """Leader ids taken since the list was last emptied."""
         self._plan = plan
@@ -86,10 +85,6 @@ class Lane:
         self._clock = clock
         self._machine = MarkPurgeReset(plan.limits, plan.failures, new_leader_id, random.random)
         self._dialect = plan.dialect.create()
-        self._next_beat = clock() + plan.limits.min_metrics_interval
-        self._beaten = (clock(), 0)
-        self._next_gauge = 0.0
-        self._parked = Parked(0, None)
 
     def run(self) -> None:
         """Harvests until the leash says to end; a drained lane leaves nothing in flight behind.
@@ -156,8 +151,7 @@ class Lane:
                 self.reading.remarks += 1
                 self.refreshed.append(leader_id)
             case Tell(failures):
-                self.reading.failed += len(failures)
-                self._tell(failures)
+                self._diary.failed(failures)
             case _:
                 assert_never(command)
 
@@ -182,7 +176,7 @@ class Lane:
                 machine.reset_done(now)
             case Park(_, poisons):
                 machine.park_done(now, answer.rows)
-                self._tell_parked(poisons)
+                self._diary.parked(poisons)
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:
@@ -190,46 +184,8 @@ class Lane:
         if deliveries.failed:
             self._machine.failed(deliveries.failed)
 
-    def _tell(self, failures: Sequence[Failure]) -> None:
-        for failure in failures[:TOLD_MOST]:
-            record = failure.record
-            log.warning(
-                "lane %d: record %d of topic %r was not delivered and its key %r is held: %s",
-                self.number,
-                record.id,
-                record.topic,
-                record.key,
-                failure.reason,
-            )
-        if (untold := len(failures) - TOLD_MOST) > 0:
-            log.warning("lane %d: and %d more records were not delivered", self.number, untold)
-
-    def _tell_parked(self, poisons: Sequence[Poison]) -> None:
-        for poison in poisons[:TOLD_MOST]:
-            log.warning(
-                "lane %d: record %d and its key are parked after %d attempts ('outbox parked list'): %s",
-                self.number,
-                poison.id,
-                poison.attempts,
-                poison.reason,
-            )
-        if (untold := len(poisons) - TOLD_MOST) > 0:
-            log.warning("lane %d: and %d more keys are parked", self.number, untold)
-
     def _gauge(self, purger: TableThread) -> None:
         """Brings the reading up to date, and has it written beside the fence when that is due."""
-        scoreboard, reading, now = self._machine.scoreboard, self.reading, self._clock()
+        scoreboard, reading = self._machine.scoreboard, self.reading
         reading.in_flight, reading.waiting = self._machine.in_flight, scoreboard.waiting
-        if now >= self._next_gauge:
-            self._next_gauge = now + BEAT_SECONDS
-            reading.held = len(scoreboard.holds)
-            reading.blocked_seconds = round(scoreboard.blocked(now), 1)
-            if purger.parked is not self._parked:  # counted anew since; a park of ours may come on top
-                self._parked = purger.parked
-                scoreboard.policy.parked = self._parked.keys
-            reading.parked, reading.parked_seconds = scoreboard.policy.parked, self._parked.oldest or 0.0
-        if now >= self._next_beat:
-            since, purged = self._beaten
-            purger.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
-            self._beaten = (now, reading.purged)
-            self._next_beat = now + self._plan.limits.min_metrics_interval
+        self._diary.gauge(self._clock(), purger, scoreboard.policy, scoreboard.troubled)

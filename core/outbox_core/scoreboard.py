@@ -187,9 +187,9 @@ class Scoreboard:
             self.held -= len(self.holds.pop(key).ids)
         self.policy.parked += parked
 
-    def blocked(self, now: float) -> float:
-        """Returns for how many seconds the key that failed first has been failing; 0 for none."""
-        return now - min((hold.since for hold in self.holds.values()), default=now)
+    def troubled(self, now: float) -> tuple[int, float]:
+        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
+        return len(self.holds), now - min((hold.since for hold in self.holds.values()), default=now)
 
     def held_ids(self, keys: Iterable[str]) -> list[int]:
         """Returns the ids of the marked rows of held keys."""

@@ -116,7 +116,7 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
         mpr.failed([Failure(record(1), "timed out", retryable=True)])
         only(mpr.decide(now), Tell)
         hold = mpr.scoreboard.holds["k"]
-        assert mpr.scoreboard.blocked(now) == now
+        assert mpr.scoreboard.troubled(now) == (1, now)
         pauses.append(hold.until - now)
         now = hold.until
         for command in mpr.decide(now):

@@ -1,0 +1,95 @@
+"""What a lane says of itself: its reading, written beside the fence now and then, and its log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from outbox_sdk import Failure, Parked, Poison
+
+from outbox_core.attempts import Policy
+from outbox_core.leash import BEAT_SECONDS
+from outbox_core.meter import Reading, as_numbers
+from outbox_core.table_thread import TableThread
+
+log = logging.getLogger(__name__)
+
+TOLD_MOST = 5
+"""Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
+
+
+class Diary:
+    """One lane's reading and log.
+
+    Args:
+        lane: The lane's number.
+        interval: Seconds between two readings beside the fence.
+        now: The present time in seconds.
+
+    Attributes:
+        reading: What the lane has done, and its gauges.
+    """
+
+    def __init__(self, lane: int, interval: float, now: float) -> None:
+        self.reading = Reading()
+        self._lane = lane
+        self._interval = interval
+        self._next_beat = now + interval
+        self._beaten = (now, 0)
+        self._next_gauge = 0.0
+        self._parked = Parked(0, None)
+
+    def gauge(
+        self, now: float, writer: TableThread, policy: Policy, troubled: Callable[[float], tuple[int, float]]
+    ) -> None:
+        """Brings the slow gauges up to date, and has the reading written when that is due.
+
+        Args:
+            now: The time.
+            writer: Writes the reading, and counts what is parked.
+            policy: Learns how much is parked.
+            troubled: Returns how many keys have failed, and for how many seconds the first of them.
+        """
+        reading = self.reading
+        if now >= self._next_gauge:
+            self._next_gauge = now + BEAT_SECONDS
+            reading.held, blocked = troubled(now)
+            reading.blocked_seconds = round(blocked, 1)
+            if writer.parked is not self._parked:  # counted anew since; a park of ours may come on top
+                self._parked = writer.parked
+                policy.parked = self._parked.keys
+            reading.parked, reading.parked_seconds = policy.parked, self._parked.oldest or 0.0
+        if now >= self._next_beat:
+            since, purged = self._beaten
+            writer.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
+            self._beaten = (now, reading.purged)
+            self._next_beat = now + self._interval
+
+    def failed(self, failures: Sequence[Failure]) -> None:
+        """Counts and logs records that were not delivered."""
+        self.reading.failed += len(failures)
+        for failure in failures[:TOLD_MOST]:
+            record = failure.record
+            log.warning(
+                "lane %d: record %d of topic %r was not delivered and its key %r is held: %s",
+                self._lane,
+                record.id,
+                record.topic,
+                record.key,
+                failure.reason,
+            )
+        if (untold := len(failures) - TOLD_MOST) > 0:
+            log.warning("lane %d: and %d more records were not delivered", self._lane, untold)
+
+    def parked(self, poisons: Sequence[Poison]) -> None:
+        """Logs records whose keys are parked."""
+        for poison in poisons[:TOLD_MOST]:
+            log.warning(
+                "lane %d: record %d and its key are parked after %d attempts ('outbox parked list'): %s",
+                self._lane,
+                poison.id,
+                poison.attempts,
+                poison.reason,
+            )
+        if (untold := len(poisons) - TOLD_MOST) > 0:
+            log.warning("lane %d: and %d more keys are parked", self._lane, untold)
