@@ -1,4 +1,7 @@
-"""A database and a broker that crash and come back while records flow: the harvester goes on by itself."""
+"""On Spark, a database and a broker crash and come back while records flow: the harvester goes on by itself.
+
+The inline engine meets the same, and more, in ``test_faults``.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,12 @@ def servers(postgres: PostgresServer, broker: KafkaBroker) -> tuple[PostgresServ
     return postgres, broker
 
 
-@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.spark
 def test_database_and_broker_crash_and_come_back(
-    engine: str, servers: tuple[PostgresServer, KafkaBroker], shop: Shop, fleet: Fleet, measure: Measure
+    servers: tuple[PostgresServer, KafkaBroker], shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
     postgres, broker = servers
-    harvester = fleet.start("a", engine=engine, elector=NELI)
+    harvester = fleet.start("a", engine="spark", elector=NELI)
     harvester.wait_for("leader acquired", 60)
     with shop.selling():
         shop.wait_for_sales(300)
@@ -66,6 +69,6 @@ def test_database_and_broker_crash_and_come_back(
     deliveries = shop.deliveries()
     for what, at in ("database", database_at), ("broker", broker_at):
         after = next(each for each in deliveries if each >= at)
-        measure(f"{what} back to first delivery, {engine}", after - at)
-    measure(f"last sale to empty outbox, {engine}", left)
+        measure(f"{what} back to first delivery", after - at)
+    measure("last sale to empty outbox", left)
     harvester.leave()

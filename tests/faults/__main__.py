@@ -82,9 +82,7 @@ def run(options: argparse.Namespace, engine: str, seed: int, report: Report | No
 
 
 def _folder(options: argparse.Namespace, engine: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
-    folder.chmod(0o755)  # servers may run as another user
-    return folder
+    return Path(tempfile.mkdtemp(prefix=f"faults-{engine}-", dir=options.folder))
 
 
 def _options() -> argparse.Namespace:

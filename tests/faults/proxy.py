@@ -103,6 +103,7 @@ class Proxy:
                 server = socket.create_connection(("127.0.0.1", self._target()), timeout=5)
             except OSError:
                 _reset(client)  # as the server itself would refuse it
+                client.close()
                 continue
             server.settimeout(None)
             for end in client, server:

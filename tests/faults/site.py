@@ -99,12 +99,11 @@ class Site:
         self.disk = self._stack.enter_context(SmallDisk())
         self.witness: Witness
         self.kafka: KafkaBroker
-        self.postgres = self._stack.enter_context(PostgresServer(folder=self._server_folder("postgres")))
+        self.postgres = self._stack.enter_context(PostgresServer())
         self.to_postgres = self._proxy(lambda: self.postgres.port)
         self.to_kafka = self._proxy(lambda: self.kafka.proxied_port)
-        self.kafka = self._stack.enter_context(
-            KafkaBroker(folder=self._server_folder("kafka"), proxy_port=self.to_kafka.port)
-        )
+        self.kafka = self._stack.enter_context(KafkaBroker(proxy_port=self.to_kafka.port))
+        self._stack.callback(self._keep_logs)
         self.shop = Shop(self.postgres.create_database("shop"), self.kafka, self._new_topic())
         self.shop.open(LARGEST_MESSAGE)
         self.shop.watch()
@@ -115,17 +114,13 @@ class Site:
         self.disk.take(self.shop, self.postgres)
         self.fleet = Fleet(self.folder, self.shop)
         self._stack.callback(self.fleet.close)
-        self._stack.callback(self.kafka.kill)  # whose orderly end would take its time
-        self._stack.callback(self.postgres.stop, "immediate")
         self._look()
         self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness of that time
         self.note("site", engine=self.engine, session=self.session, disk=self.disk.means)
 
-    def _server_folder(self, name: str) -> Path:
-        folder = self.folder / name
-        # Servers run as another user, and a process that is killed must not leave gigabytes behind.
-        self._stack.callback(shutil.rmtree, folder / "data", ignore_errors=True)
-        return folder
+    def _keep_logs(self) -> None:
+        for server in self.postgres, self.kafka:
+            shutil.copy(server.log, self.folder)
 
     def _proxy(self, target: Any) -> Proxy:
         proxy = Proxy(target)
