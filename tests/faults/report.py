@@ -21,6 +21,7 @@ from .rounds import FAULTS
 from .site import Site
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->", "<!-- outages: end -->"
 COUNTS = ("records", "lost", "overtaken", "foreign", "reappeared", "repeated")
 _COLUMNS = (
@@ -96,7 +97,7 @@ class Report:
 
     def _save(self, data: Mapping[str, Any]) -> None:
         self._data.write_text(json.dumps(data, indent=1) + "\n")
-        text = self._path.read_text()
+        text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
         text = _between(text, BEGIN, END, _faults(data))
         self._path.write_text(_between(text, OUTAGES_BEGIN, OUTAGES_END, _outages(data)))
 
@@ -120,6 +121,14 @@ def _between(text: str, begin: str, end: str, new: str) -> str:
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
     return f"{before}{begin}\n{new}{end}{after}"
+
+
+def _kinds() -> str:
+    rows = []
+    for fault in FAULTS:
+        where = "" if len(fault.engines) > 1 else f" ({', '.join(fault.engines)} only)"
+        rows.append(f"| `{fault.name}` | {fault.title}{where} | {fault.bound} |\n")
+    return _head(("fault", "what it does", "lower bound of the stall"), 3) + "".join(rows)
 
 
 def _faults(data: Mapping[str, Any]) -> str:
