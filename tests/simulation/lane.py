@@ -12,12 +12,10 @@ from uuid import UUID
 
 from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send
 from outbox_core.leash import BEAT_SECONDS
-from outbox_postgres.settled import FIRST
 from outbox_sdk import Failure, MarkedRecord
 
 from . import statements
 from .audit import Violation
-from .broker import Producer
 from .database import FAILED, LOST, Transaction
 from .statements import Right
 
@@ -43,7 +41,7 @@ class Lane:
         self.fence: Right | None = None
         world.sessions += 1
         name = f"{group.host.name}/lane {number}/session {world.sessions}"
-        self.producer = Producer(world.broker, group.host, number, name, self)
+        self.producer = world.parts.producer(world.broker, group.host, number, name, self)
         self.machine = world.parts.machine(
             world.scenario.limits_of_a_lane(group.lanes), world.scenario.failures, self._mint, world.chance.random
         )
@@ -258,7 +256,7 @@ class Desk:
         match command:
             case Mark(leader_id, limit):
                 start = self._settled.begin((fence.lane, fence.lanes, leader_id))
-                return parts.mark(*common, limit, max(start, FIRST), self._releases)
+                return parts.mark(*common, limit, start, self._releases)
             case Purge(_, ids):
                 return parts.purge(*common, ids)
             case Park(_, poisons, ids):
@@ -279,7 +277,8 @@ class Desk:
             self._connect()
         elif isinstance(command, Mark):
             self._take_note(result)
-        lane.world.tell(lane, None, "%s is answered: %s", command, result)
+        if lane.world.trace is not None:
+            lane.world.tell(lane, None, "is answered to %s: %s", type(command).__name__, _brief(result))
         if self._work:
             self._next()
         lane.heed(command, result)
@@ -291,3 +290,9 @@ class Desk:
             self._settled.released()
         records = reply.records
         self._settled.marked(reply.found, (records[0].id, records[-1].id) if records else None)
+
+
+def _brief(result: Any) -> str:
+    if isinstance(result, statements.Marked):
+        return ", ".join(f"{record.id} ({record.key})" for record in result.records) or "nothing"
+    return str(result)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
+from outbox_postgres.settled import FIRST
 from outbox_sdk import MarkedRecord
 
 from .audit import Session
@@ -131,7 +132,7 @@ class Mark(Fenced):
     def _choose(self) -> list[Row]:
         database, right = self.database, self.right
         if (fence := database.fence.get(right.lane)) and fence.releases != self.releases:
-            self.start_id, self._seen = -1, fence.releases
+            self.start_id, self._seen = FIRST, fence.releases
         chosen: list[Row] = []
         rows, leader_id, lane, lanes = database.rows, self.leader_id, right.lane, right.lanes
         ids = database.ids

@@ -16,7 +16,7 @@ from outbox_postgres.settled import Settled
 from . import statements
 from .applications import FOR_GOOD, Applications, Free, Operator
 from .audit import Audit, Violation
-from .broker import Broker
+from .broker import Broker, Producer
 from .database import Database
 from .election import Coordinator, Election, WallClocks
 from .faults import FAULTS
@@ -24,7 +24,6 @@ from .lane import Lane
 from .process import Process
 from .scheduler import Host, Scheduler
 from .wire import Wire
-from .workarounds import RemarkAfterShortRepeatedPurge
 
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
@@ -34,8 +33,9 @@ CALM_SECONDS = 90.0
 class Parts:
     """What a world is made of; a mutant puts something broken in the place of one of them."""
 
-    machine: type[MarkPurgeReset] = RemarkAfterShortRepeatedPurge
+    machine: type[MarkPurgeReset] = MarkPurgeReset
     lane: type[Lane] = Lane
+    producer: type[Producer] = Producer
     settled: type[Settled] = Settled
     mark: type[statements.Mark] = statements.Mark
     purge: type[statements.Purge] = statements.Purge
