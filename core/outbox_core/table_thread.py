@@ -7,7 +7,7 @@ wait there is, and a lane goes on to mark, send and collect deliveries meanwhile
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
@@ -23,11 +23,11 @@ from outbox_sdk import (
     Parked,
 )
 
-from outbox_core.commands import Mark, Park, Purge, Reset
+from outbox_core.commands import Advance, Mark, Park, Purge, Reset
 
 log = logging.getLogger(__name__)
 
-Work = Mark | Purge | Reset | Park
+Work = Mark | Purge | Reset | Park | Advance
 """What the database is asked to do."""
 
 CLOSE_SECONDS = 1.0
@@ -40,7 +40,7 @@ class Answer:
 
     Attributes:
         command: The command.
-        records: What a mark returned.
+        records: What a mark or an advance returned.
         rows: How many rows a purge or reset changed, or keys a park parked.
         error: The retryable error that was met instead; the outcome is unknown.
     """
@@ -60,10 +60,18 @@ class TableThread:
         eligible: Which rows may be marked.
         fence: What every statement is checked against; may be replaced while nothing is out.
         parked: How much is parked.
+        announce: Called whenever an answer is there.
     """
 
     def __init__(
-        self, name: str, dialect: Dialect, eligible: Sequence[Condition], fence: Fence, parked: Parked
+        self,
+        name: str,
+        dialect: Dialect,
+        eligible: Sequence[Condition],
+        fence: Fence,
+        parked: Parked,
+        *,
+        announce: Callable[[], None] = lambda: None,
     ) -> None:
         self.fence = fence
         self.busy = False
@@ -72,6 +80,7 @@ class TableThread:
         """How much was parked when a reading was last written."""
         self._dialect = dialect
         self._eligible = eligible
+        self._announce = announce
         self._table: OutboxTable | None = None
         self._work: SimpleQueue[Work | Mapping[str, float] | None] = SimpleQueue()
         self._answers: SimpleQueue[Answer | Exception] = SimpleQueue()
@@ -113,25 +122,31 @@ class TableThread:
                 self._beat(work)
             else:
                 self._answers.put(self._carry_out(work))
+                self._announce()
         self._disconnect()
 
     def _carry_out(self, command: Work) -> Answer | Exception:
         try:
-            table = self._connected()
-            match command:
-                case Mark(leader_id, limit):
-                    return Answer(command, records=table.mark(self.fence, leader_id, limit))
-                case Purge(leader_id, ids):
-                    return Answer(command, rows=table.purge(self.fence, leader_id, ids))
-                case Reset(leader_id, ids):
-                    return Answer(command, rows=table.reset(self.fence, leader_id, ids))
-                case Park(leader_id, poisons, ids):
-                    return Answer(command, rows=table.park(self.fence, leader_id, poisons, ids))
+            return self._ask(self._connected(), command)
         except Exception as error:  # noqa: BLE001 - raised again in the lane's own thread
             self._disconnect()
             if isinstance(error, DriverError) and error.retryable:
                 return Answer(command, error=error)
             return error
+
+    def _ask(self, table: OutboxTable, command: Work) -> Answer:
+        match command:
+            case Mark(leader_id, limit):
+                return Answer(command, records=table.mark(self.fence, leader_id, limit))
+            case Purge(leader_id, ids):
+                return Answer(command, rows=table.purge(self.fence, leader_id, ids))
+            case Reset(leader_id, ids):
+                return Answer(command, rows=table.reset(self.fence, leader_id, ids))
+            case Park(leader_id, poisons, ids):
+                return Answer(command, rows=table.park(self.fence, leader_id, poisons, ids))
+            case Advance(finished, leader_id, limit, pending):
+                marked = table.advance(self.fence, finished, leader_id, limit, pending)
+                return Answer(command, records=marked)
 
     def _beat(self, numbers: Mapping[str, float]) -> None:
         try:

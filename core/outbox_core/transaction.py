@@ -79,7 +79,8 @@ class TransactionalMarkPurge:
         self._database: Advance | Park | None = None
         self._publishing: _Marked | None = None
         self._marked: _Marked | None = None
-        self._finished: list[Batch] = []  # in the log; the rows of some may still be there
+        self._finished: dict[Batch, int] = {}  # in the log, rows not purged → how many records
+        self._purging = 0  # records of the batches that the advance deletes
         self._park: Park | None = None
         self._failed: list[Failure] = []
         self._abandon = False  # what the advance that is out brings is in vain
@@ -143,6 +144,10 @@ class TransactionalMarkPurge:
         """Records that are marked and not being published yet."""
         return len(self._marked.records) if self._marked else 0
 
+    def troubled(self, now: float) -> tuple[int, float]:
+        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
+        return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
+
     def _next_to_publish(self, now: float) -> Publish | None:
         """Begins the transaction of the next batch (7)."""
         if self._marked is None or self._publishing is not None or now < self._resume:
@@ -167,7 +172,8 @@ class TransactionalMarkPurge:
             self._database, self._park = self._park, None
         elif now >= max(self._next_mark, self._resume) and (self._may_mark() or self._finished):
             # Deletes the last batch and marks the next (6).
-            finished, self._finished = self._finished, []
+            finished, self._purging = list(self._finished), sum(self._finished.values())
+            self._finished = {}
             pending = [self._publishing.batch.leader_id] if self._publishing else []
             limit = self._limit if self._may_mark() else 0
             self._database = Advance(finished, self._new_leader_id(), limit, pending)
@@ -179,23 +185,27 @@ class TransactionalMarkPurge:
 
     # --- what happened ------------------------------------------------------------------------------
 
-    def advanced(self, now: float, records: Sequence[MarkedRecord]) -> None:
-        """Takes the rows of the advance that was out, ordered by id; its purges are durable."""
+    def advanced(self, now: float, records: Sequence[MarkedRecord]) -> int:
+        """Takes the rows of the advance that was out, ordered by id; its purges are durable.
+
+        Returns:
+            How many records were purged.
+        """
         advance, self._database = self._database, None
         if not isinstance(advance, Advance):
             raise TypeError("an advance was answered, but none is out")
         abandon, self._abandon = self._abandon, False
-        if not advance.limit or abandon:
-            return
-        self._pace(now, full=len(records) >= advance.limit, empty=not records)
-        if records:
-            batch = Batch(advance.leader_id, records[0].id, records[-1].id)
-            self._marked = _Marked(batch, list(records))
+        if advance.limit and not abandon:
+            self._pace(now, full=len(records) >= advance.limit, empty=not records)
+            if records:
+                batch = Batch(advance.leader_id, records[0].id, records[-1].id)
+                self._marked = _Marked(batch, list(records))
+        return self._purging
 
     def published(self, now: float) -> None:
         """Takes that the transaction that was out is committed (8)."""
         done = self._take_published()
-        self._finished.append(done.batch)
+        self._finished[done.batch] = len(done.records)
         if self.attempts:
             for record in done.records:
                 self.attempts.pop(record.key, None)

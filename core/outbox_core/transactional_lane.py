@@ -1,0 +1,158 @@
+"""One lane's I/O for exactly-once delivery: carries out what the state machine of batches decides.
+
+The database and the broker are spoken to on a thread each, so the next batch is marked while one is
+committed. Whatever is doubtful ends the lane. Its next attempt fences this one, at the database and at the
+broker, and asks the broker which batches are in the log, before it marks anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from threading import Event
+from time import monotonic
+from typing import assert_never
+from uuid import UUID, uuid4
+
+from outbox_sdk import Fence, Parked, TransactionalSender
+
+from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
+from outbox_core.diary import Diary
+from outbox_core.lane import Plan
+from outbox_core.leash import BEAT_SECONDS, Leash
+from outbox_core.publish_thread import PublishThread
+from outbox_core.table_thread import Answer, TableThread
+from outbox_core.transaction import TransactionalMarkPurge
+
+
+class TransactionalLane:
+    """One attempt at one lane; see :class:`outbox_core.lane.Lane`, beside which it stands.
+
+    Args:
+        plan: The term's plan.
+        number: The lane's number, from 0.
+        leash: Says for how long leadership is vouched for, and when to end.
+        clock: Seconds on a clock that never goes back.
+        new_leader_id: Returns a UUID that was never used before.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        leash: Leash,
+        *,
+        clock: Callable[[], float] = monotonic,
+        new_leader_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.number = number
+        self._diary = Diary(number, plan.limits.min_metrics_interval, clock())
+        self.reading = self._diary.reading
+        self.refreshed: list[UUID] = []
+        self._plan = plan
+        self._leash = leash
+        self._clock = clock
+        self._machine = TransactionalMarkPurge(plan.limits, plan.failures, new_leader_id, random.random)
+        self._new_leader_id = new_leader_id
+        self._dialect = plan.dialect.create()
+        self._news = Event()
+
+    def run(self) -> None:
+        """Harvests until the leash says to end; a drained lane has purged all that it published.
+
+        Raises:
+            LeadershipLost: The fence carries somebody else's token.
+            DriverError: The database or the broker cannot be used, or the outcome of what was asked of them
+                is unknown; a new attempt finds out.
+        """
+        plan, number = self._plan, self.number
+        fence, parked, sender = self._acquire()
+        publisher = PublishThread(f"publisher-{number}", sender, self._news.set)
+        try:
+            eligible = plan.affinity.create().eligible()
+            marker = TableThread(
+                f"marker-{number}", self._dialect, eligible, fence, parked, announce=self._news.set
+            )
+            try:
+                self._loop(marker, publisher)
+            finally:
+                marker.close()
+        finally:
+            publisher.close()
+
+    def _acquire(self) -> tuple[Fence, Parked, TransactionalSender]:
+        """Fences earlier attempts, at the database first, and purges what they brought into the log.
+
+        The order matters: the marker is final only once nobody else can publish for the lane.
+        """
+        plan = self._plan
+        table = self._dialect.connect()
+        try:
+            fence = table.enter(self.number, plan.lanes, plan.token)
+            sender = plan.publisher.create().open_transactional(f"{plan.outbox}.{self.number}")
+            try:
+                if published := sender.marker():
+                    table.advance(fence, published, self._new_leader_id(), 0, [])
+                return fence, table.parked(), sender
+            except BaseException:
+                sender.close()
+                raise
+        finally:
+            table.close()
+
+    def _loop(self, marker: TableThread, publisher: PublishThread) -> None:
+        machine, leash, clock = self._machine, self._leash, self._clock
+        while not leash.stopped:
+            if leash.draining:
+                machine.drain()
+                if machine.settled:
+                    return
+            self._news.clear()
+            now = clock()
+            for command in machine.decide(now, leading=now < leash.lease_until):
+                self._carry_out(command, marker, publisher)
+            heard = self._hear(marker, publisher)
+            self._gauge(marker)
+            if not heard:
+                self._news.wait(min(max(machine.wake_at() - clock(), 0.0), BEAT_SECONDS))
+
+    def _carry_out(self, command: BatchCommand, marker: TableThread, publisher: PublishThread) -> None:
+        match command:
+            case Advance() | Park():
+                marker.submit(command)
+            case Publish(records):
+                publisher.submit(command)
+                self.reading.sent += len(records)
+            case Tell(failures):
+                self._diary.failed(failures)
+            case _:
+                assert_never(command)
+
+    def _hear(self, marker: TableThread, publisher: PublishThread) -> bool:
+        """Tells the machine what came of its commands; returns whether there was anything to tell."""
+        answer, failures = marker.answer(), publisher.answer()
+        if failures is not None:
+            if failures:
+                self._machine.aborted(self._clock(), failures)
+            else:
+                self._machine.published(self._clock())
+        if answer is not None:
+            self._heed(answer)
+        return answer is not None or failures is not None
+
+    def _heed(self, answer: Answer) -> None:
+        if answer.error is not None:
+            raise answer.error
+        now = self._clock()
+        match answer.command:
+            case Advance():
+                self.reading.marked += len(answer.records)
+                self.reading.purged += self._machine.advanced(now, answer.records)
+            case Park(_, poisons):
+                self._machine.parked(now, answer.rows)
+                self._diary.parked(poisons)
+
+    def _gauge(self, marker: TableThread) -> None:
+        machine = self._machine
+        self.reading.in_flight, self.reading.waiting = machine.in_flight, machine.waiting
+        self._diary.gauge(self._clock(), marker, machine.policy, machine.troubled)
