@@ -119,21 +119,24 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
             each.wrong.append(f"{most} stale copies of a key after {allowed} lost leaders")
 
 
-def longest_wait(site: Site, since: float, before: float = float("inf")) -> float:
-    """Returns how long a record waited, from when its commit was asked for until a consumer had it.
+def longest_wait(
+    site: Site, since: float, before: float = float("inf")
+) -> tuple[float, tuple[str, int] | None]:
+    """Returns for how long a record waited, from asking for its commit until a consumer had it, and which.
 
     Of all records whose commit was asked for from half a second before ``since`` until half a second before
-    ``before`` the one that waited longest; what is late again, as a repetition, does not count.
+    ``before`` the one that waited longest; what comes again does not count.
     """
-    commits, longest = site.shop.commits, 0.0
+    commits, longest, slowest = site.shop.commits, 0.0, None
     seen = set()
     for at, key, sequence in site.witness.arrivals:
         sale = (key, sequence or 0)
         asked_at = commits.get(sale, 0.0)
-        if sale not in seen and since - LEAD_SECONDS <= asked_at < before - LEAD_SECONDS:
-            longest = max(longest, at - asked_at)
+        inside = since - LEAD_SECONDS <= asked_at < before - LEAD_SECONDS
+        if sale not in seen and inside and at - asked_at > longest:
+            longest, slowest = at - asked_at, sale
         seen.add(sale)
-    return longest
+    return longest, slowest
 
 
 def _enter_waits(site: Site, rounds: Sequence[Round]) -> None:
@@ -142,7 +145,7 @@ def _enter_waits(site: Site, rounds: Sequence[Round]) -> None:
     for each, following in zip_longest(struck, struck[1:]):
         if each.stall is not None and each.strike is not None:
             before = following.strike.at if following and following.strike else float("inf")
-            each.stall = longest_wait(site, each.strike.at, before)
+            each.stall, _ = longest_wait(site, each.strike.at, before)
 
 
 def _enter_lost(site: Site, rounds: Sequence[Round], sold: Iterable[tuple[str, int]]) -> None:

@@ -69,7 +69,8 @@ def one_round(site: Site, fault: Fault) -> Round:
         until(lambda: flows(site, resumed_at), what, RECOVERY_SECONDS, pause=0.1)
         site.heal()
         time.sleep(CALM_SECONDS)
-        each.stall = longest_wait(site, strike.at)
+        each.stall, sale = longest_wait(site, strike.at)
+        site.note("waited longest", fault=fault.name, seconds=each.stall, sale=sale)
         fault.check(site, strike)
     except Exception as error:  # noqa: BLE001 - whatever a round fails with is a finding, and others follow
         each.wrong.append(f"{type(error).__name__}: {error}")
@@ -83,7 +84,14 @@ def one_round(site: Site, fault: Fault) -> Round:
 
 
 def flows(site: Site, since: float) -> bool:
-    """Tells whether, of every lane, a record has arrived whose commit was asked for since then."""
+    """Tells whether the outbox holds nothing older, and newer records of every lane have arrived.
+
+    Newer are those whose commit was asked for since then.
+    """
+    with site.shop.connect() as connection:
+        old = "SELECT FROM outbox WHERE create_time < to_timestamp(%s) LIMIT 1"
+        if connection.execute(old, [since]).fetchone() is not None:
+            return False
     lanes, commits = site.lane_of_keys(), site.shop.commits
     seen = set()
     for _, key, sequence in reversed(site.witness.arrivals[-NEWEST:]):
