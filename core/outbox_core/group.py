@@ -15,9 +15,11 @@ from uuid import UUID, uuid4
 from outbox_sdk import DriverError, LeadershipLost
 
 from outbox_core.attempts import jittered
+from outbox_core.config.settings import Delivery
 from outbox_core.lane import Lane, Plan
 from outbox_core.leash import BEAT_SECONDS, Leash, Link, Report
 from outbox_core.meter import Reading
+from outbox_core.transactional_lane import TransactionalLane
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,8 @@ class LaneGroup:
         self._leash = Leash()
         self._run_id = str(uuid4())
         self._past = {number: Reading() for number in lanes}
-        self._lanes: dict[int, Lane] = {}
+        self._kind = TransactionalLane if plan.delivery is Delivery.EXACTLY_ONCE else Lane
+        self._lanes: dict[int, Lane | TransactionalLane] = {}
         self._lost = ""
         self._refusal: DriverError | None = None
         self._crash: Exception | None = None
@@ -135,7 +138,7 @@ class LaneGroup:
         while not (self._leash.stopped or self._leash.draining):
             started = monotonic()
             try:
-                lane = Lane(self._plan, number, self._leash)
+                lane = self._kind(self._plan, number, self._leash)
                 self._lanes[number] = lane
                 lane.run()
             except LeadershipLost as error:

@@ -240,6 +240,7 @@ class Harvest:
             publisher=settings.publisher,
             limits=replace(self._limits, max_in_flight_records=share),
             failures=settings.failures,
+            delivery=settings.delivery,
         )
 
     def _watch(self, term: Term) -> None:

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from outbox_sdk import Affinity, Deliveries, Dialect, Fence, Parked, Publisher, Sender
 
 from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
-from outbox_core.config.settings import Choice, Failures, Limits
+from outbox_core.config.settings import Choice, Delivery, Failures, Limits
 from outbox_core.diary import Diary
 from outbox_core.leash import BEAT_SECONDS, Leash
 from outbox_core.mpr import MarkPurgeReset
@@ -43,6 +43,7 @@ class Plan:
         publisher: The broker.
         limits: Bounds and times of one lane.
         failures: What happens after an error.
+        delivery: What a consumer may see of one record.
     """
 
     outbox: str
@@ -53,6 +54,7 @@ class Plan:
     publisher: Choice[Publisher]
     limits: Limits
     failures: Failures
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
 
 
 class Lane:
