@@ -69,7 +69,7 @@ def run(options: argparse.Namespace, engine: str, seed: int, report: Report | No
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
-    with Site(folder, engine, chance, session=options.session) as site:
+    with Site(folder, engine, chance, harvesters=options.harvesters, session=options.session) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
             wrong += sum(bool(each.wrong) for each in rounds)
@@ -92,6 +92,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kinds", type=_kinds, default=FAULTS, help="comma-separated (default: all)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")
     parser.add_argument("--seed", type=int, help="makes all choices (default: a random one, which is told)")
+    parser.add_argument("--harvesters", type=int, default=3, help="that compete (default 3)")
     parser.add_argument("--session", type=float, default=SESSION, help="session time-out in seconds")
     parser.add_argument(
         "--outage", type=float, help="no rounds: takes database and broker away for so many seconds each"

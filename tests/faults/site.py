@@ -31,7 +31,7 @@ SESSION = 6.0
 LANES = 4
 LARGEST_MESSAGE = 20_000
 """Bytes that a topic of the shop takes, so that a poisonous record is easily made."""
-START_SECONDS = {"inline": 60.0, "spark": 180.0}
+START_SECONDS = {"inline": 60.0, "spark": 300.0}
 _GRANTS = f"""
 GRANT ALL ON ALL TABLES IN SCHEMA public TO {USER};
 GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {USER};
