@@ -1,1 +1,1 @@
-"""A whole outbox in virtual time: real lanes' decisions between a database, a broker and an election that fail."""
+"""A whole outbox in virtual time: real decisions between a database, a broker and an election that fail."""

@@ -43,7 +43,7 @@ class Stash(Transaction):
         database, scheduler = self.database, self._world.scheduler
         database.holders[str(self.number)] = self
         # Some transactions insert all at once, some the last record only just before they commit.
-        last = self._keys.pop() if self._seconds and self._world.chance.random() < 0.3 else None  # noqa: PLR2004
+        last = self._keys.pop() if self._seconds and self._world.chance.random() < 0.3 else None
         for key in self._keys:
             self._insert(key)
         scheduler.after(self._seconds, self._unless_over, lambda: self._end(last))
@@ -160,7 +160,7 @@ class Operator:
     def _next(self) -> None:
         if not self.busy:
             return
-        self.act(cure=self.world.chance.random() < 0.5)  # noqa: PLR2004 - a coin
+        self.act(cure=self.world.chance.random() < 0.5)
         self.world.scheduler.after(self.world.chance.expovariate(1.0), self._next)
 
     def act(self, *, cure: bool) -> None:
@@ -170,7 +170,7 @@ class Operator:
             return
         if database.parked:
             key = chance.choice(list(database.parked))
-            skip = chance.random() < 0.4  # noqa: PLR2004 - some
+            skip = chance.random() < 0.4
             world.faults["skips" if skip else "retries"] += 1
             world.parts.free(world, key, skip=skip, cure=cure).start()
         elif database.skipped:

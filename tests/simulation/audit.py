@@ -1,19 +1,20 @@
 """The invariants, checked against what really happened; nothing here is known to the simulated processes.
 
 Order is demanded of *causally related* records only: *a* comes before *b* when both have one key and *a* was
-committed before *b* was inserted, or the same transaction inserted *a* first. Ids then have the same order; two
-records whose transactions overlapped may arrive either way, whatever their ids.
+committed before *b* was inserted, or the same transaction inserted *a* first. Ids then have the same order.
+Two records whose transactions overlapped may arrive either way, whatever their ids.
 
 A *session* is one lane's producer: from the start of an attempt at a lane until it ends. It is *superseded*
 from the moment the fence row it entered belongs to another attempt or token. What it appends from then on is
 *stale*, what it appended before is *live*.
 
-I2 is then: no record is delivered for the first time before one that comes before it; no live copy is appended
-behind a live copy of a record that comes after it; and no session, live or not, goes back in its own order.
+I2 is then: no record is delivered for the first time before one that comes before it; no live copy is
+appended behind a live copy of a record that comes after it; and no session, live or not, goes back in its own
+order.
 
 I5 is then: of the records of one key that a session appends stale, no two are causally related. That is one
-record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on with
-a record of a lower id that was committed late and is related to nothing.
+record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on
+with a record of a lower id that was committed late and is related to nothing.
 """
 
 from __future__ import annotations
@@ -248,7 +249,9 @@ class Audit:
     def fenced_write(self, session: Session, verb: str, *, current: bool, key: str | None = None) -> None:
         """I4: a mark or a park took effect."""
         if not current:
-            raise Violation("I4", f"a {verb} of {session.name} took effect with an old fence", key, session.lane)
+            raise Violation(
+                "I4", f"a {verb} of {session.name} took effect with an old fence", key, session.lane
+            )
 
     def marked(self, session: Session, number: int, key: str, *, parked: bool) -> None:
         """*parked*: no mark takes a row of a parked key."""

@@ -1,4 +1,4 @@
-"""The broker and the producers: records reach the log in order within a session and partition, or not at all."""
+"""The broker and the producers: within a session and partition records arrive in order, or not at all."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Producer:
             delay = DELIVERY_SECONDS * 2 * random() if fate == "late records" else 0.0
             self._host.after(random() * DELIVERY_SECONDS, self._time_out, packet)
         else:
-            delay = random() * broker.late if broker.late and random() < 0.1 else 0.0  # noqa: PLR2004 - some
+            delay = random() * broker.late if broker.late and random() < 0.1 else 0.0
         if not packet.lost:
             self._depart(packet, delay)
 
@@ -134,7 +134,7 @@ class Producer:
             if packet.deadline < broker.away_until:
                 self._host.after(max(packet.deadline - now, 0.0), self._time_out, packet)
                 packet.mute = True
-                if broker.chance.random() < 0.5:  # noqa: PLR2004 - the socket may hold it, or not
+                if broker.chance.random() < 0.5:
                     return
             broker.scheduler.at(broker.away_until, self._arrive, packet)
             return
@@ -166,5 +166,3 @@ class Producer:
 def hash_of(key: str) -> int:
     """Returns the hash of a key, the same in every process."""
     return int(key[1:]) * 2654435761 >> 7 & 0x7FFFFFFF
-
-

@@ -147,7 +147,7 @@ class Database:
     def pause(self) -> float:
         """Returns how long a statement takes from one step to the next; mostly no time at all."""
         chance = self.chance.random()
-        return chance * self.slow if chance < 0.5 else 0.0  # noqa: PLR2004 - half of all
+        return chance * self.slow if chance < 0.5 else 0.0
 
     def add(self, row: Row) -> None:
         row.gone = False
@@ -223,7 +223,7 @@ class Transaction:
     def run(self) -> None:
         raise NotImplementedError
 
-    def keeps(self, row: Row) -> bool:  # noqa: PLR6301 - for subclasses to say
+    def keeps(self, row: Row) -> bool:
         """Whether the newest version of a row, now locked, is still one to change."""
         return True
 
@@ -303,4 +303,4 @@ class Transaction:
         for lock in self.locks:
             lock.release(self)
         for waiter in self.waiters:
-            waiter._lock_on()  # noqa: SLF001 - of its own kind
+            waiter._lock_on()

@@ -1,7 +1,7 @@
 """Two elections: one through a group's coordinator with the real ``Leadership``, one that trusts wall clocks.
 
-Both are hints, and both can be made to name two leaders at once: the first by a coordinator that lies, or by a
-process whose clock stood still with it; the second by any step of a wall clock.
+Both are hints, and both can be made to name two leaders at once: the first by a coordinator that lies, or by
+a process whose clock stood still with it; the second by any step of a wall clock.
 """
 
 from __future__ import annotations

@@ -43,7 +43,10 @@ class Lane:
         name = f"{group.host.name}/lane {number}/session {world.sessions}"
         self.producer = world.parts.producer(world.broker, group.host, number, name, self)
         self.machine = world.parts.machine(
-            world.scenario.limits_of_a_lane(group.lanes), world.scenario.failures, self._mint, world.chance.random
+            world.scenario.limits_of_a_lane(group.lanes),
+            world.scenario.failures,
+            self._mint,
+            world.chance.random,
         )
         self.marker = Desk(self)
         self.purger = Desk(self)
@@ -68,7 +71,7 @@ class Lane:
         elif result is LOST:
             self.lose()
         else:
-            self.fence, self.machine.scoreboard.parked = result
+            self.fence, self.machine.scoreboard.policy.parked = result
             self.world.tell(self, None, "entered with %s", self.fence)
             deferred, self._deferred = self._deferred, []
             if self._carry_out(deferred):
@@ -112,7 +115,7 @@ class Lane:
     def soon(self) -> None:
         """Has the lane look at what has arrived: mostly at once, sometimes when more has."""
         random = self.world.chance.random
-        self.wake(random() * 0.004 if random() < 0.2 else 0.0)  # noqa: PLR2004 - as a busy thread does
+        self.wake(random() * 0.004 if random() < 0.2 else 0.0)
 
     def _take(self, now: float) -> None:
         if self._delivered:
@@ -210,7 +213,7 @@ class Lane:
 
 
 class Desk:
-    """One connection to the outbox: carries out commands one after the other, and connects anew after errors."""
+    """One connection to the outbox: carries out commands one by one, and connects anew after errors."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -221,6 +224,7 @@ class Desk:
     def _connect(self) -> None:
         self._settled = self._lane.world.parts.settled(self._lane.host.clock)
         self._releases = -1
+        self._boot: int | None = None  # connects with the first command
 
     def submit(self, command: Work) -> None:
         self._work.append(command)
@@ -229,9 +233,11 @@ class Desk:
 
     def _next(self) -> None:
         self._command = command = self._work.popleft()
+        if self._boot is None:
+            self._boot = self._lane.world.database.boot
         if isinstance(command, Mark) and self._settled.due():
             listing = statements.Listing(self._lane.world.database, self._settled.floor())
-            self._lane.world.wire.call(self._lane.host, listing, self._listed)
+            self._lane.world.wire.call(self._lane.host, listing, self._listed, self._boot)
         else:
             self._execute(command)
 
@@ -247,7 +253,7 @@ class Desk:
         lane = self._lane
         assert lane.fence is not None
         lane.world.tell(lane, None, "asks for %s", command)
-        lane.world.wire.call(lane.host, self._statement(command, lane.fence), self._answered)
+        lane.world.wire.call(lane.host, self._statement(command, lane.fence), self._answered, self._boot)
 
     def _statement(self, command: Work, fence: Right) -> Transaction:
         world, session = self._lane.world, self._lane.producer
@@ -256,15 +262,15 @@ class Desk:
         match command:
             case Mark(leader_id, limit):
                 start = self._settled.begin((fence.lane, fence.lanes, leader_id))
-                return parts.mark(*common, limit, start, self._releases)
+                return parts.mark(common, limit, start, self._releases)
             case Purge(_, ids):
-                return parts.purge(*common, ids)
+                return parts.purge(common, ids)
             case Park(_, poisons, ids):
                 self._settled.released()
-                return parts.park(*common, [poison.id for poison in poisons], ids)
+                return parts.park(common, [poison.id for poison in poisons], ids)
             case Reset(_, ids):
                 self._settled.released()
-                return parts.reset(*common, ids)
+                return parts.reset(common, ids)
 
     def _answered(self, result: Any) -> None:
         lane, command, self._command = self._lane, self._command, None

@@ -1,4 +1,4 @@
-"""Deliberate bugs: each breaks one rule that the guarantees rest on, and must be caught by the invariant named."""
+"""Deliberate bugs: each breaks a rule that the guarantees rest on, and is caught by the invariant named."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from outbox_sdk import Failure, MarkedRecord
 from .applications import Free
 from .broker import Packet, Producer
 from .database import Database, Row
+from .faults import FAULTS
 from .lane import Lane
 from .statements import Bump, Mark, Park, Purge, Reset
 from .world import Parts
@@ -32,6 +33,7 @@ class Mutant:
         says: What it does wrong, in a sentence.
         invariants: By which invariants it may be caught; by any other does not count.
         budget: In how many histories it must be.
+        kinds: The faults that happen in these.
         parts: The world with the bug in it.
     """
 
@@ -40,6 +42,7 @@ class Mutant:
     invariants: frozenset[str]
     budget: int
     parts: Parts
+    kinds: tuple[str, ...]
 
 
 # --- the database side ---------------------------------------------------------------------------------
@@ -142,11 +145,6 @@ class Leaseless(Lane):
         return True
 
 
-class OldAttempt(Lane):
-    def refresh(self) -> None:
-        """Goes on under the attempt it has."""
-
-
 class Hasty(Producer):
     def _depart(self, packet: Packet, delay: float) -> None:
         self._host.after(0.0, self._acknowledge, packet)
@@ -217,35 +215,36 @@ class Greedy(MarkPurgeReset):
         return 0 if self._remark or self._draining else self._limits.mark_query_records
 
 
-def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) -> Mutant:
-    return Mutant(name, says, frozenset(invariants.split()), budget, Parts(**parts))
+def _mutant(name: str, says: str, invariants: str, budget: int, *kinds: str, **parts: Any) -> Mutant:
+    return Mutant(name, says, frozenset(invariants.split()), budget, Parts(**parts), kinds or tuple(FAULTS))
 
 
 MUTANTS: Sequence[Mutant] = (
     _mutant("unfenced-mark", "A mark does not look at the fence.", "I4", 20, mark=UnfencedMark),
     _mutant("unlocked-mark", "A mark checks the fence but does not hold it.", "I4", 40, mark=UnlockedMark),
-    _mutant("attemptless-mark", "A mark checks the token but not the attempt.", "I4", 40, mark=AttemptlessMark),
-    _mutant("skipping-mark", "A mark skips rows that are locked.", "I2", 200, mark=SkippingMark),
+    _mutant("attemptless-mark", "A mark does not check the attempt.", "I4", 40, mark=AttemptlessMark),
+    _mutant("skipping-mark", "A mark skips rows that are locked.", "I2", 200,
+            "slow database", "elector lies", "failing deliveries", "frozen copies", mark=SkippingMark),
     _mutant("parked-mark", "A mark takes rows of parked keys.", "parked", 20, mark=ParkedMark),
     _mutant("unfenced-purge", "A purge does not look at the fence.", "I5", 100, purge=UnfencedPurge),
-    _mutant("unconditional-purge", "A purge deletes whatever the leader id is.", "I4", 40, purge=UnconditionalPurge),
-    _mutant("volatile-purge", "A purge commits without waiting for the disk.", "I2", 100, purge=VolatilePurge),
-    _mutant("unconditional-reset", "A reset clears whatever the leader id is.", "I4", 40, reset=UnconditionalReset),
+    _mutant("unconditional-purge", "A purge ignores the leader id.", "I4", 40, purge=UnconditionalPurge),
+    _mutant("volatile-purge", "A purge does not wait for the disk.", "I2", 100, purge=VolatilePurge),
+    _mutant("unconditional-reset", "A reset ignores the leader id.", "I4", 40, reset=UnconditionalReset),
     _mutant("unfenced-park", "A park does not look at the fence.", "I4", 200, park=UnfencedPark),
     _mutant("tailless-park", "A park leaves the leader id in the tail.", "I2 I9", 40, park=TaillessPark),
-    _mutant("narrow-bump", "A new leader raises the token of its own lanes only.", "I2 I5", 40, bump=NarrowBump),
-    _mutant("silent-free", "An operator frees a key without raising the releases.", "I2 I9", 40, free=SilentFree),
+    _mutant("narrow-bump", "A new leader raises the token of its own lanes only.", "I2 I5", 200,
+            "crashes", "suspends", "elector lies", "handovers", "elector cut off", bump=NarrowBump),
+    _mutant("silent-free", "Freeing a key does not raise the releases.", "I2 I9", 40, free=SilentFree),
     _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, settled=KeptStart),
-    _mutant("blind-horizon", "The horizon passes transactions still open.", "I2 I9", 40, settled=BlindHorizon),
+    _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, settled=BlindHorizon),
     _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, lane=SameLeaderId),
     _mutant("deaf-to-lost-marks", "A lost reply to a mark is taken for an empty one.", "I2 I9", 40,
             lane=DeafToLostMarks),
     _mutant("leaseless", "Nobody looks at the lease, and marks not at the fence.", "I4", 20,
             lane=Leaseless, mark=UnfencedMark),
-    _mutant("old-attempt", "A remark takes no new attempt at the fence.", "I2 I3 I9", 200, lane=OldAttempt),
     _mutant("hasty", "A record counts as delivered once it is sent.", "I1", 40, producer=Hasty),
     _mutant("early-release", "A key is free before its purge is durable.", "I3", 20, machine=EarlyRelease),
-    _mutant("trusted-repeat", "A repeated purge is trusted whatever it finds.", "I2", 200, machine=TrustedRepeat),
+    _mutant("trusted-repeat", "A repeated purge is trusted.", "I2", 200, machine=TrustedRepeat),
     _mutant("unheld", "A failed record does not hold its key.", "I2", 20, machine=Unheld),
     _mutant("optimist", "A delivery whose outcome is unknown is purged.", "I8", 20, machine=Optimist),
     _mutant("together", "A mark and a reset are out together.", "I2 I9", 40, machine=Together),

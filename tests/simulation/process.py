@@ -1,4 +1,4 @@
-"""One harvester: follows its elector, raises the fence and runs the lanes, as ``outbox_core.harvest`` does."""
+"""One harvester: follows its elector, raises the fence, runs the lanes, as ``outbox_core.harvest`` does."""
 
 from __future__ import annotations
 
@@ -167,5 +167,5 @@ class Process:
         """Ends the process; of its workers some live on until they run out of lease."""
         self.host.kill()
         for group in self.groups:
-            if group.host is not self.host and self.world.chance.random() < 0.5:  # noqa: PLR2004 - a coin
+            if group.host is not self.host and self.world.chance.random() < 0.5:
                 group.host.kill()

@@ -1,4 +1,4 @@
-"""What lanes and leaders ask of the database, statement by statement, as the dialect for PostgreSQL does it."""
+"""What lanes and leaders ask of the database, statement by statement, as PostgreSQL's dialect does it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Right:
     lanes: int
     token: int
     attempt: int
+
+
+Common = tuple[Database, Session, Right, Any]
+"""The database, whose the statement is, the fence it is checked against, and the leader id it carries."""
 
 
 @dataclass(slots=True)
@@ -50,11 +54,9 @@ class Fenced(Transaction):
     verb = ""
     share_lock = False
 
-    def __init__(self, database: Database, session: Session, right: Right, leader_id: Any) -> None:
+    def __init__(self, common: Common) -> None:
+        database, self.session, self.right, self.leader_id = common
         super().__init__(database)
-        self.session = session
-        self.right = right
-        self.leader_id = leader_id
 
     def held(self) -> bool:
         """Whether the fence is the caller's, as it was committed last."""
@@ -107,11 +109,8 @@ class Mark(Fenced):
     durable = False
     share_lock = True
 
-    def __init__(
-        self, database: Database, session: Session, right: Right, leader_id: Any,
-        limit: int, start: int, releases: int,
-    ) -> None:  # fmt: skip
-        super().__init__(database, session, right, leader_id)
+    def __init__(self, common: Common, limit: int, start: int, releases: int) -> None:
+        super().__init__(common)
         self.limit = limit
         self.start_id = start
         self.releases = releases
@@ -163,10 +162,8 @@ class Purge(Fenced):
 
     verb = "purge"
 
-    def __init__(
-        self, database: Database, session: Session, right: Right, leader_id: Any, ids: list[int]
-    ) -> None:
-        super().__init__(database, session, right, leader_id)
+    def __init__(self, common: Common, ids: list[int]) -> None:
+        super().__init__(common)
         self.ids = ids
 
     def run(self) -> None:
@@ -188,10 +185,8 @@ class Reset(Fenced):
 
     verb = "reset"
 
-    def __init__(
-        self, database: Database, session: Session, right: Right, leader_id: Any, ids: list[int]
-    ) -> None:
-        super().__init__(database, session, right, leader_id)
+    def __init__(self, common: Common, ids: list[int]) -> None:
+        super().__init__(common)
         self.ids = ids
 
     def run(self) -> None:
@@ -211,11 +206,8 @@ class Park(Reset):
     verb = "park"
     share_lock = True
 
-    def __init__(
-        self, database: Database, session: Session, right: Right, leader_id: Any,
-        heads: list[int], ids: list[int],
-    ) -> None:  # fmt: skip
-        super().__init__(database, session, right, leader_id, ids)
+    def __init__(self, common: Common, heads: list[int], ids: list[int]) -> None:
+        super().__init__(common, ids)
         self.heads = frozenset(heads)
 
     def apply(self) -> int:
@@ -237,7 +229,7 @@ class Bump(Transaction):
         super().__init__(database)
         self.lanes = lanes
 
-    def covers(self, lane: int) -> bool:  # noqa: ARG002, PLR6301 - all of them; for subclasses to say
+    def covers(self, lane: int) -> bool:
         return True
 
     def run(self) -> None:

@@ -31,20 +31,29 @@ class Wire:
 
     def delay(self) -> float:
         """Returns how long a request is on its way."""
-        if self.late and self._chance.random() < 0.1:  # noqa: PLR2004 - a spike hits some
+        if self.late and self._chance.random() < 0.1:
             self._counts["late statements"] += 1
             return self._chance.random() * self.late
         return self._chance.random() * ROUND_SECONDS
 
-    def call(self, host: Host, statement: Transaction, answer: Callable[[Any], None]) -> None:
-        """Sends a statement; ``answer`` is called once, on the caller's host, with the reply or an error."""
+    def call(
+        self, host: Host, statement: Transaction, answer: Callable[[Any], None], boot: int | None = None
+    ) -> None:
+        """Sends a statement; ``answer`` is called once, on the caller's host, with the reply or an error.
+
+        Args:
+            host: The caller's host.
+            statement: What to execute.
+            answer: Takes the reply.
+            boot: The boot of the database that the connection was made to; a new connection for ``None``.
+        """
         call = _Call(self, host, answer)
         statement.answer = call.reply
         if self._chance.random() < self.lossy:
             self._lose(call, statement)
         if not call.never_arrives:
-            host_time = self.database.scheduler
-            host_time.after(self.delay(), self._arrive, call, statement, self.database.boot)
+            boot = self.database.boot if boot is None else boot
+            self.database.scheduler.after(self.delay(), self._arrive, call, statement, boot)
 
     def _lose(self, call: _Call, statement: Transaction) -> None:
         fate = self._chance.choice(("lost requests", "lost replies", "lost replies", "cut connections"))

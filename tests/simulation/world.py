@@ -1,4 +1,4 @@
-"""One history: a world drawn from a seed, its faults, and the calm after them in which the outbox must empty."""
+"""One history: a world drawn from a seed, its faults, and the calm in which the outbox must empty."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def draw(chance: Random, kinds: Iterable[str]) -> Scenario:
         seconds=chance.choice((4.0, 8.0, 12.0)),
         processes=processes,
         lanes=tuple(lanes if same else chance.randint(1, 4) for _ in range(processes)),
-        workers=tuple(chance.choice((0, 0, 1, 2)) for _ in range(processes)),
+        workers=tuple(chance.choice((0, 0, 1, 2, 4)) for _ in range(processes)),
         keys=chance.choice((1, 2, 4, 8, 16)),
         transactions_per_second=chance.choice((2.0, 10.0, 40.0, 100.0)),
         late_commits=chance.choice((0.0, 0.1, 0.4)),
