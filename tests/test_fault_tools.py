@@ -1,0 +1,101 @@
+"""The fault runner's own tools: a judge that sees what is wrong, and a proxy that cuts where it should."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psycopg
+import pytest
+from outbox_core.audit import Audit
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from .faults import judge
+from .faults.fault import Strike
+from .faults.judge import Round
+from .faults.process_faults import KillLeader, LeaveInTurn
+from .faults.proxy import Proxy, Trap
+from .faults.site import Site
+from .faults.witness import Arrival
+
+SOLD = [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+def judged(*sequences: int, rounds: list[Round]) -> list[Round]:
+    """Judges arrivals of customer a, all of them one second after their commit."""
+    arrivals = [Arrival(at, "a", sequence) for at, sequence in enumerate(sequences, 101)]
+    arrivals.append(Arrival(200.0, "b", 1))
+    site = SimpleNamespace(
+        witness=SimpleNamespace(arrivals=arrivals),
+        shop=SimpleNamespace(commits=dict.fromkeys(SOLD, 100.0)),
+        note=lambda *_, **__: 0.0,
+    )
+    audits: defaultdict[str, Audit] = defaultdict(Audit)
+    for key, number in SOLD:
+        audits[key].committed(key, number)
+    judge._enter(cast("Site", site), rounds, audits)
+    judge._enter_lost(cast("Site", site), rounds, SOLD)
+    judge._enter_waits(cast("Site", site), rounds)
+    return rounds
+
+
+def killed(first: int = 0, leaders: int = 1) -> Round:
+    return Round(KillLeader(), first, leaders, Strike(100.0), stall=0.0)
+
+
+def test_the_judge_counts_what_arrived_and_how_long_it_took() -> None:
+    (each,) = judged(1, 2, 2, 3, rounds=[killed()])
+    assert (each.records, each.repeated, each.reappeared, each.overtaken, each.lost) == (4, 1, 0, 0, 0)
+    assert each.stall == 100.0
+    assert not each.wrong
+
+
+@pytest.mark.parametrize(
+    ("sequences", "found"),
+    [((1, 3), {"lost": 1}), ((1, 3, 2), {"overtaken": 1}), ((1, 2, 3, 9), {"foreign": 1})],
+)
+def test_the_judge_sees_each_defect(sequences: tuple[int, ...], found: dict[str, int]) -> None:
+    (each,) = judged(*sequences, rounds=[killed()])
+    assert {name: getattr(each, name) for name in found} == found
+
+
+def test_a_lost_leader_may_leave_one_stale_copy_of_a_key_and_no_more() -> None:
+    (each,) = judged(1, 2, 3, 1, rounds=[killed()])
+    assert (each.reappeared, each.wrong) == (1, [])
+    (each,) = judged(1, 2, 3, 1, 2, rounds=[killed()])
+    assert each.wrong == ["2 stale copies of a key after 1 lost leaders"]
+    (each,) = judged(1, 2, 3, 1, rounds=[Round(LeaveInTurn(), 0, 0, Strike(100.0), stall=0.0)])
+    assert each.wrong == ["1 stale copies of a key after 0 lost leaders"]
+
+
+def test_each_round_gets_what_arrived_in_it() -> None:
+    first, second = judged(1, 2, 1, 3, rounds=[killed(), killed(first=2)])
+    assert (first.records, first.reappeared) == (2, 0)
+    assert (second.records, second.reappeared) == (2, 1)
+
+
+@pytest.fixture
+def proxied(postgres_dsn: str) -> Iterator[tuple[Proxy, Any]]:
+    """A proxy to a database with a table, and a connection through it."""
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE things (thing INTEGER)")
+    proxy = Proxy(lambda: int(conninfo_to_dict(postgres_dsn)["port"] or 0))
+    with psycopg.connect(make_conninfo(postgres_dsn, port=proxy.port), autocommit=True) as through:
+        through.execute("INSERT INTO things VALUES (1)")
+        yield proxy, through
+    proxy.close()
+
+
+@pytest.mark.parametrize(("trap", "things"), [(Trap.HALF, 1), (Trap.REPLY, 2)])
+def test_a_trap_cuts_before_or_after_the_commit(
+    proxied: tuple[Proxy, Any], postgres_dsn: str, trap: Trap, things: int
+) -> None:
+    proxy, through = proxied
+    proxy.set_trap(trap)
+    with pytest.raises(psycopg.OperationalError):
+        through.execute("INSERT INTO things VALUES (2)")
+    assert proxy.sprung == 1
+    with psycopg.connect(postgres_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM things").fetchone() == (things,)
