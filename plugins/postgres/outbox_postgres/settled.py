@@ -29,6 +29,20 @@ So no mark takes a later row of the key and leaves an earlier one behind. A rele
 reply, as the mark reads from the head by itself. A key that this connection parks is left out by its next
 mark and needs no look at the head; but if its head was gone, its tail was reset all the same and is free.
 
+Batches are marked by many leader ids under one fence, and a mark leaves out the batches that it is told of.
+Here the fence is the claimant, and the rows behind the start are known by their batches:
+
+7. every row of the lane behind the start carries the name of a *batch behind*, or its key is parked. A mark
+   starts there only if it leaves out all batches behind: those pending, and those it deletes. What it passes
+   above the start is of these too, or parked, or now of its own batch. So behind the next start there are the
+   pending and its own;
+8. a batch behind that a mark does not leave out was abandoned, be it marked by this connection or another:
+   its rows lie anywhere, and the mark reads from the head. It finds them before any later row of their keys;
+9. nobody else changes the names of these rows while the fence stands: whoever marks, parks or deletes batches
+   holds the fence until its commit, so that the bump or start of an attempt that made this fence, and with it
+   each snapshot of this claimant, came after; and a late reset or purge by another leader id touches no row
+   that a batch carries by then.
+
 The proof rests on ids that come from a sequence without cache, in the transaction that inserts them. The
 dialect asks for the first (``layout.sequence``); against the second a look at the head is taken now and then,
 and a row that it finds there ends the trust in everything found so far.
@@ -38,6 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from time import monotonic
+from uuid import UUID
 
 FIRST = -(2**63)
 """Below every id: the head of the table."""
@@ -69,33 +84,39 @@ class Settled:
         self._candidate = FIRST
         self._holders: frozenset[str] = frozenset()
         self._claimant: object = None
+        self._behind: frozenset[UUID] = frozenset()
         self._listing_due = clock()
         self._unlisted = 0
         self._head_due = clock() + HEAD_INTERVAL
         self._began = (FIRST, 0.0)
 
-    def begin(self, claimant: object) -> int:
+    def begin(self, claimant: object, left_out: Collection[UUID] = ()) -> int:
         """Says from which id the next mark has to look.
 
         Args:
             claimant: For whom it marks; another one than before has marked nothing yet.
+            left_out: The batches whose rows the mark leaves out.
         """
         now = self._clock()
         if claimant != self._claimant:
             self._claimant = claimant
             self._start = FIRST
+        if not self._behind.issubset(left_out):
+            self.released()
         start = FIRST if now >= self._head_due else self._start
         self._began = (start, now)
         return start
 
-    def marked(self, found: int, span: tuple[int, int] | None) -> None:
+    def marked(self, found: int, span: tuple[int, int] | None, behind: Collection[UUID] = ()) -> None:
         """Takes note of what the mark did that ``begin`` was asked for.
 
         Args:
             found: How many rows it found to mark; rows of parked keys are not among them.
             span: The lowest and the highest id that it marked; ``None`` when none was there to find, or when
                 all had been deleted by the time it came to them.
+            behind: The batches that may have rows left where the mark looked: its own, and those pending.
         """
+        self._behind = frozenset(behind)
         start, began = self._began
         self._unlisted += found
         if start == FIRST:
@@ -118,6 +139,10 @@ class Settled:
         head by itself.
         """
         self._start = FIRST
+
+    def finished(self, batches: Collection[UUID]) -> None:
+        """Takes note that batches were deleted otherwise than by a mark."""
+        self._behind = self._behind.difference(batches)
 
     def due(self) -> bool:
         """Tells whether it is time for another listing."""

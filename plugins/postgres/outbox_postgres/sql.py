@@ -1,4 +1,4 @@
-"""Every statement that the dialect sends while it harvests, but for parking (``parking_sql``).
+"""The statements that the dialect sends while it harvests, but for marks (``marking_sql``) and parking.
 
 Parameters are numbered as in the server's own protocol. ``HELD`` is the fence: $1 to $5 are the outbox's
 name, lane, lanes, token and attempt in each statement that it is part of.
@@ -7,15 +7,8 @@ name, lane, lanes, token and attempt in each statement that it is part of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from outbox_sdk import ColumnIs, Condition
-
 from outbox_postgres.options import TableName
 from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
-from outbox_postgres.settled import FIRST
-
-_FIRST_CONDITION = 10
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -60,14 +53,8 @@ class Statements:
         outbox: The outbox table.
         fence: The fence table.
         letters: The table of dead letters.
-        eligible: Conditions of which one must hold for a row to be marked.
 
     Attributes:
-        mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from if the releases
-            that the mark sees are $9, then the values of the conditions. Returns nothing when the fence is
-            lost, else the marked rows, and with each the number of rows that were found to mark and the
-            releases, null when they are $9; a row without an id when none was marked.
-        mark_lane: The same for one of several lanes.
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.
         reset: As ``purge``.
@@ -76,18 +63,14 @@ class Statements:
         beat: $6 the reading as JSON. Returns nothing when the fence is lost.
         holdings: $1 name.
         count: $1 where to stop counting.
-        oldest: The lowest id and the age of its row in seconds.
-        newest: The highest id.
+        spread: The lowest and the highest id.
+        oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
+            key is not parked; if all these are, of the row behind them; null when there is none.
         listing: $1 an id, $2 the sequence. The newest id from there on; the transactions that have taken an
             id; whether one of them is prepared.
     """
 
-    def __init__(
-        self, outbox: TableName, fence: TableName, letters: TableName, eligible: Sequence[Condition] = ()
-    ) -> None:
-        own = "(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"
-        self.mark = _mark(outbox, fence, letters, _conditions(eligible))
-        self.mark_lane = _mark(outbox, fence, letters, [own, *_conditions(eligible)])
+    def __init__(self, outbox: TableName, fence: TableName, letters: TableName) -> None:
         self.purge = _touch(f"DELETE FROM {outbox}", fence)
         self.reset = _touch(f"UPDATE {outbox} SET leader_id = NULL", fence)
         self.bump = f"""
@@ -113,10 +96,13 @@ class Statements:
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading
             FROM {fence} WHERE name = $1 AND lane < lanes ORDER BY lane"""
         self.count = f"SELECT count(*) FROM (SELECT FROM {outbox} LIMIT $1) AS sample"
+        self.spread = f"SELECT min(id), max(id) FROM {outbox}"
+        age = "extract(epoch FROM clock_timestamp() - create_time)::float8"
         self.oldest = f"""
-            SELECT id, extract(epoch FROM clock_timestamp() - create_time)::float8
-            FROM {outbox} ORDER BY id LIMIT 1"""
-        self.newest = f"SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1"
+            SELECT coalesce(
+                (SELECT {age} FROM (SELECT * FROM {outbox} ORDER BY id LIMIT $2) AS head
+                 WHERE {KEY} NOT IN ({PARKED_KEYS.format(letters)}) ORDER BY id LIMIT 1),
+                (SELECT {age} FROM {outbox} ORDER BY id OFFSET $2 LIMIT 1))"""
         # The snapshot, and with it the newest id, is older than the look at the locks, as it must be.
         self.listing = f"""
             SELECT (SELECT id FROM {outbox} WHERE id >= $1 ORDER BY id DESC LIMIT 1),
@@ -124,41 +110,6 @@ class Statements:
             FROM pg_locks
             WHERE locktype = 'relation' AND relation = $2 AND mode = 'RowExclusiveLock'
               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-
-
-def parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:
-    """Returns the values of conditions, as text whose type the server takes from the column."""
-    return tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
-
-
-def _mark(outbox: TableName, fence: TableName, letters: TableName, conditions: Sequence[str]) -> str:
-    wanted = " AND ".join(
-        [
-            "id >= (SELECT start FROM seen)",
-            "(leader_id IS NULL OR leader_id <> $6)",
-            *conditions,
-            # A hashed subplan: the parked keys are read once for each mark.
-            f"{KEY} NOT IN ({PARKED_KEYS.format(letters)})",
-        ]
-    )
-    # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is read
-    # apart from the row that is locked: behind a wait for the lock that one is newer than the snapshot.
-    # The share lock comes first: a mark behind a bump waits here, looks at the row anew and finds nothing.
-    # Only the mark's own transaction commits without waiting for the disk: a mark that is lost is repeated.
-    return f"""
-        WITH fence AS MATERIALIZED (
-            SELECT set_config('synchronous_commit', 'off', true) FROM {fence} WHERE {HELD} FOR SHARE
-        ), seen AS MATERIALIZED (
-            SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
-                   nullif(releases, $9) AS releases
-            FROM {fence} WHERE name = $1 AND lane = $2
-        ), chosen AS MATERIALIZED (
-            SELECT ARRAY(SELECT id FROM {outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids FROM fence
-        ), marked AS (
-            UPDATE {outbox} SET leader_id = $6 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
-            RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
-        )
-        SELECT marked.*, cardinality(ids), (SELECT releases FROM seen) FROM chosen LEFT JOIN marked ON true"""
 
 
 def _touch(change: str, fence: TableName) -> str:
@@ -170,16 +121,3 @@ def _touch(change: str, fence: TableName) -> str:
             RETURNING id
         )
         SELECT (SELECT count(*) FROM touched) FROM fence"""
-
-
-def _conditions(eligible: Sequence[Condition]) -> list[str]:
-    if not eligible:
-        return []
-    either = (_condition(condition, _FIRST_CONDITION + n) for n, condition in enumerate(eligible))
-    return [f"({' OR '.join(either)})"]
-
-
-def _condition(condition: Condition, number: int) -> str:
-    if isinstance(condition, ColumnIs):
-        return f"{TableName('', condition.column)} = ${number}"
-    return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"

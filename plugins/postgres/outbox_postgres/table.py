@@ -1,4 +1,4 @@
-"""One connection to an outbox table: mark, purge, reset, park, and the fence."""
+"""One connection to an outbox table: mark, purge, reset, advance, park, and the fence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, MarkedRecord, Parked, Poison
+from outbox_sdk import Backlog, Batch, Condition, Fence, Holding, LeadershipLost, MarkedRecord, Parked, Poison
 
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
+from outbox_postgres.marking_sql import Marking
 from outbox_postgres.parking_sql import Parking
 from outbox_postgres.rows import records
 from outbox_postgres.settled import FIRST, Settled
@@ -23,6 +24,9 @@ _UNKNOWN = -1
 
 COUNTED = 10_000
 """Up to this many rows the backlog is counted, beyond it is estimated."""
+
+PASSED = 100_000
+"""So many rows of parked keys are passed to find the oldest of the others."""
 
 
 class PostgresTable:
@@ -41,8 +45,8 @@ class PostgresTable:
         self._source = source
         self._layout = layout
         self._prepare = prepare
-        self._parameters = sql.parameters(eligible)
-        self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters, eligible)
+        self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters)
+        self._marking = Marking(layout.outbox, layout.fence, layout.dead_letters, eligible)
         self._parking = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
         # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
         self._releases = _UNKNOWN
@@ -69,26 +73,35 @@ class PostgresTable:
 
     def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
-        if self._settled and self._settled.due():
-            self._list(self._settled)
-        start = self._settled.begin((fence.lane, fence.lanes, leader_id)) if self._settled else FIRST
-        rows = self._fetch(
-            self._sql.mark if fence.lanes == 1 else self._sql.mark_lane,
-            (*self._held(fence), leader_id, limit, start, self._releases, *self._parameters),
-            "mark",
-        )
-        if not rows:
-            raise self._lost(fence)
-        marked = records(rows)
-        found, releases = rows[0][-2:]
-        if releases is not None:
-            self._releases = releases
+        statement = self._marking.mark if fence.lanes == 1 else self._marking.mark_lane
+        start = self._start((fence.lane, fence.lanes, leader_id))
+        rows = self._fetch(statement, self._claim(fence, leader_id, limit, start), "mark")
+        return self._take(fence, rows)
+
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    ) -> list[MarkedRecord]:
+        """Deletes batches and marks the next in one statement that holds the fence against a bump, durably.
+
+        Relies on the contract in three things. A name is used for one batch only, and all rows of a batch lie
+        between its first and its last. A batch that is in neither ``finished`` nor ``pending`` when rows are
+        marked is abandoned: its rows are marked anew, in their place, wherever marks have come to. (When
+        ``limit`` is 0, ``pending`` says nothing.)
+        """
+        done = [batch.leader_id for batch in finished]
+        purged = [value for batch in finished for value in (batch.leader_id, batch.first, batch.last)]
+        if not limit:
+            statement = self._marking.finish(len(done))
+            if not self._fetch(statement, (*self._held(fence), *purged), "delete batches"):
+                raise self._lost(fence)
             if self._settled:
-                self._settled.released()
-        if self._settled:
-            span = (marked[0].id, marked[-1].id) if marked else None
-            self._settled.marked(found, span)
-        return marked
+                self._settled.finished(done)
+            return []
+        statement = self._marking.advance(len(done), lane=fence.lanes > 1)
+        start = self._start(fence, (*done, *pending))
+        claim = self._claim(fence, leader_id, limit, start)
+        rows = self._fetch(statement, (*claim, [*done, *pending, leader_id], *purged), "advance")
+        return self._take(fence, rows, pending, leader_id)
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -140,23 +153,59 @@ class PostgresTable:
         ]
 
     def backlog(self) -> Backlog:
-        """Returns how much waits: counted up to ``COUNTED`` rows, estimated beyond."""
+        """Returns how much waits: counted up to ``COUNTED`` rows, estimated beyond.
+
+        The oldest is exact unless ``PASSED`` rows or more of parked keys lie at the head: then it is at most
+        as old as said, which is the age of the row behind so many.
+        """
         doing = "read the backlog"
         count = self._fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
-        oldest = self._fetch(self._sql.oldest, (), doing)
+        oldest = self._fetch(self._sql.oldest, (self._layout.name, PASSED), doing)[0][0]
         if count <= COUNTED:
-            return Backlog(records=count, exact=True, oldest=oldest[0][1] if oldest else None)
-        newest = self._fetch(self._sql.newest, (), doing)
-        if not (oldest and newest):
-            return Backlog(records=count, exact=False, oldest=None)
+            return Backlog(records=count, exact=True, oldest=oldest)
+        first, last = self._fetch(self._sql.spread, (), doing)[0]
+        if first is None:
+            return Backlog(records=count, exact=False, oldest=oldest)
         # No more rows can be there than ids between the first and the last.
-        spread = newest[0][0] - oldest[0][0] + 1
+        spread = last - first + 1
         known = self._fetch(sql.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
-        return Backlog(records=max(count, min(known, spread)), exact=False, oldest=oldest[0][1])
+        return Backlog(records=max(count, min(known, spread)), exact=False, oldest=oldest)
 
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
+
+    def _start(self, claimant: object, left_out: Sequence[UUID] = ()) -> int:
+        if self._settled is None:
+            return FIRST
+        if self._settled.due():
+            self._list(self._settled)
+        return self._settled.begin(claimant, left_out)
+
+    def _claim(self, fence: Fence, leader_id: UUID, limit: int, start: int) -> tuple[object, ...]:
+        return (*self._held(fence), leader_id, limit, start, self._releases, *self._marking.parameters)
+
+    def _take(
+        self,
+        fence: Fence,
+        rows: list[tuple[Any, ...]],
+        pending: Sequence[UUID] = (),
+        batch: UUID | None = None,
+    ) -> list[MarkedRecord]:
+        if not rows:
+            raise self._lost(fence)
+        marked = records(rows)
+        found, releases = rows[0][-2:]
+        if releases is not None:
+            self._releases = releases
+            if self._settled:
+                self._settled.released()
+        if self._settled:
+            span = (marked[0].id, marked[-1].id) if marked else None
+            # A name that no row carries is nobody's batch, and its absence later no sign of anything.
+            own = (batch,) if batch and marked else ()
+            self._settled.marked(found, span, (*pending, *own))
+        return marked
 
     def _list(self, settled: Settled) -> None:
         newest, holders, prepared = self._fetch(

@@ -11,7 +11,7 @@ import pytest
 from outbox_postgres import settled
 from outbox_postgres.dead_letters import PostgresDeadLetters
 
-from .outbox_hands import Hand, MakeOutbox, Outbox
+from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
 
 
 @pytest.fixture
@@ -53,6 +53,12 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def hand(outbox: Outbox) -> Hand:
     return outbox.lead()
+
+
+@pytest.fixture
+def lane(outbox: Outbox) -> BatchHand:
+    """The only lane's hand."""
+    return outbox.lead_batches()[0]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import Fence, MarkedRecord, Poison
+from outbox_sdk import Batch, Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
@@ -76,6 +76,12 @@ class Outbox:
         table = self.connect()
         return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
 
+    def lead_batches(self, lanes: int = 1) -> list[BatchHand]:
+        """Leads every lane; each hand has its own connection."""
+        table = self.connect()
+        token = table.bump(lanes, "test")
+        return [BatchHand(self.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
+
     def write(
         self,
         key: str | None = "k",
@@ -136,6 +142,39 @@ class Hand:
     def park(self, ids: Sequence[int], *heads: int, reason: str = "too large") -> int:
         poisons = [Poison(head, reason, 5) for head in heads]
         return self.table.park(self.fence, self.leader, poisons, ids)
+
+
+class BatchHand:
+    """A lane's hand that marks batches, each by a leader id of its own; ``leader`` is the latest."""
+
+    def __init__(self, table: PostgresTable, fence: Fence) -> None:
+        self.table = table
+        self.fence = fence
+        self.leader = uuid4()
+
+    def advance(
+        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+    ) -> list[MarkedRecord]:
+        self.leader = uuid4()
+        names = [batch.leader_id for batch in pending]
+        return self.table.advance(self.fence, finished, self.leader, limit, names)
+
+    def batch(
+        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+    ) -> tuple[Batch, list[int]]:
+        """Advances, and returns the new batch, which must not be empty, with its ids."""
+        ids = [record.id for record in self.advance(limit, finished, pending)]
+        return Batch(self.leader, ids[0], ids[-1]), ids
+
+    def ids(
+        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+    ) -> list[int]:
+        """Advances, and returns the ids only."""
+        return [record.id for record in self.advance(limit, finished, pending)]
+
+    def park(self, ids: Sequence[int], head: int) -> int:
+        """Parks the key of a head of the latest batch."""
+        return self.table.park(self.fence, self.leader, [Poison(head, "too large", 5)], ids)
 
 
 MakeOutbox = Callable[..., Outbox]

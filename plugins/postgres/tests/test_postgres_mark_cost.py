@@ -16,7 +16,7 @@ def plan(hand: Hand, limit: int = 100) -> dict[str, Any]:
     assert table._settled
     start = table._settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
     parameters = (*table._held(hand.fence), hand.leader, limit, start, table._releases)
-    statement = table._sql.mark if hand.fence.lanes == 1 else table._sql.mark_lane
+    statement = table._marking.mark if hand.fence.lanes == 1 else table._marking.mark_lane
     connection = table._connection
     with connection.transaction(force_rollback=True):
         # As a prepared statement it is planned for any parameters.

@@ -140,8 +140,9 @@ def test_while_operators_free_keys_no_key_is_ever_marked_out_of_order(
     operators = [Operator(outbox, seed) for seed in range(2)]
     running = [pool.submit(write, outbox, stop), *(pool.submit(one.run, stop) for one in operators)]
     deadline = monotonic() + 4
+    latest = deadline + 30  # a busy machine comes to less in the same time
     try:
-        while monotonic() < deadline:
+        while monotonic() < deadline or (harvester.parked <= 20 and monotonic() < latest):
             harvester.step()
     finally:
         stop.set()

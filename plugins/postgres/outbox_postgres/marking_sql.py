@@ -1,0 +1,134 @@
+"""The statements that mark, and those that delete whole batches, by the rules of ``sql``."""
+# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from outbox_sdk import ColumnIs, Condition
+
+from outbox_postgres.options import TableName
+from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
+from outbox_postgres.settled import FIRST
+
+_FIRST_CONDITION = 10
+
+# The share lock comes first: whatever finds itself behind a bump waits here, looks at the row anew and finds
+# nothing.
+_FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {HELD} FOR SHARE)"
+
+
+class Marking:
+    """The statements that mark rows of one outbox table.
+
+    Args:
+        outbox: The outbox table.
+        fence: The fence table.
+        letters: The table of dead letters.
+        eligible: Conditions of which one must hold for a row to be marked.
+
+    Attributes:
+        parameters: The values of the conditions, as text whose type the server takes from the column.
+        mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from if the releases
+            that the mark sees are $9, then the values of the conditions. Returns nothing when the fence is
+            lost, else the marked rows, and with each the number of rows that were found to mark and the
+            releases, null when they are $9; a row without an id when none was marked.
+        mark_lane: The same for one of several lanes.
+    """
+
+    def __init__(
+        self, outbox: TableName, fence: TableName, letters: TableName, eligible: Sequence[Condition] = ()
+    ) -> None:
+        self.parameters = tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
+        self._outbox = outbox
+        self._fence = fence
+        self._parked = PARKED_KEYS.format(letters)
+        self._eligible = _conditions(eligible)
+        # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.
+        lazily = _FENCE.format("set_config('synchronous_commit', 'off', true)", fence)
+        self.mark, self.mark_lane = (
+            f"WITH {lazily}, {self._marked('leader_id <> $6', lane=lane)}" for lane in (False, True)
+        )
+        # Statements by their number of batches, of which there are one or two but for the first of a lane.
+        self.advance = cache(self._advance)
+        self.finish = cache(self._finish)
+
+    def _advance(self, batches: int, *, lane: bool) -> str:
+        """Makes the statement that deletes so many batches and marks the next.
+
+        Its parameters are those of ``mark``, then the batches whose rows are left out as an array, then
+        leader id, first and last of each batch to delete. Returns what ``mark`` does.
+
+        All of a statement sees the table as it was before: what is to be deleted must be left out as well, or
+        which change a row gets would be left to chance.
+        """
+        number = _FIRST_CONDITION + len(self.parameters)
+        left_out = f"leader_id <> ALL (${number}::uuid[])"
+        return (
+            f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, number + 1)},"
+            f" {self._marked(left_out, lane=lane)}"
+        )
+
+    def _finish(self, batches: int) -> str:
+        """Makes the statement that only deletes so many batches.
+
+        $6 leader id, $7 first and $8 last of the first batch, and so on. Returns nothing when the fence is
+        lost.
+        """
+        return f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, 6)} SELECT true FROM fence"
+
+    def _purged(self, batches: int, number: int) -> str:
+        # One DELETE for each: the ids of a batch are a range of the primary key, and there is no other index
+        # to find it by.
+        return "".join(
+            f""", purged{batch} AS (
+                DELETE FROM {self._outbox}
+                WHERE id BETWEEN ${at + 1}::bigint AND ${at + 2}::bigint AND leader_id = ${at}::uuid
+                  AND EXISTS (SELECT FROM fence)
+            )"""
+            for batch, at in ((batch, number + 3 * batch) for batch in range(batches))
+        )
+
+    def _marked(self, claimable: str, *, lane: bool) -> str:
+        wanted = " AND ".join(
+            [
+                "id >= (SELECT start FROM seen)",
+                f"(leader_id IS NULL OR {claimable})",
+                *(["(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"] * lane),
+                *self._eligible,
+                # A hashed subplan: the parked keys are read once for each mark.
+                f"{KEY} NOT IN ({self._parked})",
+            ]
+        )
+        # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is
+        # read apart from the row that is locked: behind a wait for the lock that one is newer than the
+        # snapshot.
+        return f"""
+            seen AS MATERIALIZED (
+                SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
+                       nullif(releases, $9) AS releases
+                FROM {self._fence} WHERE name = $1 AND lane = $2
+            ), chosen AS MATERIALIZED (
+                SELECT ARRAY(SELECT id FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids
+                FROM fence
+            ), marked AS (
+                UPDATE {self._outbox} SET leader_id = $6
+                WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
+                RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
+            )
+            SELECT marked.*, cardinality(ids), (SELECT releases FROM seen)
+            FROM chosen LEFT JOIN marked ON true"""
+
+
+def _conditions(eligible: Sequence[Condition]) -> list[str]:
+    if not eligible:
+        return []
+    either = (_condition(condition, _FIRST_CONDITION + n) for n, condition in enumerate(eligible))
+    return [f"({' OR '.join(either)})"]
+
+
+def _condition(condition: Condition, number: int) -> str:
+    if isinstance(condition, ColumnIs):
+        return f"{TableName('', condition.column)} = ${number}"
+    return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"

@@ -1,0 +1,259 @@
+"""Batches whose transaction was aborted: their rows come again, at once and in order, wherever marks are."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from uuid import UUID, uuid4
+
+import pytest
+from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.settled import FIRST, Settled
+from outbox_sdk import Batch, MarkedRecord
+
+from .outbox_hands import BatchHand, Outbox, until, waits
+from .test_postgres_settled import Clock, Writers, assert_causes_come_first
+
+A, B, C = uuid4(), uuid4(), uuid4()
+
+
+@pytest.fixture
+def marks() -> Settled:
+    """Batch A, of ids up to 10, is behind the start, and nothing else."""
+    marks = Settled(Clock())
+    marks.listed(100, [], prepared=False)
+    marks.begin("me")
+    marks.marked(10, (1, 10), [A])
+    return marks
+
+
+def start(lane: BatchHand) -> int:
+    assert lane.table._settled
+    return lane.table._settled._start
+
+
+def test_starts_behind_batches_that_are_left_out(marks: Settled) -> None:
+    assert marks.begin("me", [A]) == 11
+    marks.marked(10, (11, 20), [A, B])
+    assert marks.begin("me", [B, A, C]) == 21
+
+
+@pytest.mark.parametrize("left_out", [[], [A], [B], [C]])
+def test_starts_at_the_head_when_a_batch_behind_is_not_left_out(marks: Settled, left_out: list[UUID]) -> None:
+    marks.begin("me", [A])
+    marks.marked(10, (11, 20), [A, B])
+    assert marks.begin("me", left_out) == FIRST
+
+
+def test_a_failed_mark_forgets_no_batch(marks: Settled) -> None:
+    assert marks.begin("me", []) == FIRST
+    assert marks.begin("me", []) == FIRST
+
+
+def test_a_batch_of_somebody_else_that_was_left_out_is_behind_too(marks: Settled) -> None:
+    marks.begin("me", [A, C])
+    marks.marked(10, (11, 20), [B, C])
+    assert marks.begin("me", [A, B]) == FIRST
+
+
+def test_deleted_batches_are_behind_no_more(marks: Settled) -> None:
+    marks.finished([A, C])
+    assert marks.begin("me") == 11
+
+
+def test_a_head_that_brings_abandoned_rows_is_no_reason_for_distrust(marks: Settled) -> None:
+    marks.begin("me")
+    marks.marked(10, (1, 10), [B])
+    assert marks.begin("me", [B]) == 11
+
+
+@pytest.mark.usefixtures("eager")
+def test_marks_go_on_behind_finished_and_pending_batches(outbox: Outbox, lane: BatchHand) -> None:
+    outbox.fill(40)
+    first, _ = lane.batch(10)
+    second, ids = lane.batch(10, pending=[first])
+    outbox.admin.execute("UPDATE outbox SET leader_id = NULL WHERE id = 5")
+    assert ids == [*range(11, 21)]
+    third, ids = lane.batch(10, finished=[first], pending=[second])
+    assert ids == [*range(21, 31)], "a row that nobody may change shows that marks did not look there"
+    lane.advance(0, finished=[second])
+    assert start(lane) == 31
+    assert lane.ids(10, finished=[third]) == [*range(31, 41)]
+    assert lane.ids() == [5, *range(31, 41)]
+
+
+@pytest.mark.usefixtures("eager")
+def test_idle_marks_do_not_look_at_the_head(outbox: Outbox, lane: BatchHand) -> None:
+    outbox.fill(10)
+    batch, _ = lane.batch(10)
+    for _ in range(3):
+        assert lane.ids(10, pending=[batch]) == []
+    assert start(lane) == 11
+    outbox.admin.execute("UPDATE outbox SET leader_id = NULL WHERE id = 5")
+    assert lane.ids(10, pending=[batch]) == []
+
+
+@pytest.mark.usefixtures("eager")
+def test_an_abandoned_batch_comes_again_at_once_and_in_order(outbox: Outbox, lane: BatchHand) -> None:
+    outbox.fill(50)
+    first, _ = lane.batch(10)
+    second, ids = lane.batch(10, finished=[first])
+    third, _ = lane.batch(10, pending=[second])
+    assert start(lane) == 31, "the test did not come to what it tests"
+    again, ids = lane.batch(5)
+    assert ids == [*range(11, 16)]
+    again, ids = lane.batch(10, finished=[again])
+    assert ids == [*range(16, 26)]
+    assert set(outbox.leaders().values()) == {again.leader_id, third.leader_id, None}
+    last, ids = lane.batch(100, finished=[again])
+    assert ids == [*range(26, 51)]
+    assert lane.ids(finished=[last]) == []
+    assert start(lane) == 51
+
+
+@pytest.mark.usefixtures("eager")
+def test_only_the_later_of_two_batches_is_abandoned(outbox: Outbox, lane: BatchHand) -> None:
+    outbox.fill(30)
+    first, _ = lane.batch(10)
+    lane.batch(10, pending=[first])
+    again, ids = lane.batch(20, pending=[first])
+    assert ids == [*range(11, 31)]
+    assert lane.ids(20, finished=[first], pending=[again]) == []
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_deletion_alone_abandons_nothing_and_hides_nothing(outbox: Outbox, lane: BatchHand) -> None:
+    outbox.fill(40)
+    first, _ = lane.batch(10)
+    second, _ = lane.batch(10, pending=[first])
+    # Only deletes: which batches are pending does not matter.
+    lane.advance(0, finished=[first])
+    assert start(lane) == 21
+    third, ids = lane.batch(10, pending=[second])
+    assert ids == [*range(21, 31)]
+    assert lane.ids(10, pending=[third]) == [*range(11, 21)]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_batch_of_the_leader_before_is_left_out_while_pending_and_found_when_abandoned(
+    outbox: Outbox, lane: BatchHand
+) -> None:
+    outbox.fill(30)
+    theirs, _ = lane.batch(10)
+    (later,) = outbox.lead_batches()
+    ours, ids = later.batch(10, pending=[theirs])
+    assert ids == [*range(11, 21)]
+    assert start(later) == 21
+    assert later.ids(15, pending=[ours]) == [*range(1, 11), *range(21, 26)]
+
+
+@pytest.mark.usefixtures("eager")
+def test_what_was_abandoned_comes_before_a_key_that_is_parked(
+    outbox: Outbox, lane: BatchHand, letters: PostgresDeadLetters
+) -> None:
+    outbox.fill(40, keys=2)
+    first, _ = lane.batch(10)
+    lane.batch(10, finished=[first])
+    assert lane.park([*range(11, 21, 2)], 11) == 1
+    second, ids = lane.batch(8)
+    assert ids == [*range(12, 28, 2)]
+    third, _ = lane.batch(3, finished=[second])
+    letters.retry([11])
+    fourth, ids = lane.batch(10, finished=[third])
+    assert ids == [*range(11, 31, 2)]
+    assert lane.ids(finished=[fourth]) == [*range(31, 34, 2), 34, 35, 36, 37, 38, 39, 40]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_key_freed_while_an_advance_waits_is_marked_from_its_head_by_the_next(
+    outbox: Outbox, lane: BatchHand, letters: PostgresDeadLetters, pool: ThreadPoolExecutor
+) -> None:
+    outbox.fill(40, keys=2)
+    lane.batch(10)
+    lane.park([1, 3, 5, 7, 9], 1)
+    first, _ = lane.batch(10)
+    row = outbox.session()
+    row.execute("SELECT FROM outbox_dead_letters WHERE id = 1 FOR UPDATE")
+    retry = pool.submit(letters.retry, [1])
+    until(lambda: waits(outbox, letters))
+    advance = pool.submit(lane.batch, 5, [first])
+    until(lambda: waits(outbox, lane.table))
+    row.rollback()
+    assert retry.result(10) == [1]
+    second, ids = advance.result(10)
+    assert ids == [22, 24, 26, 28, 30]
+    assert lane.ids(5, finished=[second]) == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_late_commit_is_found_at_once(outbox: Outbox, lane: BatchHand) -> None:
+    late = outbox.session()
+    outbox.write("late", connection=late)
+    outbox.fill(20)
+    finished: list[Batch] = []
+    for _ in range(3):
+        finished = [lane.batch(5, finished=finished)[0]]
+    late.commit()
+    assert [record.key for record in lane.advance(1, finished=finished)] == ["late"]
+
+
+class Sender:
+    """Marks ahead, and delivers or abandons batches by the dice, noting what was delivered."""
+
+    def __init__(self, hand: BatchHand) -> None:
+        self.sent: dict[str, list[int]] = defaultdict(list)
+        self.abandoned = self.ahead = 0
+        self._hand = hand
+        self._dice = random.Random(hand.fence.lane)
+        self._finished: list[Batch] = []
+        self._marked: list[tuple[Batch, list[MarkedRecord]]] = []
+
+    def step(self, limit: int) -> bool:
+        """Advances once; tells whether nothing is left."""
+        pending = [batch for batch, _ in self._marked]
+        only_delete = self._dice.random() < 0.2
+        records = self._hand.advance(0 if only_delete else limit, self._finished, pending)
+        self._finished = []
+        self.ahead += start(self._hand) > FIRST
+        if records:
+            self._marked.append((Batch(self._hand.leader, records[0].id, records[-1].id), records))
+        idle = not (records or self._marked or only_delete)
+        if self._marked and (len(self._marked) > 2 or self._dice.random() < 0.5):
+            self._end()
+        return idle
+
+    def _end(self) -> None:
+        if self._dice.random() < 0.2:
+            self._marked.clear()  # with the batch that was aborted, those behind it
+            self.abandoned += 1
+            return
+        batch, records = self._marked.pop(0)
+        self._finished.append(batch)
+        for record in records:
+            self.sent[record.key].append(record.id)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_under_busy_writers_every_row_is_sent_once_and_causes_before_effects(
+    outbox: Outbox, lanes: int
+) -> None:
+    senders = [Sender(hand) for hand in outbox.lead_batches(lanes)]
+    writers = Writers(outbox, 6)
+    deadline = monotonic() + 4
+    while monotonic() < deadline:
+        for sender in senders:
+            sender.step(7)
+    writers.stop()
+    for sender in senders:
+        while not sender.step(100):
+            pass
+    sent = {key: numbers for sender in senders for key, numbers in sender.sent.items()}
+    every = [number for numbers in sent.values() for number in numbers]
+    assert len(every) == len(set(every))
+    assert set(every) == set(writers.log)
+    assert outbox.leaders() == {}
+    assert all(sender.ahead and sender.abandoned for sender in senders), "it did not come to what it tests"
+    assert_causes_come_first(writers.log, every)
