@@ -18,7 +18,7 @@ from outbox_sdk.parking import DeadLetter, DeadLetters
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import INSERT  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
-from .process_faults import END_SECONDS
+from .process_faults import wait_for_orderly_end
 from .site import LANES, LARGEST_MESSAGE, START_SECONDS, Site
 
 PARK_SECONDS = 60.0
@@ -101,18 +101,14 @@ class ChangeLanes(Fault):
         letter, leader = site.chief()
         for other in sorted(set(site.slots) - {letter}):
             site.may_end.add(other)
-            assert self._dismiss(site, other) == 0
+            site.slots[other].send(signal.SIGTERM)
+            wait_for_orderly_end(site.slots[other])
             site.may_end.discard(other)
             site.launch(other).wait_for("joined the election", START_SECONDS[site.engine])
         site.may_end.add(letter)
         at = leader.send(signal.SIGTERM)
-        leader.wait(END_SECONDS)
+        wait_for_orderly_end(leader)
         return Strike(at, facts={"leader": leader.name, "lanes": site.lanes})
-
-    @staticmethod
-    def _dismiss(site: Site, letter: str) -> int:
-        site.slots[letter].send(signal.SIGTERM)
-        return site.slots[letter].wait(END_SECONDS)
 
 
 OPERATOR_FAULTS = (PoisonedTakeover(), ChangeLanes())

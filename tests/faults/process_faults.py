@@ -45,8 +45,7 @@ class LeaveInTurn(Fault):
         letter, leader = site.chief()
         site.may_end.add(letter)
         at = leader.send(signal.SIGTERM)
-        code = leader.wait(END_SECONDS)
-        assert code == 0, f"{leader.name} ended with {code}:\n{leader.tail()}"
+        wait_for_orderly_end(leader)
         return Strike(at, facts={"leader": leader.name})
 
 
@@ -124,6 +123,17 @@ class KillJvm(Fault):
         code = leader.wait(2 * END_SECONDS)
         assert code == 1, f"{leader.name} ended with {code}:\n{leader.tail()}"
         return Strike(at, facts={"leader": leader.name})
+
+
+def wait_for_orderly_end(harvester: Harvester) -> None:
+    """Waits for the end of a process that was told to end.
+
+    Raises:
+        AssertionError: It does not end, fails, or is cut off before it has finished.
+    """
+    code = harvester.wait(END_SECONDS)
+    assert code == 0, f"{harvester.name} ended with {code}:\n{harvester.tail()}"
+    assert "stopped" in harvester.lines()[-1].text, f"{harvester.name} was cut off:\n{harvester.tail()}"
 
 
 def send_all(harvester: Harvester, number: signal.Signals) -> list[psutil.Process]:
