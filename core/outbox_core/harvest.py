@@ -150,8 +150,10 @@ class Harvest:
         self._office.clear()
         if (term := self._term) is not None:
             term.drain()
-            if not self._idle.wait(self._limits.drain_interval):
-                log.warning("lanes did not settle within %.1f s", self._limits.drain_interval)
+        # Also without a term: the fence may be about to be raised, and not behind a successor's back.
+        if not self._idle.wait(self._limits.drain_interval):
+            log.warning("lanes did not settle within %.1f s", self._limits.drain_interval)
+            if term is not None:
                 term.stop()
         self._emit(LeaderRevoked())
 
@@ -218,7 +220,7 @@ class Harvest:
                 self._ending.wait(self._limits.io_error_backoff)
                 continue
             self._term = term = Term(token, self._lease)
-            if not self._office.is_set():
+            if self._ending.is_set() or not self._office.is_set():
                 return None  # leadership went while the fence was raised, and nobody told this term
             self._emit(LeaderAcquired(uuid4(), token))
             self._engine.start(self._plan(token, lanes), term)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -19,8 +19,12 @@ class Table:
     def __init__(self, errors):
         self.errors = errors
         self.token = 0
+        self.bumping, self.gate = Event(), Event()
+        self.gate.set()
 
     def bump(self, lanes, holder):
+        self.bumping.set()
+        assert self.gate.wait(5)
         if self.errors:
             raise self.errors.pop(0)
         self.token += 1
@@ -164,6 +168,36 @@ def test_leadership_that_goes_while_the_fence_is_raised_starts_no_lanes(world):
     time.sleep(0.2)
     assert engine.terms == []
     assert events == []
+
+
+def test_a_stop_while_the_fence_is_raised_makes_no_leader(world):
+    harvest, dialect, _, engine, events = world
+    dialect.table.gate.clear()
+    harvest.acquired()
+    assert dialect.table.bumping.wait(5)
+    stopping = Thread(target=harvest.stop)
+    stopping.start()
+    time.sleep(0.05)
+    dialect.table.gate.set()
+    stopping.join(5)
+    assert not stopping.is_alive()
+    assert engine.terms == []
+    assert events == []
+
+
+def test_a_handover_while_the_fence_is_raised_waits_for_that(world):
+    harvest, dialect, _, engine, _ = world
+    dialect.table.gate.clear()
+    harvest.acquired()
+    assert dialect.table.bumping.wait(5)
+    revoking = Thread(target=harvest.revoked)
+    revoking.start()
+    time.sleep(0.05)
+    assert revoking.is_alive(), "a successor must not raise the fence before this process does"
+    dialect.table.gate.set()
+    revoking.join(5)
+    assert not revoking.is_alive()
+    assert engine.terms == []
 
 
 def test_a_process_whose_lease_is_over_does_not_raise_the_fence(world):
