@@ -12,7 +12,7 @@ from .faults.site import Site
 from .harvesters import Measure
 
 NAMES = (
-    *("lost-replies", "cut-mid-statement", "cut-broker", "slow-database"),
+    *("lost-replies", "cut-mid-statement", "cut-broker"),
     *("read-only", "expired-password", "disk-full", "database-crash", "change-lanes", "broker-crash"),
 )
 """Killed and frozen leaders have tests of their own, with tighter bounds: ``test_takeover``."""

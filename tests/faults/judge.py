@@ -16,8 +16,6 @@ from .fault import Fault, Strike
 from .site import Site
 
 CATCH_UP_SECONDS = 60.0
-LEAD_SECONDS = 0.5
-"""Records asked for this long before a fault belong to its round."""
 STATEMENTS = ("status", "check")
 """The commands whose ``--json`` is searched for the password."""
 
@@ -124,17 +122,15 @@ def longest_wait(
 ) -> tuple[float, tuple[str, int] | None]:
     """Returns for how long a record waited, from asking for its commit until a consumer had it, and which.
 
-    Of all records whose commit was asked for from half a second before ``since`` until half a second before
-    ``before`` the one that waited longest; what comes again does not count.
+    Of all records that arrived for the first time in that span the one that had waited longest.
     """
     commits, longest, slowest = site.shop.commits, 0.0, None
     seen = set()
     for at, key, sequence in site.witness.arrivals:
         sale = (key, sequence or 0)
-        asked_at = commits.get(sale, 0.0)
-        inside = since - LEAD_SECONDS <= asked_at < before - LEAD_SECONDS
-        if sale not in seen and inside and at - asked_at > longest:
-            longest, slowest = at - asked_at, sale
+        known = sale not in seen and sale in commits
+        if known and since <= at < before and at - commits[sale] > longest:
+            longest, slowest = at - commits[sale], sale
         seen.add(sale)
     return longest, slowest
 

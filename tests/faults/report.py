@@ -39,7 +39,7 @@ _OUTAGE_COLUMNS = (
         "at most",
         "after",
     ),
-    *("back to all flowing", "lost", "out of order"),
+    *("back to an empty outbox", "lost", "out of order"),
 )
 
 
