@@ -18,7 +18,7 @@ from outbox_sdk.parking import DeadLetter, DeadLetters
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import INSERT  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
-from .process_faults import wait_for_orderly_end
+from .process_faults import TAKEOVER_SECONDS, wait_for_orderly_end
 from .site import LANES, LARGEST_MESSAGE, START_SECONDS, Site
 
 PARK_SECONDS = 60.0
@@ -48,7 +48,7 @@ class PoisonedTakeover(Fault):
             site.may_end.add(letter)
             at = leader.kill()
             until(
-                lambda: site.leader() not in (None, leader), "a successor leads", 3 * site.session, pause=0.1
+                lambda: site.leader() not in (None, leader), "a successor leads", TAKEOVER_SECONDS, pause=0.1
             )
             until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS, pause=0.1)
             self._retry(site, key, letters)

@@ -16,6 +16,8 @@ from .site import Site
 FREEZE_SESSIONS = 3
 """How many session time-outs a frozen process stands still."""
 END_SECONDS = 15.0
+TAKEOVER_SECONDS = 60.0
+"""In which a successor's lanes run; how long it takes is told by the stall."""
 
 
 class KillLeader(Fault):
@@ -58,7 +60,7 @@ class FreezeLeader(Fault):
         _, leader = site.chief()
         at = time.time()
         frozen = send_all(leader, signal.SIGSTOP)
-        until(lambda: site.leader() not in (None, leader), "a successor leads", 3 * site.session, pause=0.1)
+        until(lambda: site.leader() not in (None, leader), "a successor leads", TAKEOVER_SECONDS, pause=0.1)
         time.sleep(max(0.0, at + FREEZE_SESSIONS * site.session - time.time()))
         thawed_at = time.time()
         for process in reversed(frozen):
