@@ -31,9 +31,9 @@ def main() -> int:
             print(line)
         return 0
     if options.mutant == "all":
-        return _hunt(list(BY_NAME), options.jobs, options.seed or 1)
+        return _hunt(list(BY_NAME), options.jobs, options.seed)
     if mutant and options.seed is None:
-        return _hunt([mutant.name], 1, 1)
+        return _hunt([mutant.name], 1, None)
     if mutant or _is_replay(options):
         history = run(options.seed, mutant, kinds)
         print(report(history, mutant, kinds) if history.invariant else f"seed {history.seed}: no violation")
@@ -78,7 +78,7 @@ def _seeds(first: int, options: argparse.Namespace, tally: Tally, began: float) 
         yield first + number
 
 
-def _hunt(names: list[str], jobs: int, first: int) -> int:
+def _hunt(names: list[str], jobs: int, first: int | None) -> int:
     survivors = 0
     print(f"{'mutant':<22}{'caught by':<10}{'seeds':>6}{'budget':>8}{'seconds':>9}  what it does wrong")
     for found in hunts(names, jobs, first):

@@ -119,6 +119,7 @@ class Database:
         boot: Raised by every crash; a connection of an earlier one is dead.
         down: Whether it is starting after a crash.
         slow: The longest pause in the middle of a statement, in seconds.
+        slow_share: In how many of the places where it could there is one.
     """
 
     def __init__(self, scheduler: Scheduler, audit: Audit, chance: Random) -> None:
@@ -135,6 +136,7 @@ class Database:
         self.boot = 0
         self.down = False
         self.slow = 0.0
+        self.slow_share = 0.5
         self._next_id = 0
         self._running: dict[Transaction, None] = {}
         self._unflushed: list[tuple[float, list[tuple[Row, Any, bool]]]] = []
@@ -147,7 +149,7 @@ class Database:
     def pause(self) -> float:
         """Returns how long a statement takes from one step to the next; mostly no time at all."""
         chance = self.chance.random()
-        return chance * self.slow if chance < 0.5 else 0.0
+        return chance / self.slow_share * self.slow if chance < self.slow_share else 0.0
 
     def add(self, row: Row) -> None:
         row.gone = False

@@ -56,9 +56,9 @@ def run(
     trace: deque[Event] | None = None,
 ) -> History:
     """Runs one history; the same arguments give the same one."""
-    world = World(
-        seed, mutant.parts if mutant else None, kinds or (mutant.kinds if mutant else tuple(FAULTS)), trace
-    )
+    kinds = kinds or (mutant.kinds if mutant else tuple(FAULTS))
+    fixed = mutant.fixed if mutant else {}
+    world = World(seed, mutant.parts if mutant else None, kinds, trace, fixed)
     began, invariant, message = time.process_time(), "", ""
     key = lane = None
     try:
@@ -191,11 +191,12 @@ class Hunt:
     others: Counter[str]
 
 
-def hunt(name: str, first: int = 1) -> Hunt:
-    """Runs a mutant's histories, from one seed on, until one catches it or its budget is spent."""
+def hunt(name: str, first: int | None = None) -> Hunt:
+    """Runs a mutant's histories, from its own first seed or another, until it is caught or has its budget."""
     mutant, began = BY_NAME[name], time.process_time()
     others: Counter[str] = Counter()
-    for number, seed in enumerate(range(first, first + mutant.budget), 1):
+    begin = mutant.first if first is None else first
+    for number, seed in enumerate(range(begin, begin + mutant.budget), 1):
         history = run(seed, mutant)
         if history.invariant in mutant.invariants:
             return Hunt(name, number, time.process_time() - began, history, others)
@@ -204,11 +205,11 @@ def hunt(name: str, first: int = 1) -> Hunt:
     return Hunt(name, mutant.budget, time.process_time() - began, None, others)
 
 
-def hunts(names: Sequence[str], jobs: int, first: int = 1) -> Iterator[Hunt]:
+def hunts(names: Sequence[str], jobs: int, first: int | None = None) -> Iterator[Hunt]:
     """Hunts several mutants in ``jobs`` processes."""
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         yield from pool.imap_unordered(_hunt, [(name, first) for name in names])
 
 
-def _hunt(arguments: tuple[str, int]) -> Hunt:
+def _hunt(arguments: tuple[str, int | None]) -> Hunt:
     return hunt(*arguments)

@@ -121,9 +121,9 @@ class Mark(Fenced):
         """Behind a wait only the id is looked at again, as in ``UPDATE … WHERE id = ANY``."""
         return True
 
-    def leaves_out(self, key: str) -> bool:
-        """Whether rows of a key are parked, by the snapshot."""
-        return key in self.database.parked
+    def leaves_out(self, row: Row) -> bool:
+        """Whether a row's key is parked, by the snapshot."""
+        return row.key in self.database.parked
 
     def run(self) -> None:
         self.under_fence(self._choose())
@@ -137,7 +137,7 @@ class Mark(Fenced):
         ids = database.ids
         for number in ids[bisect_left(ids, self.start_id) :]:
             row = rows[number]
-            if row.leader != leader_id and row.bucket % lanes == lane and not self.leaves_out(row.key):
+            if row.leader != leader_id and row.bucket % lanes == lane and not self.leaves_out(row):
                 chosen.append(row)
                 if len(chosen) >= self.limit:
                     break

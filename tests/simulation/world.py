@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from random import Random
@@ -55,6 +55,7 @@ class Scenario:
         faults_per_second: How many do.
         lossy: Which part of statements and records meets an error also when nobody plans it.
         slow: How long statements may pause when nobody plans it.
+        slow_share: In how many of the places where they could.
         wall_clocks: Whether the election is the one that trusts wall clocks.
     """
 
@@ -75,6 +76,7 @@ class Scenario:
     wall_clocks: bool
     limits: Limits
     failures: Failures
+    slow_share: float = 0.5
     _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
 
     def limits_of_a_lane(self, lanes: int) -> Limits:
@@ -132,6 +134,7 @@ class World:
         parts: What it is made of.
         kinds: The faults that may happen.
         trace: Where to write what happens: (time, host, lane, key, text); ``None`` for nowhere.
+        fixed: What of the scenario is not drawn.
     """
 
     def __init__(
@@ -140,12 +143,13 @@ class World:
         parts: Parts | None = None,
         kinds: Iterable[str] = tuple(FAULTS),
         trace: deque[tuple[float, str, int | None, str | None, str]] | None = None,
+        fixed: Mapping[str, Any] | None = None,
     ) -> None:
         self.seed = seed
         self.parts = parts or Parts()
         self.trace = trace
         self.chance = Random(seed)
-        self.scenario = draw(self.chance, kinds)
+        self.scenario = replace(draw(self.chance, kinds), **(fixed or {}))
         self.scheduler = Scheduler()
         self.audit = Audit()
         self.faults: Counter[str] = Counter()
@@ -156,7 +160,7 @@ class World:
         self.frozen: list[Host] = []
         self._moment = 0
         self._leader_ids = 0
-        self.database.slow = self.scenario.slow
+        self.database.slow, self.database.slow_share = self.scenario.slow, self.scenario.slow_share
         self.wire.lossy = self.broker.lossy = self.scenario.lossy
         self.election: Election = (WallClocks if self.scenario.wall_clocks else Coordinator)(self)
         self.processes = [self._process(number) for number in range(self.scenario.processes)]
