@@ -65,7 +65,7 @@ class Statements:
         count: $1 where to stop counting.
         spread: The lowest and the highest id.
         oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
-            key is not parked; if all these are, of the row behind them; null when there is none.
+            key is not parked; if all these are parked, of the row behind them; nothing when there is none.
         listing: $1 an id, $2 the sequence. The newest id from there on; the transactions that have taken an
             id; whether one of them is prepared.
     """
@@ -97,12 +97,13 @@ class Statements:
             FROM {fence} WHERE name = $1 AND lane < lanes ORDER BY lane"""
         self.count = f"SELECT count(*) FROM (SELECT FROM {outbox} LIMIT $1) AS sample"
         self.spread = f"SELECT min(id), max(id) FROM {outbox}"
-        age = "extract(epoch FROM clock_timestamp() - create_time)::float8"
         self.oldest = f"""
-            SELECT coalesce(
-                (SELECT {age} FROM (SELECT * FROM {outbox} ORDER BY id LIMIT $2) AS head
-                 WHERE {KEY} NOT IN ({PARKED_KEYS.format(letters)}) ORDER BY id LIMIT 1),
-                (SELECT {age} FROM {outbox} ORDER BY id OFFSET $2 LIMIT 1))"""
+            SELECT extract(epoch FROM clock_timestamp() - create_time)::float8
+            FROM (
+                SELECT id, kafka_key, create_time, row_number() OVER (ORDER BY id) AS place FROM {outbox}
+            ) AS placed
+            WHERE place > $2 OR {KEY} NOT IN ({PARKED_KEYS.format(letters)})
+            ORDER BY id LIMIT 1"""
         # The snapshot, and with it the newest id, is older than the look at the locks, as it must be.
         self.listing = f"""
             SELECT (SELECT id FROM {outbox} WHERE id >= $1 ORDER BY id DESC LIMIT 1),

@@ -160,7 +160,8 @@ class PostgresTable:
         """
         doing = "read the backlog"
         count = self._fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
-        oldest = self._fetch(self._sql.oldest, (self._layout.name, PASSED), doing)[0][0]
+        rows = self._fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
+        oldest = rows[0][0] if rows else None
         if count <= COUNTED:
             return Backlog(records=count, exact=True, oldest=oldest)
         first, last = self._fetch(self._sql.spread, (), doing)[0]

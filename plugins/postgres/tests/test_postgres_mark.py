@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_postgres.table import COUNTED
 from outbox_sdk import ColumnIs, OlderThan
 
 from .outbox_hands import MakeOutbox, Outbox
@@ -220,23 +219,6 @@ def test_the_only_eligible_rows_are_marked(outbox: Outbox) -> None:
     assert [record.id for record in table.mark(fence, uuid4(), 10)] == [2, 3, 4]
     outbox.admin.execute("UPDATE outbox SET cluster = 'eu' WHERE id = 1")
     assert [record.id for record in table.mark(fence, uuid4(), 10)] == [1, 2, 3, 4]
-
-
-def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox: Outbox) -> None:
-    table = outbox.connect()
-    assert table.backlog() == type(table.backlog())(records=0, exact=True, oldest=None)
-    outbox.write()
-    outbox.admin.execute("UPDATE outbox SET create_time = now() - interval '1 minute'")
-    outbox.write()
-    small = table.backlog()
-    assert (small.records, small.exact) == (2, True)
-    assert 59 < (small.oldest or 0) < 120
-    outbox.fill(COUNTED * 4)
-    outbox.admin.execute("ANALYZE outbox")
-    large = table.backlog()
-    assert not large.exact
-    assert large.records == pytest.approx(COUNTED * 4, rel=0.1)
-    assert 59 < (large.oldest or 0) < 120
 
 
 def test_marks_commit_asynchronously_and_purges_do_not(outbox: Outbox) -> None:

@@ -1,13 +1,15 @@
-"""What a mark reads, by the server's own account: parked keys once, and settled rows not at all."""
+"""What marks and advances read, by the server's own account: parked keys once, settled rows not at all."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_postgres.table import PostgresTable
 
-from .outbox_hands import Hand, Outbox, ask
+from .outbox_hands import BatchHand, Hand, Outbox, ask
 
 
 def plan(hand: Hand, limit: int = 100) -> dict[str, Any]:
@@ -15,12 +17,18 @@ def plan(hand: Hand, limit: int = 100) -> dict[str, Any]:
     table = hand.table
     assert table._settled
     start = table._settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
-    parameters = (*table._held(hand.fence), hand.leader, limit, start, table._releases)
+    parameters = table._claim(hand.fence, hand.leader, limit, start)
     statement = table._marking.mark if hand.fence.lanes == 1 else table._marking.mark_lane
+    return carried_out(table, statement, parameters)
+
+
+def carried_out(
+    table: PostgresTable, statement: str, parameters: tuple[object, ...], more_types: str = ""
+) -> dict[str, Any]:
     connection = table._connection
     with connection.transaction(force_rollback=True):
         # As a prepared statement it is planned for any parameters.
-        types = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint"
+        types = f"text, int, int, bigint, bigint, uuid, bigint, bigint, bigint{more_types}"
         connection.execute(f"PREPARE plan ({types}) AS {statement}")
         values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
         found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE plan ({values})")
@@ -73,6 +81,33 @@ def test_a_long_tail_at_the_head_of_the_table_is_read_once(outbox: Outbox) -> No
     found = search(plan(hand))
     assert found["Actual Rows"] == 100
     assert found.get("Rows Removed by Filter", 0) <= 50
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_marks(
+    outbox: Outbox, lane: BatchHand, analyzed: bool
+) -> None:
+    outbox.fill(5000, keys=2500)
+    batches = [lane.batch(100)[0]]
+    batches.append(lane.batch(100, pending=batches)[0])
+    if analyzed:
+        outbox.admin.execute("ANALYZE outbox")
+    table = lane.table
+    assert table._settled
+    names = [batch.leader_id for batch in batches]
+    start = table._settled.begin(lane.fence, names)
+    claim = table._claim(lane.fence, uuid4(), 100, start)
+    purged = [value for batch in batches for value in batch]
+    tree = carried_out(
+        table,
+        table._marking.advance(2, lane=False),
+        (*claim, names, *purged),
+        ", uuid[]" + ", uuid, bigint, bigint" * 2,
+    )
+    scans = [node for node in nodes(tree) if node.get("Relation Name") == "outbox" and "Index Name" in node]
+    assert [(node["Index Name"], node["Actual Rows"]) for node in scans] == [("outbox_pkey", 100)] * 4
+    assert sum(node.get("Rows Removed by Filter", 0) for node in scans) == 0
 
 
 def test_a_session_that_lists_letters_plans_as_usual(outbox: Outbox) -> None:
