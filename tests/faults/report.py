@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -54,7 +56,8 @@ class Report:
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
         self._path = path.resolve()
         self._data = self._path.with_suffix(".json")
-        self._lock = FileLock(self._path.with_suffix(".lock"))
+        name = hashlib.sha256(str(self._path).encode()).hexdigest()[:16]
+        self._lock = FileLock(Path(tempfile.gettempdir()) / f"outbox-faults-{name}.lock")
         if fresh:
             with self._lock:
                 self._data.unlink(missing_ok=True)
