@@ -11,7 +11,7 @@ from outbox_core.commands import Mark as MarkCommand
 from outbox_core.commands import Park as ParkCommand
 from outbox_core.commands import Purge as PurgeCommand
 from outbox_core.commands import Reset as ResetCommand
-from outbox_core.config.settings import Failures
+from outbox_core.config.settings import Failures, Limits
 from outbox_core.mpr import MarkPurgeReset
 from outbox_postgres.settled import Settled
 from outbox_sdk import Failure, MarkedRecord
@@ -227,7 +227,7 @@ def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) ->
     return Mutant(name, says, frozenset(invariants.split()), budget, Parts(**parts), FIRST.get(name, 1))
 
 
-FIRST = {"attemptless-mark": 24, "volatile-purge": 79, "unfenced-park": 75}
+FIRST = {"attemptless-mark": 24, "volatile-purge": 79, "unfenced-park": 75, "skipping-mark": 9}
 """Where the search begins, so that it is short; from seed 1 on these take as many histories as this says."""
 
 
@@ -256,6 +256,18 @@ NARROW_BUMP = replace(
 )  # fmt: skip
 """The old leader's other lanes must have workers of their own, or hear at once that it is over."""
 
+TRUSTED_REPEAT = replace(
+    _mutant("trusted-repeat", "A repeated purge is trusted.", "I2", 40, machine=TrustedRepeat),
+    kinds=("database crashes", "late packets"),
+    fixed={
+        "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 1, "transactions_per_second": 10.0,
+        "faults_per_second": 5.0, "seconds": 12.0, "slow": 0.0, "lossy": 0.0, "wall_clocks": False,
+        "limits": Limits(max_in_flight_records=1, send_buffer=1, mark_query_records=5, io_error_backoff=0.01),
+        "fault_kinds": ("database crashes", "late packets"),
+    },
+)  # fmt: skip
+"""A full lane marks nothing, so that only its purge meets the crash that forgets its marks."""
+
 MUTANTS: Sequence[Mutant] = (
     _mutant("unfenced-mark", "A mark does not look at the fence.", "I4", 20, mark=UnfencedMark),
     _mutant("unlocked-mark", "A mark checks the fence but does not hold it.", "I4", 40, mark=UnlockedMark),
@@ -279,7 +291,7 @@ MUTANTS: Sequence[Mutant] = (
             lane=Leaseless, mark=UnfencedMark),
     _mutant("hasty", "A record counts as delivered once it is sent.", "I1", 40, producer=Hasty),
     _mutant("early-release", "A key is free before its purge is durable.", "I3", 20, machine=EarlyRelease),
-    _mutant("trusted-repeat", "A repeated purge is trusted.", "I2", 200, machine=TrustedRepeat),
+    TRUSTED_REPEAT,
     _mutant("unheld", "A failed record does not hold its key.", "I2", 20, machine=Unheld),
     _mutant("optimist", "A delivery whose outcome is unknown is purged.", "I8", 20, machine=Optimist),
     _mutant("together", "A mark and a reset are out together.", "I2 I9", 40, machine=Together),
