@@ -41,6 +41,9 @@ class ClientLog:
         elif facility == "GETPID":
             # A broker that has only just started is asked again; if it never answers, deliveries fail.
             level = min(level, logging.INFO)
+        elif facility in ("ADDOFFSETS", "ADDPARTS", "FATAL", "TXNERR"):
+            # What befalls a transaction, or the producer as a whole, is raised or returned.
+            level = logging.DEBUG
         elif facility in ("FAIL", "ERROR"):
             # A lost connection is retried by the client; what it costs shows in the delivery reports.
             level = logging.DEBUG if self.repeats(line) else min(level, logging.WARNING)

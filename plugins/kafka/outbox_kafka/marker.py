@@ -8,11 +8,12 @@ offset itself is always 0. So the markers need no storage of their own, and are 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from outbox_sdk import AccessDenied, Batch, DriverError
 
 from outbox_kafka.client_log import ClientLog
@@ -28,6 +29,12 @@ _FORM = "1"
 _BATCH = re.compile(r"([0-9a-f]{32}):(-?[0-9]+):(-?[0-9]+)")
 _REACH = 15.0
 """Seconds to wait for a marker; a broker that is completing a transaction with it takes its time."""
+
+_SLICE = 2.0
+"""Seconds of one try; a coordinator that has just moved or started is asked for anew."""
+
+_PAUSE = 0.05
+"""Seconds between two tries."""
 
 
 def encode(batches: Sequence[Batch]) -> str:
@@ -77,7 +84,7 @@ class MarkerPlace:
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
         self._settings = rest | own | {"client.id": f"{group}.marker"}
         self._topic = topic
-        consumer = self._consumer()
+        consumer = self._consumer(lambda _error: None)
         self.group = consumer.consumer_group_metadata()
         consumer.close()
 
@@ -92,22 +99,30 @@ class MarkerPlace:
             DriverError: The broker cannot be reached or refuses, or holds what is no marker.
         """
         what = f"cannot read the marker of group '{self._settings['group.id']}'"
-        consumer = self._consumer()
+        troubles: list[KafkaError] = []
+        consumer = self._consumer(troubles.append)
+        deadline = time.monotonic() + _REACH
         try:
-            [found] = consumer.committed([TopicPartition(self._topic, 0)], timeout=_REACH)
-            if found.error is not None:
-                raise KafkaException(found.error)  # noqa: TRY301 - the two ways of the client to say the same
-            return decode(found.metadata) if found.metadata else []
-        except KafkaException as error:
-            message = f"{what}: {redact(reason(error.args[0]), self._settings)}"
-            if is_refusal(error.args[0]):
-                raise AccessDenied(message) from error
-            raise DriverError(message, retryable=True) from error
+            while True:
+                try:
+                    [found] = consumer.committed([TopicPartition(self._topic, 0)], timeout=_SLICE)
+                    trouble = found.error
+                except KafkaException as error:
+                    consumer.poll(0)  # why the group's coordinator is not to be found is told only here
+                    trouble = next(filter(is_refusal, troubles), error.args[0])
+                if trouble is None:
+                    return decode(found.metadata) if found.metadata else []
+                message = f"{what}: {redact(reason(trouble), self._settings)}"
+                if is_refusal(trouble) or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise AccessDenied(message)
+                if time.monotonic() > deadline:
+                    raise DriverError(message, retryable=True)
+                time.sleep(_PAUSE)
         except ValueError as error:
             message = f"{what}: {error}; was it written by another version of outbox?"
             raise DriverError(message, retryable=False) from error
         finally:
             consumer.close()
 
-    def _consumer(self) -> Consumer:
-        return Consumer({**self._settings, "logger": ClientLog(), "error_cb": lambda _error: None})
+    def _consumer(self, heed: Callable[[KafkaError], object]) -> Consumer:
+        return Consumer({**self._settings, "logger": ClientLog(), "error_cb": heed})

@@ -40,6 +40,9 @@ _ALIASES: Mapping[str, str] = {
 _SETTLING_MS = 7000
 """Milliseconds of a transaction in which no record is under way: for its marker and its end."""
 
+_RETRY_MS = 10
+"""Milliseconds between two tries: a transaction is refused for as long as the one before is not complete."""
+
 _SECRET = re.compile(r"password|secret|token|\.pem$|jaas|oauthbearer\.config")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')
 _REDACTED = "[redacted]"
@@ -83,8 +86,7 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
     """
     settings = producer_settings(kafka, client_id=name)
     delivery = _delivery_timeout_name(settings)
-    deliver_ms = int(settings[delivery])
-    timeout_ms = int(settings.get("transaction.timeout.ms", deliver_ms + _SETTLING_MS))
+    deliver_ms, timeout_ms = int(settings[delivery]), transaction_timeout_ms(settings)
     if not 0 < deliver_ms < timeout_ms:
         raise ConfigError(
             f"Kafka setting 'transaction.timeout.ms' ({timeout_ms}) must be greater than '{delivery}' "
@@ -92,8 +94,15 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
             "leave out the former, and keep the latter short"
         )
     # Only failures need to be known one by one; that the rest went through shows in what is left.
+    defaults = {} if "retry.backoff.ms" in settings else {"retry.backoff.ms": str(_RETRY_MS)}
     own = {"transactional.id": name, "delivery.report.only.error": True}
-    return settings | own | {"transaction.timeout.ms": str(timeout_ms)}
+    return settings | defaults | own | {"transaction.timeout.ms": str(timeout_ms)}
+
+
+def transaction_timeout_ms(producer: Mapping[str, Any]) -> int:
+    """Returns how many milliseconds a transaction may take, given the complete settings of a producer."""
+    delivery_ms = int(producer[_delivery_timeout_name(producer)])
+    return int(producer.get("transaction.timeout.ms", delivery_ms + _SETTLING_MS))
 
 
 def _delivery_timeout_name(settings: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from outbox_sdk import AccessDenied, Batch, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.attempt import Attempt, portions
+from outbox_kafka.bounded import bounded
 from outbox_kafka.client_log import ClientLog
 from outbox_kafka.handover import hand_over
 from outbox_kafka.marker import MarkerPlace, encode
@@ -23,11 +24,18 @@ _OPENING = 30.0
 _SLICE = 0.1
 """Seconds of one wait inside the client: between two, Python handles signals and errors are noticed."""
 
-_STALL = 1.0
-"""Seconds without a delivery after which the client is asked whether the transaction has failed."""
-
 _PORTION = 1_000_000
 """Bytes that the client puts into a request unless told otherwise; where smaller portions are cut from."""
+
+
+_PAUSE = 0.02
+"""Seconds between two tries."""
+
+_GRACE = 1.0
+"""Seconds that a call may take longer than it was told to."""
+
+_TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
+_NOTHING = "nothing of the transaction was committed"
 
 
 class KafkaTransactionalSender:
@@ -70,7 +78,9 @@ class KafkaTransactionalSender:
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
         try:
-            self._initialize(self._producer)
+            self._initialize()
+            # Refusals show now, and the group's coordinator is awake: the producer may wait in vain for one.
+            self._place.read()
         except BaseException:
             self.close()
             raise
@@ -91,37 +101,42 @@ class KafkaTransactionalSender:
         """
         text = encode(marker)
         while True:
-            producer, deadline = self._begin()
-            trouble = self._fill(producer, records, text, deadline)
+            deadline = self._begin()
+            trouble = self._fill(records, text, deadline)
             if trouble is None and not self._attempt:
-                self._commit(producer, deadline)
+                self._commit(deadline)
                 return []
-            self._abort(producer)
+            self._abort()
             if self._attempt.undecided:
                 self._portion = (self._portion or _PORTION) // 4
                 continue
             return self._verdict(records, trouble)
 
     def close(self) -> None:
-        """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
-        producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        try:
-            producer.purge()
-            producer.close()
-        except KafkaException as error:
-            self._log.tell(self._settings, error.args[0])
+        """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`.
 
-    def _initialize(self, producer: Producer) -> None:
+        The client's own ``close`` first aborts and flushes, and waits for the broker without end. One that is
+        no longer referred to goes at once, so nothing but this attribute may refer to it: not even a local
+        variable, which an error's traceback would keep alive. A transaction that is still open is aborted by
+        whoever opens the lane next, or by the broker in due time.
+        """
+        self._producer = None
+
+    @property
+    def _client(self) -> Producer:
+        if self._producer is None:
+            raise DriverError("the sender is closed; open a new one", retryable=True)
+        return self._producer
+
+    def _initialize(self) -> None:
         what = f"cannot begin transactions as '{self._settings['transactional.id']}'"
         deadline = time.monotonic() + _OPENING
         while True:
             try:
-                producer.init_transactions(_SLICE * 10)
+                self._client.init_transactions(_SLICE * 10)
             except KafkaException as caught:
                 error = caught.args[0]
-                self._serve(producer.poll)
+                self._serve(0)
                 if error.retriable() and time.monotonic() < deadline:
                     continue
                 message = f"{what}: {redact(reason(error), self._settings)}"
@@ -131,89 +146,103 @@ class KafkaTransactionalSender:
             else:
                 return
 
-    def _begin(self) -> tuple[Producer, float]:
-        if self._producer is None:
-            raise DriverError("the sender is closed; open a new one", retryable=True)
-        self._serve(self._producer.poll)
+    def _begin(self) -> float:
+        """Begins a transaction, and returns by when it must have ended, on the monotonic clock."""
+        self._serve(0)
         if self._ended is not None:
             raise self._ended
         self._attempt = Attempt()
         try:
-            self._producer.begin_transaction()
+            self._client.begin_transaction()
         except KafkaException as error:
             raise self._end("nothing of the transaction was sent", error) from error
-        return self._producer, time.monotonic() + self._length
+        return time.monotonic() + self._length
 
-    def _fill(
-        self, producer: Producer, records: Sequence[MarkedRecord], text: str, deadline: float
-    ) -> KafkaError | None:
+    def _fill(self, records: Sequence[MarkedRecord], text: str, deadline: float) -> KafkaError | None:
         """Sends everything and waits until it is there; returns why the transaction is lost, if it is.
 
         It is lost, too, if the attempt has any trouble with a record.
         """
-        for number, portion in enumerate(portions(records, self._portion)):
+        for portion in portions(records, self._portion):
             self._attempt.portion = portion
-            self._hand_over(producer, portion)
-            # The broker works on the records meanwhile.
-            trouble = self._send_marker(producer, text, deadline) if number == 0 else None
-            trouble = trouble or self._settle(producer, text, deadline)
+            self._hand_over(portion)
+            trouble = self._settle(deadline)
             if trouble is not None or self._attempt:
                 return trouble
-        return None
+        return self._send_marker(text, deadline)
 
-    def _hand_over(self, producer: Producer, records: Sequence[MarkedRecord]) -> None:
+    def _hand_over(self, records: Sequence[MarkedRecord]) -> None:
         attempt = self._attempt
         rest = records
         while True:
-            taken = hand_over(producer, rest, attempt.report, attempt.refuse)
+            taken = hand_over(self._client, rest, attempt.report, attempt.refuse)
             rest = rest[taken:]
             if not rest or attempt:
                 return
-            self._serve(producer.poll, _SLICE)  # the client's queue is full
+            self._serve(_SLICE)  # the client's queue is full
 
-    def _send_marker(self, producer: Producer, text: str, deadline: float) -> KafkaError | None:
-        offsets, group = self._place.offsets(text), self._place.group
+    def _settle(self, deadline: float) -> KafkaError | None:
+        """Waits until every record is delivered or one is not; returns why the transaction is lost, if so."""
+        waiting = len(self._client)
+        while waiting and not self._attempt.failed:
+            self._serve(_SLICE)
+            if self._ended is not None:
+                raise self._ended
+            before, waiting = waiting, len(self._client)
+            trouble = self._lost() if waiting == before else None
+            if trouble is not None or time.monotonic() >= deadline:
+                return trouble or _TIMED_OUT
+        return None
+
+    def _lost(self) -> KafkaError | None:
+        """Asks why the transaction has failed as a whole, if it has: its records do not report that."""
         try:
-            self._retry(
-                producer, deadline, lambda left: producer.send_offsets_to_transaction(offsets, group, left)
-            )
+            self._client.begin_transaction()  # refused at once, as one is under way, or for a better reason
         except KafkaException as caught:
             error: KafkaError = caught.args[0]
-            if error.fatal() or is_fenced(error) or is_refusal(error):
-                raise self._end("nothing of the transaction was committed", caught) from caught
+            if error.fatal():
+                raise self._end(_NOTHING, caught) from caught
+            return error if error.txn_requires_abort() else None
+        raise AssertionError("a transaction began inside another")
+
+    def _send_marker(self, text: str, deadline: float) -> KafkaError | None:
+        """Makes the marker part of the transaction; returns why the transaction is lost, if it is.
+
+        It goes last, when nothing else can fail: a request for it that the client has given up on may still
+        be sent, as part of the next transaction. So after a failure there must not be a next one.
+        """
+        offsets, group = self._place.offsets(text), self._place.group
+
+        def call(left: float) -> None:
+            # The client forgets its own timeout while it looks for the group's coordinator.
+            if not bounded(
+                lambda: self._client.send_offsets_to_transaction(offsets, group, left), left + _GRACE
+            ):
+                raise KafkaException(_TIMED_OUT)
+
+        try:
+            self._retry(deadline, call)
+        except KafkaException as caught:
+            ended = self._end(_NOTHING, caught)
+            error: KafkaError = caught.args[0]
+            if not error.txn_requires_abort() or is_refusal(error):
+                raise ended from caught
             return error
         return None
 
-    def _settle(self, producer: Producer, text: str, deadline: float) -> KafkaError | None:
-        """Waits until every record is delivered or one is not; returns why the transaction is lost, if so."""
-        waiting, progress = len(producer), time.monotonic()
-        while waiting and not self._attempt.failed:
-            self._serve(producer.flush, _SLICE)
-            if self._ended is not None:
-                raise self._ended
-            before, waiting = waiting, len(producer)
-            if waiting != before:
-                progress = time.monotonic()
-            elif time.monotonic() - progress > _STALL:
-                # A transaction that has failed as a whole does not report its records: it says so only to
-                # the next call, and the marker may be sent as often as one likes.
-                trouble = self._send_marker(producer, text, deadline)
-                if trouble is not None:
-                    return trouble
-                progress = time.monotonic()
-        return None
-
-    def _commit(self, producer: Producer, deadline: float) -> None:
+    def _commit(self, deadline: float) -> None:
         try:
-            self._retry(producer, deadline, producer.commit_transaction)
+            # A bound method would refer to the client (see close).
+            self._retry(deadline, lambda left: self._client.commit_transaction(left))  # noqa: PLW0108
         except KafkaException as error:
             raise self._end("whether the transaction was committed is unknown", error) from error
 
-    def _abort(self, producer: Producer) -> None:
+    def _abort(self) -> None:
         try:
-            self._retry(producer, time.monotonic() + self._length, producer.abort_transaction)
+            deadline = time.monotonic() + self._length
+            self._retry(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108 - as above
         except KafkaException as error:
-            raise self._end("nothing of the transaction was committed", error) from error
+            raise self._end(_NOTHING, error) from error
 
     def _verdict(self, records: Sequence[MarkedRecord], trouble: KafkaError | None) -> list[Failure]:
         """Says which records were to blame for an aborted transaction, the first of each key."""
@@ -221,14 +250,14 @@ class KafkaTransactionalSender:
             # It names no topic; and the one without permission may be the marker's.
             refused = self._unwritable({record.topic for record in records})
             if not refused:
-                raise self._end("nothing of the transaction was committed", KafkaException(trouble))
+                raise self._end(_NOTHING, KafkaException(trouble))
             self._attempt.blame(record for record in records if record.topic in refused)
         failures = self._attempt.failures(records, trouble, self._settings)
         if not failures:
             raise DriverError("a transaction without records did not go through", retryable=True)
         return failures
 
-    def _retry(self, producer: Producer, deadline: float, call: Callable[[float], Any]) -> None:
+    def _retry(self, deadline: float, call: Callable[[float], Any]) -> None:
         """Calls until it succeeds, ``deadline`` is past, or what it raises is not worth another call."""
         while True:
             try:
@@ -237,16 +266,17 @@ class KafkaTransactionalSender:
                 error = caught.args[0]
                 if not error.retriable() or error.txn_requires_abort() or time.monotonic() >= deadline:
                     raise
-                self._serve(producer.poll, _SLICE)
+                self._serve(0)
+                time.sleep(_PAUSE)
             else:
                 return
 
-    def _serve(self, wait: Callable[[float], Any], timeout: float = 0) -> None:
-        """Takes reports and errors while it waits; the client raises those that end it."""
+    def _serve(self, timeout: float) -> None:
+        """Takes reports until there are no more to come, or ``timeout`` seconds have passed."""
         try:
-            wait(timeout)
+            self._client.flush(timeout)
         except KafkaException as error:
-            self._end("nothing of the transaction was committed", error)
+            self._end(_NOTHING, error)
 
     def _end(self, what: str, caught: KafkaException) -> DriverError:
         """Makes the error after which this sender can only be closed, and keeps it."""

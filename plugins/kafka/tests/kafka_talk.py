@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.sender import KafkaSender
 from outbox_sdk import Deliveries
@@ -41,3 +47,48 @@ def consume(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list
         messages += consumer.consume(count - len(messages), timeout=0.5)
     consumer.close()
     return messages
+
+
+def committed(bootstrap: str, topic: str, partitions: int) -> list[Message]:
+    """Reads every message that is committed, and waits until no open transaction is left before the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    latest = {
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
+        for partition in range(partitions)
+    }
+    messages: list[Message] = []
+    deadline = time.monotonic() + 30
+    while latest:
+        assert time.monotonic() < deadline, f"an open transaction before {latest}"
+        message = consumer.poll(0.5)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            messages.append(message)
+            continue
+        assert error.code() == KafkaError._PARTITION_EOF
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        if offset >= latest.get(partition, 0):
+            latest.pop(partition, None)
+    consumer.close()
+    return messages
+
+
+def alter_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
+    """Changes a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()

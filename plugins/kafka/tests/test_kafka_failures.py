@@ -10,20 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.findings import broker_findings
 from outbox_kafka.settings import producer_settings
 from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_testkit.services.kafka import KafkaBroker
-from outbox_testkit.services.process import free_port
 
-from .kafka_talk import gather, publisher
+from .guarded_kafka import GuardedKafka
+from .kafka_talk import alter_topic, gather, publisher
 
 NOBODY = "127.0.0.1:1"
 
@@ -33,38 +27,6 @@ def strict_broker() -> Iterator[KafkaBroker]:
     """A broker of this module's own that creates no topics by itself."""
     with KafkaBroker(auto_create_topics=False) as broker:
         yield broker
-
-
-class GuardedKafka(KafkaBroker):
-    """A broker with a second listener, where clients must know a password and may do nothing."""
-
-    guarded: str
-
-    def _choose_ports(self) -> None:
-        super()._choose_ports()
-        self.guarded = f"127.0.0.1:{free_port()}"
-        own = f"PLAINTEXT://{self.bootstrap},GUARDED://{self.guarded}"
-        plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
-        self._properties |= {
-            "listeners": f"{own},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": own,
-            "listener.security.protocol.map": (
-                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT"
-            ),
-            "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.guarded.plain.sasl.jaas.config": f'{plain} required user_app="right";',
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        }
-
-    def settings(self, password: str) -> dict[str, str]:
-        return {
-            "bootstrap.servers": self.guarded,
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanisms": "PLAIN",
-            "sasl.username": "app",
-            "sasl.password": password,
-        }
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +58,7 @@ def test_missing_topic_is_reported_and_noticed_once_created(strict_broker: Kafka
 def test_only_the_record_that_is_too_large_fails(strict_broker: KafkaBroker, topic: str) -> None:
     kafka = publisher(strict_broker.bootstrap, linger_ms=100)
     kafka.prepare([topic], 1)
-    limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[limit])
-    admin = AdminClient({"bootstrap.servers": strict_broker.bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result()
+    alter_topic(strict_broker.bootstrap, topic, "max.message.bytes", "20000")
     sizes = [3000] * 10 + [30_000] + [3000] * 10
     records = [MarkedRecord(i, topic, f"k{i}", os.urandom(size)) for i, size in enumerate(sizes)]
     sender = kafka.open("outbox.0")

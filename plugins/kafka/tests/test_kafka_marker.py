@@ -1,0 +1,117 @@
+"""How a marker is written, and what settings a transaction has; no broker."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from outbox_kafka.attempt import portions
+from outbox_kafka.findings import broker_findings
+from outbox_kafka.marker import LENGTH_MAX, decode, encode
+from outbox_kafka.settings import producer_settings, transactional_settings
+from outbox_sdk import Batch, ConfigError, DriverError, Level, MarkedRecord
+
+from .kafka_talk import publisher
+
+_IDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.builds(Batch, st.uuids(), _IDS, _IDS), max_size=50))
+def test_marker_comes_back_as_it_was(batches: list[Batch]) -> None:
+    text = encode(batches)
+    assert text.isascii()
+    assert len(text) <= LENGTH_MAX
+    assert decode(text) == batches
+
+
+def test_marker_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="4096 fit"):
+        encode([Batch(uuid4(), -(2**63), 2**63 - 1)] * 60)
+
+
+@pytest.mark.parametrize("text", ["2 x", "1 x", f"1 {UUID(int=1).hex}:1:2,", f"1 {UUID(int=1).hex}:1", "xyz"])
+def test_strange_marker_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"form|names no batch"):
+        decode(text)
+
+
+def test_transaction_outlasts_its_deliveries() -> None:
+    settings = transactional_settings({}, "outbox.a")
+    assert settings["transactional.id"] == "outbox.a"
+    assert int(settings["delivery.timeout.ms"]) < int(settings["transaction.timeout.ms"]) <= 15_000
+    assert transactional_settings({"message.timeout.ms": 20_000}, "n")["transaction.timeout.ms"] == "27000"
+    assert transactional_settings({"retry.backoff.ms": 7}, "n")["retry.backoff.ms"] == "7"
+    publisher("b:1", transaction_timeout_ms=9000)
+
+
+@pytest.mark.parametrize(
+    "kafka",
+    [
+        {"transaction.timeout.ms": 8000},
+        {"delivery.timeout.ms": 60_000, "transaction.timeout.ms": 30_000},
+        {"message.timeout.ms": 0},
+    ],
+)
+def test_transaction_that_its_deliveries_outlast_is_refused(kafka: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="must be greater"):
+        transactional_settings(kafka, "outbox.a")
+    kafka = {name.replace(".", "_"): value for name, value in kafka.items()}
+    with pytest.raises(ConfigError, match="must be greater"):
+        publisher("b:1", **kafka).open_transactional("a")
+
+
+def test_contradiction_shows_before_anything_is_opened() -> None:
+    with pytest.raises(ConfigError, match="must be greater"):
+        publisher("b:1", transaction_timeout_ms=1000)
+
+
+def test_mock_of_a_broker_is_refused() -> None:
+    with pytest.raises(DriverError, match="real Kafka") as caught:
+        publisher("", test_mock_num_brokers=1).open_transactional("a")
+    assert not caught.value.retryable
+
+
+def test_portions_keep_order_and_limit() -> None:
+    records = [
+        MarkedRecord(i, "t", "k", "v" * size) for i, size in enumerate([10, 500, 10, 10, 10, 500, 500])
+    ]
+    assert list(portions(records, None)) == [records]
+    assert list(portions([], None)) == [[]]
+    assert [len(portion) for portion in portions(records, 100)] == [1, 1, 3, 1, 1]
+    assert [len(portion) for portion in portions(records, 0)] == [1] * 7
+    assert [record for portion in portions(records, 100) for record in portion] == records
+
+
+@pytest.mark.parametrize(
+    ("broker", "brokers", "level"),
+    [
+        (
+            {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"},
+            3,
+            Level.OK,
+        ),
+        (
+            {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"},
+            1,
+            Level.WARNING,
+        ),
+        (
+            {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"},
+            3,
+            Level.WARNING,
+        ),
+        ({"transaction.max.timeout.ms": "10000"}, 1, Level.WARNING),
+        ({"offsets.retention.minutes": "60"}, 1, Level.WARNING),
+        ({"offsets.retention.minutes": "10080"}, 1, Level.OK),
+        ({"offset.metadata.max.bytes": "1000"}, 1, Level.WARNING),
+    ],
+)
+def test_what_exactly_once_needs_of_a_broker_is_judged(
+    broker: dict[str, str], brokers: int, level: Level
+) -> None:
+    findings = broker_findings(broker, brokers, producer_settings({}))
+    assert max((finding.level for finding in findings), key=list(Level).index) is level
+    assert all(bool(finding.cure) == (finding.level is not Level.OK) for finding in findings)
+    assert all("xactly-once" in finding.message for finding in findings if finding.level is not Level.OK)

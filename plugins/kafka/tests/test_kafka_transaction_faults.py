@@ -1,0 +1,137 @@
+"""Transactions against brokers that freeze, die, or refuse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from outbox_kafka import KafkaOptions, KafkaPublisher
+from outbox_sdk import AccessDenied, Batch, DriverError, MarkedRecord
+from outbox_testkit.services.kafka import KafkaBroker
+
+from .guarded_kafka import GuardedKafka
+from .kafka_talk import committed, publisher
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """A broker that tests may freeze and kill."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("fault", ["freeze", "kill"])
+@pytest.mark.parametrize("moment", ["deliver", "commit"])
+def test_lost_broker_is_an_error_in_bounded_time_and_later_the_marker_tells(
+    broker: KafkaBroker, topic: str, fault: str, moment: str
+) -> None:
+    kafka = publisher(broker.bootstrap, delivery_timeout_ms=2000, transaction_timeout_ms=4000)
+    kafka.prepare([topic], 1)
+    sender = kafka.open_transactional(f"{topic}.0")
+    first, second = Batch(uuid4(), 1, 1), Batch(uuid4(), 2, 11)
+    assert sender.publish([MarkedRecord(1, topic, "k", "1")], [first]) == []
+    strike = broker.pause if fault == "freeze" else broker.kill
+    commit = sender._commit
+
+    def struck(deadline: float) -> None:
+        strike()
+        commit(deadline)
+
+    if moment == "commit":
+        sender._commit = struck  # type: ignore[method-assign]
+    else:
+        strike()
+    began = time.monotonic()
+    records = [MarkedRecord(number, topic, "k", str(number)) for number in range(2, 12)]
+    try:
+        failures = sender.publish(records, [second])
+    except DriverError as error:
+        assert error.retryable  # noqa: PT017 - one of two outcomes
+        assert ("is unknown" in str(error)) == (moment == "commit")  # noqa: PT017
+    else:
+        # Where nothing had reached the broker, nothing was there to be aborted.
+        assert moment == "deliver"
+        assert failures
+        assert all(failure.retryable for failure in failures)
+    sender.close()
+    assert time.monotonic() - began < 20
+    if fault == "freeze":
+        broker.resume()
+    else:
+        broker.start()
+    successor = _open_at_last(kafka, f"{topic}.0")
+    marker = successor.marker()
+    assert marker in ([first], [second])
+    assert marker == [first] or moment == "commit"
+    assert successor.publish([MarkedRecord(99, topic, "k", "99")], marker) == []
+    successor.close()
+    there = [int(message.value() or b"") for message in committed(broker.bootstrap, topic, 1)]
+    assert there == [1, *(range(2, 12) if marker == [second] else ()), 99]
+
+
+def _open_at_last(kafka: KafkaPublisher, lane: str):
+    for _ in range(3):
+        try:
+            return kafka.open_transactional(lane)
+        except DriverError as error:
+            assert error.retryable  # noqa: PT017
+    return kafka.open_transactional(lane)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedKafka]:
+    with GuardedKafka() as broker:
+        yield broker
+
+
+def grant(broker: KafkaBroker, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    bindings = [
+        AclBinding(
+            kind, name, ResourcePatternType.PREFIXED, "User:app", "*", operation, AclPermissionType.ALLOW
+        )
+        for operation in operations
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result()
+
+
+def test_every_permission_that_is_missing_is_named(guarded: GuardedKafka, topic: str) -> None:
+    kafka = KafkaPublisher(KafkaOptions(guarded.settings("right")))
+    free = publisher(guarded.bootstrap)
+    free.prepare([topic, f"{topic}-other"], 1)
+    free.open_transactional("warm").close()  # makes the topic of the markers
+
+    def refusal() -> str:
+        with pytest.raises(AccessDenied) as caught:
+            kafka.open_transactional("a")
+        assert not caught.value.retryable
+        return str(caught.value)
+
+    grant(guarded, ResourceType.TOPIC, "outbox.marker", AclOperation.DESCRIBE)
+    assert "transactional id" in refusal()
+    grant(guarded, ResourceType.TRANSACTIONAL_ID, "outbox.", AclOperation.WRITE, AclOperation.DESCRIBE)
+    assert "grant READ on the group" in refusal()
+    grant(guarded, ResourceType.GROUP, "outbox.", AclOperation.READ)
+    # A topic that may be seen but not written to is told apart from one that may be.
+    grant(guarded, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    grant(guarded, ResourceType.TOPIC, f"{topic}-other", AclOperation.WRITE)
+    grant(guarded, ResourceType.TOPIC, "outbox.marker", AclOperation.READ)
+    sender = kafka.open_transactional("a")
+    other = MarkedRecord(1, f"{topic}-other", "o", "v")
+    [failure] = sender.publish([other, MarkedRecord(2, topic, "k", "v"), other], [])
+    assert failure.record.id == 2
+    assert not failure.retryable
+    assert "grant WRITE on the topic" in failure.reason
+    assert sender.publish([other], []) == []
+    sender.close()

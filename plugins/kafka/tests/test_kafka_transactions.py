@@ -1,0 +1,262 @@
+"""Batches in transactions, against a real broker: all or nothing, once, and told by the marker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from uuid import UUID, uuid4
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from outbox_kafka.transactional import KafkaTransactionalSender
+from outbox_sdk import Batch, DriverError, MarkedRecord
+
+from .kafka_talk import alter_topic, committed, publisher
+
+PARTITIONS = 3
+
+
+def batch(first: int = 1, last: int = 1) -> Batch:
+    return Batch(uuid4(), first, last)
+
+
+def records(topic: str, count: int, first: int = 1) -> list[MarkedRecord]:
+    return [MarkedRecord(first + i, topic, f"k{i % 7}", f"{first + i}") for i in range(count)]
+
+
+@pytest.fixture
+def lane(topic: str) -> str:
+    """A lane that nobody has used before."""
+    return f"{topic}.0"
+
+
+@pytest.fixture
+def sender(kafka_bootstrap: str, topic: str, lane: str) -> KafkaTransactionalSender:
+    kafka = publisher(kafka_bootstrap)
+    kafka.prepare([topic], PARTITIONS)
+    return kafka.open_transactional(lane)
+
+
+def values(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[int]:
+    return sorted(int(message.value() or b"") for message in committed(bootstrap, topic, partitions))
+
+
+def test_batches_are_published_once_and_in_order(
+    kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
+) -> None:
+    assert sender.marker() == []
+    first, second = batch(1, 5000), batch(5001, 5100)
+    assert sender.publish(records(topic, 5000), [first]) == []
+    assert sender.marker() == [first]
+    assert sender.publish(records(topic, 100, 5001), [first, second]) == []
+    assert sender.marker() == [first, second]
+    assert sender.publish([], []) == []
+    assert sender.marker() == []
+    sender.close()
+    sender.close()
+    messages = committed(kafka_bootstrap, topic, PARTITIONS)
+    assert sorted(int(message.value() or b"") for message in messages) == list(range(1, 5101))
+    for partition in range(PARTITIONS):
+        there = [int(message.value() or b"") for message in messages if message.partition() == partition]
+        assert there == sorted(there)
+    with pytest.raises(DriverError, match="closed"):
+        sender.publish([], [])
+
+
+def test_failed_batch_leaves_nothing_but_its_culprits(
+    kafka_bootstrap: str, topic: str, lane: str, sender: KafkaTransactionalSender
+) -> None:
+    before = batch()
+    assert sender.publish(records(topic, 1), [before]) == []
+    faulty = [
+        MarkedRecord(4, topic, "b", "4", partition=99),
+        MarkedRecord(5, topic, "b", "5", partition=99),
+        MarkedRecord(6, topic, "c", "\ud800"),
+        MarkedRecord(7, topic, "d", "7" * 2_000_000),
+        MarkedRecord(8, "not a topic!", "e", "8"),
+    ]
+    sound = [MarkedRecord(3, topic, "a", "3"), MarkedRecord(9, topic, "b", "9")]
+    failures = sender.publish([sound[0], *faulty, sound[1]], [batch()])
+    assert [failure.record.id for failure in failures] == [4, 6, 7, 8]
+    assert [failure.retryable for failure in failures] == [False] * 4
+    assert sender.marker() == [before]
+    # The sender is as good as before, whatever had been under way.
+    after = batch()
+    assert sender.publish(sound, [after]) == []
+    assert values(kafka_bootstrap, topic) == [1, 3, 9]
+    sender.close()
+    successor = publisher(kafka_bootstrap).open_transactional(lane)
+    assert successor.marker() == [after]
+    successor.close()
+
+
+def test_record_is_to_blame_that_the_broker_refuses(
+    kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
+) -> None:
+    alter_topic(kafka_bootstrap, topic, "max.message.bytes", "20000")
+    sizes = [3000] * 10 + [30_000] + [3000] * 10
+    batches = [MarkedRecord(i, topic, f"k{i}", os.urandom(size), partition=0) for i, size in enumerate(sizes)]
+    [failure] = sender.publish(batches, [batch()])
+    assert failure.record == batches[10]
+    assert not failure.retryable
+    assert "max.message.bytes" in failure.reason
+    del batches[10]
+    assert sender.publish(batches, [batch()]) == []
+    sender.close()
+    assert [message.value() for message in committed(kafka_bootstrap, topic, 1)] == [r.value for r in batches]
+
+
+def test_large_records_fit_together(
+    kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
+) -> None:
+    large = [MarkedRecord(i, topic, "k", os.urandom(600_000)) for i in range(6)]
+    assert sender.publish(large, [batch()]) == []
+    sender.close()
+    assert len(committed(kafka_bootstrap, topic, PARTITIONS)) == 6
+
+
+def test_more_records_than_the_queue_holds(kafka_bootstrap: str, topic: str, lane: str) -> None:
+    kafka = publisher(kafka_bootstrap, queue_buffering_max_messages=50, linger_ms=20)
+    kafka.prepare([topic], PARTITIONS)
+    sender = kafka.open_transactional(lane)
+    assert sender.publish(records(topic, 1000), [batch()]) == []
+    sender.close()
+    assert values(kafka_bootstrap, topic) == list(range(1, 1001))
+
+
+def test_topic_that_is_missing_names_its_records(kafka_bootstrap: str, topic: str, lane: str) -> None:
+    kafka = publisher(kafka_bootstrap, allow_auto_create_topics=False, topic_metadata_propagation_max_ms=500)
+    kafka.prepare([topic], PARTITIONS)
+    sender = kafka.open_transactional(lane)
+    missing = MarkedRecord(2, f"{topic}-missing", "b", "2")
+    [failure] = sender.publish([*records(topic, 1), missing, missing._replace(id=3)], [batch()])
+    sender.close()
+    assert failure.record == missing
+    assert not failure.retryable
+    assert values(kafka_bootstrap, topic) == []
+
+
+def test_second_sender_fences_the_first(
+    kafka_bootstrap: str, topic: str, lane: str, sender: KafkaTransactionalSender
+) -> None:
+    first = batch()
+    assert sender.publish(records(topic, 1), [first]) == []
+    second = publisher(kafka_bootstrap).open_transactional(lane)
+    for _ in range(2):
+        with pytest.raises(DriverError, match="somebody else has opened") as caught:
+            sender.publish(records(topic, 10, 2), [batch()])
+        assert caught.value.retryable
+    sender.close()
+    assert second.marker() == [first]
+    assert second.publish(records(topic, 1, 100), [batch()]) == []
+    second.close()
+    assert values(kafka_bootstrap, topic) == [1, 100]
+
+
+_DIES = """
+import sys
+from uuid import UUID
+from outbox_sdk import Batch, MarkedRecord
+from outbox_kafka import KafkaOptions, KafkaPublisher
+bootstrap, lane, topic, when, name = sys.argv[1:]
+sender = KafkaPublisher(KafkaOptions({"bootstrap.servers": bootstrap})).open_transactional(lane)
+commit = sender._commit
+def die(deadline):
+    if when == "after":
+        commit(deadline)
+    print("dying", flush=True)
+    sys.stdin.read()
+sender._commit = die
+sender.publish([MarkedRecord(i, topic, f"k{i}", str(i)) for i in range(100)], [Batch(UUID(name), 0, 99)])
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_marker_tells_what_became_of_one_that_was_killed(
+    kafka_bootstrap: str, topic: str, lane: str, when: str
+) -> None:
+    kafka = publisher(kafka_bootstrap)
+    kafka.prepare([topic], PARTITIONS)
+    name = uuid4()
+    with subprocess.Popen(
+        [sys.executable, "-c", _DIES, kafka_bootstrap, lane, topic, when, str(name)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"dying\n"
+        process.send_signal(signal.SIGKILL)
+    sender = kafka.open_transactional(lane)
+    assert sender.marker() == ([Batch(name, 0, 99)] if when == "after" else [])
+    # Also, nothing holds back readers of committed messages any longer.
+    assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], []) == []
+    sender.close()
+    assert values(kafka_bootstrap, topic) == [*(range(100) if when == "after" else ()), 1000]
+
+
+def test_answer_that_is_lost_is_no_commit_and_no_abort(
+    kafka_bootstrap: str, topic: str, lane: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit succeeds, and the client is told of trouble: the worst that an answer can say."""
+    kafka = publisher(kafka_bootstrap)
+    sender = kafka.open_transactional(lane)
+    retry = sender._retry
+    aborted: list[bool] = []
+    mapping_lost = KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "lost", txn_requires_abort=True)
+
+    def lose(deadline: float, call: object) -> None:
+        retry(deadline, call)  # type: ignore[arg-type]
+        raise KafkaException(mapping_lost)
+
+    monkeypatch.setattr(sender, "_abort", lambda: aborted.append(True))
+    commit = sender._commit
+
+    def commit_unheard(deadline: float) -> None:
+        monkeypatch.setattr(sender, "_retry", lose)
+        commit(deadline)
+
+    monkeypatch.setattr(sender, "_commit", commit_unheard)
+    sent = batch()
+    with pytest.raises(DriverError, match="is unknown") as caught:
+        sender.publish(records(topic, 3), [sent])
+    assert caught.value.retryable
+    assert not aborted
+    sender.close()
+    successor = kafka.open_transactional(lane)
+    assert successor.marker() == [sent]
+    successor.close()
+
+
+def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: str, lane: str) -> None:
+    kafka = publisher(kafka_bootstrap, delivery_timeout_ms=500, transaction_timeout_ms=1000)
+    kafka.prepare([topic], PARTITIONS)
+    sender = kafka.open_transactional(lane)
+    commit = sender._commit
+
+    def late(deadline: float) -> None:
+        time.sleep(4)
+        commit(deadline)
+
+    sender._commit = late  # type: ignore[method-assign]
+    with pytest.raises(DriverError) as caught:
+        sender.publish(records(topic, 3), [batch()])
+    assert caught.value.retryable
+    sender.close()
+    successor = kafka.open_transactional(lane)
+    assert successor.marker() == []
+    successor.close()
+    assert values(kafka_bootstrap, topic) == []
+
+
+def test_lanes_and_their_markers_are_their_own(kafka_bootstrap: str, topic: str) -> None:
+    kafka = publisher(kafka_bootstrap)
+    one, two = kafka.open_transactional(f"{topic}.0"), kafka.open_transactional(f"{topic}.1")
+    first, second = Batch(UUID(int=1), -5, 2**63 - 1), batch()
+    assert one.publish(records(topic, 1), [first]) == []
+    assert two.publish(records(topic, 1), [second]) == []
+    assert (one.marker(), two.marker()) == ([first], [second])
+    one.close()
+    two.close()
