@@ -75,7 +75,7 @@ class Backlog:
         records: Rows in the table, marked or not; an estimate when ``exact`` is false.
         exact: Whether ``records`` was counted.
         oldest: Age in seconds, by the database's clock, of the oldest row whose key is not parked; ``None``
-            for none.
+            for none. Behind very many rows of parked keys, an upper bound.
     """
 
     records: int
@@ -171,14 +171,14 @@ class OutboxTable(Protocol):
 
         Marks as :meth:`mark` does, but durably, and leaves out rows that carry one of ``pending`` (of a batch
         that is marked and not finished) or ``leader_id``. A batch that is in neither ``finished`` nor
-        ``pending`` any more was abandoned: its rows are marked again.
+        ``pending`` when rows are marked was abandoned: its rows are marked again, in their place.
 
         Args:
             fence: The caller's fence.
             finished: Batches whose rows are to be deleted where they still carry the batch's leader id.
             leader_id: The new batch's name, never used before.
             limit: How many rows to mark at most; 0 only deletes.
-            pending: The names of batches that are marked and not finished.
+            pending: The names of batches that are marked and not finished; of no matter when ``limit`` is 0.
 
         Returns:
             The marked rows, ordered by id.
