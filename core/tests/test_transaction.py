@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -213,10 +214,10 @@ class World:
     """A database and a broker in memory; processes come, go, and come back from the dead."""
 
     chance: random.Random
-    fresh: object = field(default_factory=leader_ids)
+    fresh: Iterator[UUID] = field(default_factory=leader_ids)
     rows: dict[int, str] = field(default_factory=dict)
     leader: dict[int, UUID] = field(default_factory=dict)
-    parked: set[str] = field(default_factory=set)
+    parked: set[int] = field(default_factory=set)
     token: int = 0
     epoch: int = 0
     marker: list[Batch] = field(default_factory=list)
