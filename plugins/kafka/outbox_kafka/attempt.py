@@ -42,6 +42,10 @@ class Attempt:
         large = all(isinstance(error, KafkaError) and is_too_large(error) for error in troubles)
         return self.failed and large and len(troubles) > 1 and len(self.portion) > 1
 
+    def blameless(self, trouble: KafkaError | None) -> bool:
+        """Tells whether neither a record nor ``trouble``, what befell the transaction, says why it failed."""
+        return all(map(_innocent, self._troubles.values())) and (trouble is None or is_collateral(trouble))
+
     def report(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
         """Takes a failed delivery."""
         if error is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -84,7 +84,7 @@ class MarkerPlace:
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
         self._settings = rest | own | {"client.id": f"{group}.marker"}
         self._topic = topic
-        consumer = self._consumer(lambda _error: None)
+        consumer = self._consumer()
         self.group = consumer.consumer_group_metadata()
         consumer.close()
 
@@ -99,8 +99,7 @@ class MarkerPlace:
             DriverError: The broker cannot be reached or refuses, or holds what is no marker.
         """
         what = f"cannot read the marker of group '{self._settings['group.id']}'"
-        troubles: list[KafkaError] = []
-        consumer = self._consumer(troubles.append)
+        consumer = self._consumer()
         deadline = time.monotonic() + _REACH
         try:
             while True:
@@ -108,8 +107,9 @@ class MarkerPlace:
                     [found] = consumer.committed([TopicPartition(self._topic, 0)], timeout=_SLICE)
                     trouble = found.error
                 except KafkaException as error:
-                    consumer.poll(0)  # why the group's coordinator is not to be found is told only here
-                    trouble = next(filter(is_refusal, troubles), error.args[0])
+                    # Why the group's coordinator is not to be found is told only here.
+                    told = consumer.poll(0)
+                    trouble = (told and told.error()) or error.args[0]
                 if trouble is None:
                     return decode(found.metadata) if found.metadata else []
                 message = f"{what}: {redact(reason(trouble), self._settings)}"
@@ -124,5 +124,5 @@ class MarkerPlace:
         finally:
             consumer.close()
 
-    def _consumer(self, heed: Callable[[KafkaError], object]) -> Consumer:
-        return Consumer({**self._settings, "logger": ClientLog(), "error_cb": heed})
+    def _consumer(self) -> Consumer:
+        return Consumer({**self._settings, "logger": ClientLog(), "error_cb": lambda _error: None})

@@ -35,6 +35,11 @@ _GRACE = 1.0
 """Seconds that a call may take longer than it was told to."""
 
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
+_SPARES = 2
+"""Further tries of a transaction that failed through no record. The one after a refusal always does:
+the client has counted the refused records, the broker has not, and the next abort makes them agree.
+"""
+
 _NOTHING = "nothing of the transaction was committed"
 
 
@@ -100,6 +105,7 @@ class KafkaTransactionalSender:
             ValueError: The marker holds too many batches.
         """
         text = encode(marker)
+        spares = _SPARES
         while True:
             deadline = self._begin()
             trouble = self._fill(records, text, deadline)
@@ -109,8 +115,10 @@ class KafkaTransactionalSender:
             self._abort()
             if self._attempt.undecided:
                 self._portion = (self._portion or _PORTION) // 4
-                continue
-            return self._verdict(records, trouble)
+            elif spares and self._ended is None and self._attempt.blameless(trouble):
+                spares -= 1
+            else:
+                return self._verdict(records, trouble)
 
     def close(self) -> None:
         """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`.
@@ -192,7 +200,7 @@ class KafkaTransactionalSender:
             trouble = self._lost() if waiting == before else None
             if trouble is not None or time.monotonic() >= deadline:
                 return trouble or _TIMED_OUT
-        return None
+        return self._lost() if self._attempt.failed else None
 
     def _lost(self) -> KafkaError | None:
         """Asks why the transaction has failed as a whole, if it has: its records do not report that."""
@@ -242,7 +250,10 @@ class KafkaTransactionalSender:
             deadline = time.monotonic() + self._length
             self._retry(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108 - as above
         except KafkaException as error:
-            raise self._end(_NOTHING, error) from error
+            ended = self._end(_NOTHING, error)
+            # To the broker there is no transaction, as when it refused every partition: as good as aborted.
+            if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
+                raise ended from error
 
     def _verdict(self, records: Sequence[MarkedRecord], trouble: KafkaError | None) -> list[Failure]:
         """Says which records were to blame for an aborted transaction, the first of each key."""

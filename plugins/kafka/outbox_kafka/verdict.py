@@ -48,8 +48,11 @@ _FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENC
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _COLLATERAL = frozenset(
     {
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.INVALID_TXN_STATE,
         KafkaError.OPERATION_NOT_ATTEMPTED,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
         KafkaError._PURGE_INFLIGHT,
         KafkaError._PURGE_QUEUE,
         KafkaError._STATE,
@@ -97,7 +100,7 @@ def is_purged(error: KafkaError) -> bool:
 
 
 def is_collateral(error: KafkaError) -> bool:
-    """Tells whether the record failed only because its transaction had failed already."""
+    """Tells whether it says nothing of the record, only that its transaction had failed already."""
     return error.code() in _COLLATERAL
 
 
