@@ -46,7 +46,7 @@ class Thresholds:
     """What is still healthy.
 
     Attributes:
-        oldest: Age of the oldest record in the outbox, in seconds.
+        oldest: Age of the oldest record in the outbox whose key is not parked, in seconds.
         blocked: Seconds since the first failure of a key that has not been delivered since.
         parked: Parked keys.
         silence: Beats that a lane may miss.
@@ -196,7 +196,7 @@ def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Threshold
     speaking = [lane for lane in lanes if silence(lane) <= longest]
     return [
         *_leader(lanes, speaking),
-        *_oldest(backlog, parked, thresholds.oldest),
+        *_oldest(backlog, thresholds.oldest),
         *_blocked(speaking, thresholds.blocked),
         *_parked(parked, thresholds.parked),
     ]
@@ -218,12 +218,11 @@ def _leader(lanes: Sequence[Holding], speaking: Sequence[Holding]) -> list[Troub
     return [Trouble(Code.SILENT_LANE, f"{said} {format_duration(most)}", most)]
 
 
-def _oldest(backlog: Backlog, parked: Parked, limit: float) -> list[Trouble]:
+def _oldest(backlog: Backlog, limit: float) -> list[Trouble]:
     if backlog.oldest is None or backlog.oldest <= limit:
         return []
     said = f"the oldest record is {format_duration(backlog.oldest)} old, more than {format_duration(limit)}"
-    hint = "; it may be one of a parked key" if parked.keys else ""
-    return [Trouble(Code.OLD_RECORDS, said + hint, backlog.oldest)]
+    return [Trouble(Code.OLD_RECORDS, said, backlog.oldest)]
 
 
 def _blocked(speaking: Sequence[Holding], limit: float) -> list[Trouble]:
