@@ -21,20 +21,20 @@ class Attempts:
         head: The record's id.
         since: When it failed first, in the caller's time.
         failures: How often it failed.
-        refusals: How often of these sending the same bytes again could not have cured it.
+        incurable: How often of these sending the same bytes again could not have helped.
         reason: Why it failed last.
     """
 
     head: int
     since: float
     failures: int = 0
-    refusals: int = 0
+    incurable: int = 0
     reason: str = ""
 
     def add(self, failure: Failure) -> None:
         """Counts another failure."""
         self.failures += 1
-        self.refusals += not failure.retryable
+        self.incurable += not failure.retryable
         self.reason = failure.reason
 
     def poison(self) -> Poison:
@@ -50,22 +50,36 @@ class Policy:
         chance: Returns a number from 0 up to 1, for the jitter.
 
     Attributes:
-        parked: Keys of this outbox known to be parked; no more than the settings' number are.
+        parked: Keys of this outbox known to be parked.
+        parking: Keys that this lane is about to park.
+        done: Keys that this lane has parked.
     """
 
     def __init__(self, settings: Failures, chance: Callable[[], float]) -> None:
-        self.parked = 0
+        self.parked = self.parking = self.done = 0
         self._settings = settings
         self._chance = chance
 
-    def parks(self, attempts: Attempts, more: int = 0) -> bool:
-        """Tells whether a record's key is to be parked now, when ``more`` keys are about to be."""
+    def parks(self, attempts: Attempts) -> bool:
+        """Tells whether a record's key is to be parked now; then it counts among those about to be."""
         settings = self._settings
         retryable_after = settings.park_retryable_after
-        enough = attempts.refusals >= settings.park_after or (
+        enough = attempts.incurable >= settings.park_after or (
             retryable_after is not None and attempts.failures >= retryable_after
         )
-        return enough and self.parked + more < settings.most_parked_keys
+        parks = enough and self.parked + self.parking < settings.most_parked_keys
+        self.parking += parks
+        return parks
+
+    def counted(self, keys: int, done_before: int) -> None:
+        """Takes how many keys of the outbox are parked, by a count that was asked for at ``done_before``."""
+        self.parked = keys + self.done - done_before
+
+    def settled(self, keys: int, parked: int) -> None:
+        """Takes that of ``keys`` that were about to be parked, ``parked`` are."""
+        self.parking -= keys
+        self.parked += parked
+        self.done += parked
 
     def pause(self, attempts: Attempts) -> float:
         """Returns for how many seconds a record that failed is not tried again."""

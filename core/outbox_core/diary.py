@@ -14,6 +14,9 @@ from outbox_core.table_thread import TableThread
 
 log = logging.getLogger(__name__)
 
+LEAST_BEAT_SECONDS = 1.0
+"""Between two readings, at least: each is a transaction."""
+
 TOLD_MOST = 5
 """Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
 
@@ -33,11 +36,12 @@ class Diary:
     def __init__(self, lane: int, interval: float, now: float) -> None:
         self.reading = Reading()
         self._lane = lane
-        self._interval = interval
-        self._next_beat = now + interval
+        self._interval = max(interval, LEAST_BEAT_SECONDS)
+        self._next_beat = now + self._interval
         self._beaten = (now, 0)
         self._next_gauge = 0.0
         self._parked = Parked(0, None)
+        self._done_before = 0
 
     def gauge(
         self, now: float, writer: TableThread, policy: Policy, troubled: Callable[[float], tuple[int, float]]
@@ -57,10 +61,11 @@ class Diary:
             reading.blocked_seconds = round(blocked, 1)
             if writer.parked is not self._parked:  # counted anew since; a park of ours may come on top
                 self._parked = writer.parked
-                policy.parked = self._parked.keys
+                policy.counted(self._parked.keys, self._done_before)
             reading.parked, reading.parked_seconds = policy.parked, self._parked.oldest or 0.0
         if now >= self._next_beat:
             since, purged = self._beaten
+            self._done_before = policy.done
             writer.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
             self._beaten = (now, reading.purged)
             self._next_beat = now + self._interval
@@ -81,8 +86,11 @@ class Diary:
         if (untold := len(failures) - TOLD_MOST) > 0:
             log.warning("lane %d: and %d more records were not delivered", self._lane, untold)
 
-    def parked(self, poisons: Sequence[Poison]) -> None:
-        """Logs records whose keys are parked."""
+    def parked(self, poisons: Sequence[Poison], keys: int) -> None:
+        """Logs records whose keys were to be parked, of which so many are."""
+        if keys < len(poisons):
+            log.warning("lane %d: %d of %d keys could be parked", self._lane, keys, len(poisons))
+            return
         for poison in poisons[:TOLD_MOST]:
             log.warning(
                 "lane %d: record %d and its key are parked after %d attempts ('outbox parked list'): %s",

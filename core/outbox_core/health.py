@@ -15,12 +15,10 @@ from outbox_sdk.parking import Parked
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
+from outbox_core.diary import LEAST_BEAT_SECONDS
 
 SILENT_BEATS = 3.0
 """A lane that has missed this many beats counts as silent, unless one is told otherwise."""
-
-_LEAST_BEAT = 1.0
-"""Seconds; a lane writes its reading no more often, whatever ``min_metrics_interval`` says."""
 
 
 class Code(StrEnum):
@@ -98,7 +96,7 @@ class Health:
 
 
 def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> Health:
-    """Looks at the fence, the outbox, the parked keys and the broker; changes nothing.
+    """Looks at the fence, the outbox, the parked keys and the broker.
 
     Returns within ``thresholds.patience`` seconds, about. What hangs is left behind on a thread that ends
     with its driver's own patience, or with the process. Whatever is wrong with the services is a trouble
@@ -150,7 +148,7 @@ def silence(lane: Holding) -> float:
 
 def longest_silence(settings: HarvestSettings, beats: float = SILENT_BEATS) -> float:
     """Returns the seconds after which a lane without a reading counts as silent."""
-    return beats * max(settings.limits.min_metrics_interval, _LEAST_BEAT)
+    return beats * max(settings.limits.min_metrics_interval, LEAST_BEAT_SECONDS)
 
 
 def longest_blocked(lanes: Iterable[Holding]) -> float:

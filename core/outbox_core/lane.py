@@ -178,7 +178,7 @@ class Lane:
                 machine.reset_done(now)
             case Park(_, poisons):
                 machine.park_done(now, answer.rows)
-                self._diary.parked(poisons)
+                self._diary.parked(poisons, answer.rows)
 
     def _take(self, deliveries: Deliveries) -> None:
         if deliveries.delivered:

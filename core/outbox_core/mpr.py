@@ -138,7 +138,7 @@ class MarkPurgeReset:
         if self._failed or (self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records):
             return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
-        if self._repeat or (self._expired and self._settling is None):
+        if self._repeat or (self._expired and self._settling is None and self._mark is None):
             wake = min(wake, self._next_database)
         if self._delivered and self._settling is None:
             due = 0.0 if self._purge_is_awaited() else self._next_purge

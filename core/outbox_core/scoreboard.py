@@ -7,7 +7,7 @@ one. This one lets a record of a busy key wait in that key's own queue, so that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -15,7 +15,7 @@ from outbox_sdk import Failure, MarkedRecord, Poison
 
 from outbox_core.attempts import Attempts, Policy
 
-FORGET_SECONDS = 600.0
+FORGET_SECONDS = 60.0
 """When a key is forgotten that was held and of which nothing came again: somebody took its rows away."""
 
 
@@ -134,7 +134,6 @@ class Scoreboard:
 
     def hold(self, now: float, failures: Iterable[Failure]) -> None:
         """Holds the keys of failed records, with all that waits behind them; longer with every failure."""
-        parking = 0
         for failure in failures:
             record = failure.record
             queue = self._busy.pop(record.key)
@@ -148,9 +147,8 @@ class Scoreboard:
                 self._drop(queue.records)
             hold.add(failure)
             hold.active = True
-            hold.parking = self.policy.parks(hold, more=parking)
+            hold.parking = self.policy.parks(hold)
             hold.until = now if hold.parking else now + self.policy.pause(hold)
-            parking += hold.parking
             self.held += len(hold.ids)
             heappush(self._hold_ends, (hold.until, record.key))
 
@@ -181,11 +179,11 @@ class Scoreboard:
         """Returns the records for whose sake these held keys are to be parked."""
         return [self.holds[key].poison() for key in keys]
 
-    def park(self, keys: Iterable[str], parked: int) -> None:
+    def park(self, keys: Collection[str], parked: int) -> None:
         """Forgets held keys, of which ``parked`` are parked now: marks bring nothing of those any more."""
         for key in keys:
             self.held -= len(self.holds.pop(key).ids)
-        self.policy.parked += parked
+        self.policy.settled(len(keys), parked)
 
     def troubled(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
@@ -200,7 +198,8 @@ class Scoreboard:
         for key in keys:
             hold = self.holds[key]
             self.held -= len(hold.ids)
-            hold.active = False
+            self.policy.parking -= hold.parking
+            hold.active = hold.parking = False
             hold.ids = []
 
     def forget_unsent(self) -> None:

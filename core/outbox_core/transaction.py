@@ -222,8 +222,8 @@ class TransactionalMarkPurge:
         """Takes that the park that was out is durable, and how many keys it parked."""
         if not isinstance(self._database, Park):
             raise TypeError("a park was answered, but none is out")
+        self.policy.settled(len(self._database.poisons), keys)
         self._database = None
-        self.policy.parked += keys
         self._next_mark = now
 
     def _take_published(self) -> _Marked:
@@ -241,7 +241,7 @@ class TransactionalMarkPurge:
         pause = 0.0
         for failure in failures:
             attempts = self._count(now, failure)
-            if self.policy.parks(attempts, more=len(parking)):
+            if self.policy.parks(attempts):
                 parking.add(failure.record.key)
             else:
                 pause = max(pause, self.policy.pause(attempts))

@@ -150,7 +150,7 @@ class TransactionalLane:
                 self.reading.purged += self._machine.advanced(now, answer.records)
             case Park(_, poisons):
                 self._machine.parked(now, answer.rows)
-                self._diary.parked(poisons)
+                self._diary.parked(poisons, answer.rows)
 
     def _gauge(self, marker: TableThread) -> None:
         machine = self._machine

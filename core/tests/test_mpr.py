@@ -224,7 +224,7 @@ def test_a_faulty_row_is_never_sent_and_holds_its_key_only():
     commands = mpr.decide(0)
     assert sent(commands) == [3]
     assert [failure.reason for failure in only(commands, Tell).failures] == ["header arrays differ in length"]
-    assert mpr.scoreboard.holds["a"].refusals == 1
+    assert mpr.scoreboard.holds["a"].incurable == 1
 
 
 def test_many_failing_keys_stop_nobody():

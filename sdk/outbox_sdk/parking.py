@@ -88,12 +88,15 @@ class DeadLetters(Protocol):
     Every method raises ``DriverError`` when the database refuses or cannot be reached.
     """
 
-    def letters(self, keys: Sequence[str] = (), fate: Fate | None = None) -> list[DeadLetter]:
+    def letters(
+        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id.
 
         Args:
             keys: Of which keys; none means all.
             fate: In which state; ``None`` means both.
+            values: Whether to read the records' values too, which may be large; without, they are ``None``.
         """
         ...
 
@@ -111,7 +114,8 @@ class DeadLetters(Protocol):
     def skip(self, ids: Sequence[int]) -> list[int]:
         """Deletes the heads of parked letters from the outbox and frees their keys.
 
-        The letters stay as ``skipped``, holding the head as its row was at this moment.
+        The letters stay as ``skipped``, holding the head as its row was at this moment. A head whose row has
+        another key by now is left where it is, as it flows with that key, and its letter is deleted.
         """
         ...
 

@@ -28,7 +28,7 @@ _EFFECT = (
 def show(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
     """Show who holds each lane of the outbox, under which token, and since when.
 
-    Reads only the database. The reading of each lane is shown by 'outbox status'.
+    Asks only the database. The reading of each lane is shown by 'outbox status'.
     """
     invocation: Invocation = context.obj
     settings = quiet(invocation.settings(file)).harvest

@@ -38,7 +38,7 @@ def list_(
     settings = _settings(context, file)
     fate = Fate.SKIPPED if skipped else Fate.PARKED
     with _open(settings) as dead:
-        letters = dead.letters(fate=fate)
+        letters = dead.letters(fate=fate, values=False)
     if json:
         print_json({"outbox": settings.outbox, "letters": [as_data(letter) for letter in letters]})
     elif letters:
@@ -172,7 +172,7 @@ def _apply(verb: _Verb, wish: _Wish) -> None:
 
 
 def _chosen(dead: DeadLetters, verb: _Verb, wish: _Wish) -> list[DeadLetter]:
-    letters = dead.letters(wish.keys, verb.fate)
+    letters = dead.letters(wish.keys, verb.fate, values=False)
     there = {letter.record.key for letter in letters}
     unknown = [key for key in dict.fromkeys(wish.keys) if key not in there]
     if unknown:

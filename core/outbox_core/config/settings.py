@@ -98,7 +98,7 @@ class Failures:
             topic, not serializable) before its key is parked.
         park_retryable_after: The same for a failure that may pass; ``None`` to try for ever.
         most_parked_keys: Keys parked before no more are: with so many the fault lies in no record, and keys
-            that fail are held and tried again.
+            that fail are held and tried again. Each lane's own bound between two counts of all.
         stop_after: Seconds that a database or broker may refuse this harvester for good (a missing table,
             an expired password) before the harvest ends with that error; meanwhile its lanes try again.
     """

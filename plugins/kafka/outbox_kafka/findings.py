@@ -15,7 +15,6 @@ from outbox_sdk import Finding, Level, OutboxError
 
 from outbox_kafka.settings import redact
 from outbox_kafka.topics import Administration
-from outbox_kafka.transaction_findings import transaction_findings
 from outbox_kafka.verdict import reason
 
 _REACH: Final = 5.0
@@ -75,7 +74,6 @@ def broker_findings(
         findings.append(_size(int(broker["message.max.bytes"]), producer))
     if "auto.create.topics.enable" in broker:
         findings.append(_creation(broker["auto.create.topics.enable"] == "true", broker))
-    findings.extend(transaction_findings(broker, brokers, producer))
     return findings
 
 

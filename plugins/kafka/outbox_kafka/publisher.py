@@ -35,8 +35,6 @@ class KafkaPublisher:
         self._kafka = options.kafka
         self._marker_topic = options.marker_topic
         validate(producer_settings(options.kafka))
-        if "transaction.timeout.ms" in options.kafka:
-            transactional_settings(options.kafka, _PREFIX)
 
     def open(self, lane: str) -> KafkaSender:
         """Makes a sender whose ``client.id`` is the lane's name, unless the settings have one.

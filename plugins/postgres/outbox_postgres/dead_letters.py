@@ -25,10 +25,12 @@ class PostgresDeadLetters:
         self._name = layout.name
         self._sql = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
 
-    def letters(self, keys: Sequence[str] = (), fate: Fate | None = None) -> list[DeadLetter]:
+    def letters(
+        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id."""
         with translated(self._source, "read the dead letters"):
-            rows = self._fetch(self._sql.letters, list(keys), fate and fate.value)
+            rows = self._fetch(self._sql.letters, list(keys), fate and fate.value, values)
         return [
             DeadLetter(
                 record=record(row), reason=reason, attempts=attempts, since=since, age=age, fate=Fate(state)
@@ -54,7 +56,7 @@ class PostgresDeadLetters:
         with translated(self._source, "skip dead letters"), self._connection.transaction():
             self._release()
             self._connection.execute(self._sql.take, (self._name, list(ids)))
-            return self._ids(self._sql.skip, ids)
+            return sorted([*self._ids(self._sql.drop, ids), *self._ids(self._sql.skip, ids)])
 
     def redrive(self, ids: Sequence[int]) -> list[int]:
         """Stashes skipped letters again, in the order of their ids."""

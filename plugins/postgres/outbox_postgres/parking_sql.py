@@ -32,11 +32,12 @@ class Parking:
         park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
             attempts. Returns nothing when the fence is lost, else the number of keys parked.
         parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
-        letters: $1 name, $2 keys, none for all, $3 fate, null for all.
+        letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 whether with values.
         waiting: $1 key. The number of its rows.
         release: $1 name. Locks out marks and parks, and has the next mark of each lane start at the head.
         retry: $1 name, $2 ids. Returns the ids freed.
         take: $1 name, $2 ids. Deletes the heads, and copies them as they are into their letters.
+        drop: $1 name, $2 ids. Deletes the letters of heads that were not taken, and returns their ids.
         skip: $1 name, $2 ids. Returns the ids skipped.
         redrive: $1 name, $2 ids. Returns the ids stashed.
     """
@@ -46,13 +47,14 @@ class Parking:
         kept = _COPY.replace("kafka_value", f"{value} AS kafka_value")
         value = "kafka_value" if binary else "convert_from(kafka_value, getdatabaseencoding())"
         given = _COPY.replace("kafka_value", value)
+        shown = _COPY.replace("kafka_value", f"CASE WHEN $4::boolean THEN {value} END")
         chosen = f"FROM {letters} WHERE name = $1 AND id = ANY ($2::bigint[])"
         self.park = _park(outbox, fence, letters, kept)
         self.parked = f"""
             SELECT count(*), extract(epoch FROM clock_timestamp() - min(since))::float8
             FROM {letters} WHERE name = $1 AND fate = 'parked'"""
         self.letters = f"""
-            SELECT id, {given}, fate, reason, attempts, since,
+            SELECT id, {shown}, fate, reason, attempts, since,
                    extract(epoch FROM clock_timestamp() - since)::float8
             FROM {letters}
             WHERE name = $1 AND ($2::text[] = '{{}}' OR {KEY} = ANY ($2::text[]))
@@ -72,6 +74,9 @@ class Parking:
             UPDATE {letters} AS letter SET ({_COPY}) = ROW (head.kafka_topic, head.kafka_key,
                 head.kafka_value, head.kafka_header_keys, head.kafka_header_values)
             FROM head WHERE letter.name = $1 AND letter.id = head.id"""
+        self.drop = f"""
+            DELETE {chosen} AND fate = 'parked'
+              AND id IN (SELECT id FROM {outbox} WHERE id = ANY ($2::bigint[])) RETURNING id"""
         self.skip = f"""
             UPDATE {letters} SET fate = 'skipped'
             WHERE name = $1 AND id = ANY ($2::bigint[]) AND fate = 'parked' RETURNING id"""
