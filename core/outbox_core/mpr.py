@@ -143,7 +143,7 @@ class MarkPurgeReset:
         if self._delivered and self._settling is None:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._next_database))
-        if self._room() > 0:
+        if self._may_mark() and self._room() > 0:
             wake = min(wake, max(self._next_mark, self._next_database))
         return wake
 
@@ -193,12 +193,16 @@ class MarkPurgeReset:
         return Reset(self.leader_id, board.held_ids(retrying))
 
     def _next_mark_command(self, now: float) -> Mark | None:
-        if self._mark is not None or self._expired or isinstance(self._settling, Reset | Park):
+        if not self._may_mark():
             return None
         if now < max(self._next_mark, self._next_database) or (room := self._room()) <= 0:
             return None
         self._mark = Mark(self.leader_id, min(self._mark_limit, room))
         return self._mark
+
+    def _may_mark(self) -> bool:
+        """Whether no other mark is out, nor a reset or park out or due."""
+        return self._mark is None and not self._expired and not isinstance(self._settling, Reset | Park)
 
     def _purge_is_awaited(self) -> bool:
         return self._draining or self._remark or self.scoreboard.waiting > 0

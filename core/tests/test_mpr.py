@@ -189,6 +189,39 @@ def test_no_more_keys_are_parked_than_the_policy_permits():
     take_back(mpr, now)
 
 
+def test_keys_that_are_about_to_be_parked_count_among_the_most():
+    mpr = machine(failures=Failures(park_after=1, most_parked_keys=3))
+    only(mpr.decide(0), Mark)
+    rows = [record(number, f"k{number}", fault="no such topic") for number in range(1, 5)]
+    mpr.marked(0, rows)
+    for _ in range(4):  # the throttle lets four at a time fail
+        mpr.decide(0)
+    assert sum(hold.parking for hold in mpr.scoreboard.holds.values()) == 3
+
+
+def test_a_count_of_the_parked_that_was_asked_for_before_a_park_does_not_undo_it():
+    mpr = machine(failures=Failures(park_after=1))
+    policy = mpr.scoreboard.policy
+    asked_at = policy.done
+    now = refuse(mpr, 0.0, record(1))
+    only(mpr.decide(now), Park)
+    mpr.park_done(now, 1)
+    policy.counted(0, asked_at)
+    assert policy.parked == 1
+
+
+def test_a_key_that_waits_to_be_parked_keeps_nobody_awake_while_a_mark_is_out():
+    mpr = machine(failures=Failures(park_after=1))
+    mpr.decide(0)
+    mpr.marked(0, [record(1)])
+    mpr.decide(0)
+    only(mpr.decide(0.1), Mark)
+    mpr.failed([Failure(record(1), "too large", retryable=False)])
+    mpr.decide(0.1)
+    assert mpr.decide(0.1) == []
+    assert mpr.wake_at() > 0.1
+
+
 def test_a_park_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
     mpr = machine(failures=Failures(park_after=1))
     now = refuse(mpr, 0.0, record(1), record(2))

@@ -39,8 +39,9 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Judge whether the outbox is harvested as it should be.
 
-    Looks at the fence, the oldest record, failing and parked keys, the database and the broker. Writes one line for each trouble. Exits with 0 when healthy, with 1 when not, and with 69 when
-    the database or the broker cannot be reached.
+    Looks at the fence, the oldest record, failing and parked keys, the database and the broker. Writes one
+    line for each trouble. Exits with 0 when healthy, with 1 when not, and with 69 when the database or the
+    broker cannot be reached.
 
     It judges the outbox and not one process: a standby is as healthy as its leader. Let it raise alarms, but
     never restart a process on its word.

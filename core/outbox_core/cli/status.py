@@ -33,8 +33,10 @@ def status(
     """Show the backlog, who leads, what is parked, and what each lane does.
 
     Asks only the database, so it works from anywhere and whoever leads. Fence and dead letters are created
-    where they are missing, and belong to who asks first: let that be 'outbox init' or the harvester's user. A lane that has not written its
-    reading for a while is shown as silent: its leader is gone, frozen, or has nothing to say any more.
+    where they are missing, and belong to who asks first: let that be 'outbox init' or the harvester's user.
+
+    A lane that has not written its reading for a while is shown as silent: its leader is gone, frozen, or
+    has nothing to say any more.
     """
     pause = seconds(interval, "--interval")
     invocation: Invocation = context.obj
