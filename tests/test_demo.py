@@ -102,15 +102,12 @@ def figure(text: str, name: str) -> str:
     return found[1].replace(",", "")
 
 
-@pytest.mark.parametrize(
-    ("engine", "seconds"), [("inline", 14), pytest.param("spark", 25, marks=pytest.mark.spark)]
-)
-def test_it_ends_with_a_good_verdict_and_leaves_nothing(folder: Path, engine: str, seconds: int) -> None:
-    options = ["--engine", engine, "--seconds", str(seconds), "--rate", "200"]
-    with demonstration(folder, *options) as process:
+@pytest.mark.spark
+def test_it_ends_with_a_good_verdict_and_leaves_nothing(folder: Path) -> None:
+    with demonstration(folder, "--seconds", "25", "--rate", "200") as process:
         text = process.communicate(timeout=150)[0]
     assert process.returncode == 0, text
-    assert int(figure(text, "sent")) > seconds * 100
+    assert int(figure(text, "sent")) > 2500
     assert figure(text, "delivered") == figure(text, "sent")
     assert (figure(text, "lost"), figure(text, "out of order"), figure(text, "foreign")) == ("0", "0", "0")
     assert 1 < float(figure(text, "takeover")) < 15
@@ -154,19 +151,18 @@ def test_planted_defects_make_the_verdict_bad(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "moment", "engine"),
+    ("number", "code", "moment"),
     [
-        (signal.SIGINT, 130, "Starting Kafka", "inline"),
-        (signal.SIGINT, 130, "is killed with SIGKILL", "inline"),
-        (signal.SIGTERM, 143, "the application writes orders", "inline"),
-        (signal.SIGKILL, -9, "the application writes orders", "inline"),
-        pytest.param(signal.SIGKILL, -9, "is killed with SIGKILL", "spark", marks=pytest.mark.spark),
+        (signal.SIGINT, 130, "Starting Kafka"),
+        (signal.SIGINT, 130, "is killed with SIGKILL"),
+        (signal.SIGTERM, 143, "the application writes orders"),
+        (signal.SIGKILL, -9, "the application writes orders"),
     ],
 )
 def test_it_leaves_nothing_however_it_is_stopped(
-    folder: Path, number: signal.Signals, code: int, moment: str, engine: str
+    folder: Path, number: signal.Signals, code: int, moment: str
 ) -> None:
-    with demonstration(folder, "--engine", engine) as process:
+    with demonstration(folder, "--engine", "inline") as process:
         read_until(process, moment)
         process.send_signal(number)
         process.communicate(timeout=20)

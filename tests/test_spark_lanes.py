@@ -123,7 +123,9 @@ def test_a_clusters_slots_are_counted_before_the_start(
 ) -> None:
     environment = cluster.environment()
     enough = fleet.start("enough", engine=on(cluster, 3, laneGroups=3), environment=environment)
-    few = fleet.start("few", engine=on(cluster, 1, laneGroups=2), environment=environment)
+    hasty = on(cluster, 1, laneGroups=2)
+    hasty["settings"]["spark.scheduler.maxRegisteredResourcesWaitingTime"] = "5s"
+    few = fleet.start("few", engine=hasty, environment=environment)
     enough.wait_for("leader acquired", 90)
     assert few.wait(90) == 1
     assert "2 lane groups need as many task slots" in few.lines()[-1].text

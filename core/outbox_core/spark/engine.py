@@ -33,8 +33,8 @@ GROUPS_MOST = 2
 """Lane groups when the settings name no number: a worker process each."""
 JOB_PAUSE_SECONDS = 0.5
 """The pause before the job of a lost group is submitted again."""
-SLOTS_SECONDS = 30.0
-"""How long a cluster is given to offer a slot for each group."""
+SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
+"""Spark's own setting for how long a cluster is given to offer what it has, and its default."""
 STILLBORN_SECONDS, STILLBORN_MOST = 5.0, 3
 """A group whose job fails this soon, this many times in a row, is not worth another try."""
 
@@ -82,8 +82,9 @@ class SparkEngine:
 
     def _slots(self, session: SparkSession) -> int:
         """Counts task slots; a cluster's executors register one after the other, so they get some time."""
-        give_up = monotonic() + (0 if self._master.startswith("local") else SLOTS_SECONDS)
         scala = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
+        patience = 0 if self._master.startswith("local") else scala.conf().getTimeAsSeconds(*SLOTS_PATIENCE)
+        give_up = monotonic() + patience
         profile = scala.resourceProfileManager().defaultResourceProfile()
         while (slots := int(scala.maxNumConcurrentTasks(profile))) < self._groups and monotonic() < give_up:
             sleep(0.2)
