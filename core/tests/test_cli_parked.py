@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -28,9 +29,11 @@ class Letters:
         self.gone: set[int] = set()
         self.closed = False
 
-    def letters(self, keys: Sequence[str] = (), fate: Fate | None = None) -> list[DeadLetter]:
+    def letters(
+        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    ) -> list[DeadLetter]:
         return [
-            each
+            each if values else replace(each, record=each.record._replace(value=None))
             for each in self.kept
             if (not keys or each.record.key in keys) and (fate is None or each.fate is fate)
         ]
