@@ -13,7 +13,7 @@ from .harvesters import Measure
 
 NAMES = (
     *("lost-replies", "cut-mid-statement", "cut-broker"),
-    *("read-only", "expired-password", "disk-full", "database-crash", "change-lanes", "broker-crash"),
+    *("read-only", "expired-password", "disk-full", "database-crash", "broker-crash"),
 )
 """Killed and frozen leaders have tests of their own, with tighter bounds: ``test_takeover``."""
 

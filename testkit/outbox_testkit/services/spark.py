@@ -191,7 +191,7 @@ class SparkMaster(_SparkDaemon):
         try:
             with urlopen(f"http://127.0.0.1:{self._ui_port}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
-        except (URLError, OSError):
+        except (URLError, OSError, json.JSONDecodeError):  # at first it answers everything with a page
             return {}
         return state
 
