@@ -48,7 +48,7 @@ class Stage:
             connection.execute(
                 """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
                                        kafka_header_keys, kafka_header_values)
-                   SELECT now(), %s, 'key-' || (g * 7919 %% %s), lpad(g::text, %s, '.'), '{h}', '{v}'
+                   SELECT now(), %s, 'key-' || (g::bigint * 7919 %% %s), lpad(g::text, %s, '.'), '{h}', '{v}'
                    FROM generate_series(1, %s) AS g""",
                 (topic, keys, value_size, rows),
             )
