@@ -21,7 +21,7 @@ The next batch is marked while the one before is published. What makes that safe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from outbox_sdk import Batch, Failure, MarkedRecord
@@ -45,7 +45,7 @@ class _Marked:
     """A batch with its records."""
 
     batch: Batch
-    records: list[MarkedRecord] = field(default_factory=list)
+    records: list[MarkedRecord]
 
 
 class TransactionalMarkPurge:
@@ -149,7 +149,7 @@ class TransactionalMarkPurge:
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
 
     def _next_to_publish(self, now: float) -> Publish | None:
-        """Begins the transaction of the next batch (7)."""
+        """Begins the transaction of the next batch."""
         if self._marked is None or self._publishing is not None or now < self._resume:
             return None
         faulty = [record for record in self._marked.records if record.fault]
@@ -159,7 +159,7 @@ class TransactionalMarkPurge:
             return None
         self._publishing, self._marked = self._marked, None
         self._published_at = now
-        # The purge that may be out may fail, so what it purges stays in the marker (9).
+        # The purge that may be out may fail, so what it purges stays in the marker.
         marker = [*self._finished, self._publishing.batch]
         if isinstance(self._database, Advance):
             marker = [*self._database.finished, *marker]
@@ -171,7 +171,7 @@ class TransactionalMarkPurge:
         if self._park is not None:
             self._database, self._park = self._park, None
         elif now >= max(self._next_mark, self._resume) and (self._may_mark() or self._finished):
-            # Deletes the last batch and marks the next (6).
+            # Deletes the last batch and marks the next.
             finished, self._purging = list(self._finished), sum(self._finished.values())
             self._finished = {}
             pending = [self._publishing.batch.leader_id] if self._publishing else []
@@ -203,7 +203,7 @@ class TransactionalMarkPurge:
         return self._purging
 
     def published(self, now: float) -> None:
-        """Takes that the transaction that was out is committed (8)."""
+        """Takes that the transaction that was out is committed."""
         done = self._take_published()
         self._finished[done.batch] = len(done.records)
         if self.attempts:
@@ -215,7 +215,7 @@ class TransactionalMarkPurge:
             self._next_mark = min(self._next_mark, now)
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
-        """Takes that the transaction that was out was aborted for the sake of these records (8)."""
+        """Takes that the transaction that was out was aborted for the sake of these records."""
         self._take_back(now, self._take_published(), failures)
 
     def parked(self, now: float, keys: int) -> None:
