@@ -35,16 +35,13 @@ from outbox_sdk import Failure, MarkedRecord
 from outbox_core.attempts import Policy, jittered
 from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Failures, Limits
+from outbox_core.pace import Pace
 from outbox_core.scoreboard import Scoreboard
 
 BYTES_KNOWN = 64 * 1024 * 1024
 """Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
 HELD_MOST = 100_000
 """Marked rows of held keys before a lane marks no more; only their ids are kept."""
-TRICKLE_SECONDS = 0.002
-"""The pause after a mark that found some records but not all it asked for: lets a few more gather."""
-IDLE_SECONDS = 0.05
-"""The longest pause between two marks of an empty outbox."""
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
 PURGE_SECONDS = 0.01
@@ -98,9 +95,8 @@ class MarkPurgeReset:
         self._repeat = False
         self._remark = False
         self._draining = False
-        self._mark_limit = min(100, limits.mark_query_records)
-        self._mark_pause = limits.mark_backoff
-        self._next_mark = self._next_purge = self._next_database = self._next_scan = 0.0
+        self._pace = Pace(limits.mark_backoff, limits.mark_query_records)
+        self._next_purge = self._next_database = self._next_scan = 0.0
         self._database_errors = 0
 
     # --- what to do ---------------------------------------------------------------------------------
@@ -121,7 +117,7 @@ class MarkPurgeReset:
         if self._remark and leading and not self._draining and self.settled:
             self._remark = False  # A2
             self.leader_id = self._new_leader_id()  # A9
-            self._next_mark = now
+            self._pace.due = now
             commands.append(Refresh(self.leader_id))
         if records := self._next_to_send():
             commands.append(Send(records))
@@ -144,7 +140,7 @@ class MarkPurgeReset:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._next_database))
         if self._may_mark() and self._room() > 0:
-            wake = min(wake, max(self._next_mark, self._next_database))
+            wake = min(wake, max(self._pace.due, self._next_database))
         return wake
 
     def drain(self) -> None:
@@ -195,9 +191,9 @@ class MarkPurgeReset:
     def _next_mark_command(self, now: float) -> Mark | None:
         if not self._may_mark():
             return None
-        if now < max(self._next_mark, self._next_database) or (room := self._room()) <= 0:
+        if now < max(self._pace.due, self._next_database) or (room := self._room()) <= 0:
             return None
-        self._mark = Mark(self.leader_id, min(self._mark_limit, room))
+        self._mark = Mark(self.leader_id, min(self._pace.limit, room))
         return self._mark
 
     def _may_mark(self) -> bool:
@@ -213,7 +209,7 @@ class MarkPurgeReset:
         if self._remark or self._draining or board.bytes >= BYTES_KNOWN or board.held >= HELD_MOST:
             return 0
         room = self._capacity - self.in_flight - board.waiting
-        return room if room >= min(self._mark_limit, self._capacity // 8 + 1) else 0
+        return room if room >= min(self._pace.limit, self._capacity // 8 + 1) else 0
 
     def _look_at_clock(self, now: float) -> None:
         if not self._draining:
@@ -230,7 +226,7 @@ class MarkPurgeReset:
         if mark is None:
             raise TypeError("a mark was answered, but none is out")
         self._database_errors = 0
-        self._pace(now, full=len(records) >= mark.limit, empty=not records)
+        self._pace.marked(now, full=len(records) >= mark.limit, empty=not records)
         if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
             self.scoreboard.admit(now, records)
 
@@ -264,7 +260,7 @@ class MarkPurgeReset:
         self._answered(Reset)
         self.scoreboard.unhold(self._unholding)
         self._unholding = []
-        self._next_mark = now
+        self._pace.due = now
 
     def park_done(self, now: float, keys: int) -> None:
         """Takes that the park that was out is durable: marks leave its keys out until an operator frees them.
@@ -277,7 +273,7 @@ class MarkPurgeReset:
         self._remark |= keys < len(self._unholding)
         self.scoreboard.park(self._unholding, keys)
         self._unholding = []
-        self._next_mark = now
+        self._pace.due = now
 
     def mark_unknown(self, now: float) -> None:
         """Takes that the mark that was out failed, or that its reply was lost.
@@ -310,13 +306,3 @@ class MarkPurgeReset:
         pause = self._limits.io_error_backoff * 2.0 ** min(self._database_errors, 10)
         self._next_database = now + jittered(min(pause, IO_BACKOFF_SECONDS), self._chance)
         self._database_errors += 1
-
-    def _pace(self, now: float, *, full: bool, empty: bool) -> None:
-        if empty:
-            self._next_mark = now + self._mark_pause
-            self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS)
-            return
-        self._mark_pause = self._limits.mark_backoff
-        self._next_mark = now if full else now + min(TRICKLE_SECONDS, self._mark_pause)
-        if full:  # a backlog: the next mark may be larger
-            self._mark_limit = min(self._mark_limit * 2, self._limits.mark_query_records)

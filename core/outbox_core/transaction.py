@@ -29,15 +29,10 @@ from outbox_sdk import Batch, Failure, MarkedRecord
 from outbox_core.attempts import Attempts, Policy
 from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
 from outbox_core.config.settings import Failures, Limits
+from outbox_core.pace import Pace
 
-FIRST_LIMIT = 100
-"""Records in the first batches; each full one lets the next be twice as large."""
 LONG_SECONDS = 0.25
 """A transaction that takes longer than this makes the next batch half as large."""
-TRICKLE_SECONDS = 0.002
-"""The pause after a batch that was not full: lets a few more gather."""
-IDLE_SECONDS = 0.05
-"""The longest pause between two marks of an empty outbox."""
 
 
 @dataclass(slots=True)
@@ -74,7 +69,6 @@ class TransactionalMarkPurge:
     ) -> None:
         self.attempts: dict[str, Attempts] = {}
         self.policy = Policy(failures, chance)
-        self._limits = limits
         self._new_leader_id = new_leader_id
         self._database: Advance | Park | None = None
         self._publishing: _Marked | None = None
@@ -85,10 +79,9 @@ class TransactionalMarkPurge:
         self._failed: list[Failure] = []
         self._abandon = False  # what the advance that is out brings is in vain
         self._draining = False
-        self._limit = self._least = min(FIRST_LIMIT, limits.max_in_flight_records)
+        self._pace = Pace(limits.mark_backoff, limits.max_in_flight_records)
         self._full = False
-        self._mark_pause = limits.mark_backoff
-        self._next_mark = self._resume = self._published_at = 0.0
+        self._resume = self._published_at = 0.0
 
     # --- what to do ---------------------------------------------------------------------------------
 
@@ -119,7 +112,7 @@ class TransactionalMarkPurge:
         if self._marked and self._publishing is None:
             wake = self._resume
         if self._database is None and (self._finished or self._may_mark()):
-            wake = min(wake, max(self._next_mark, self._resume))
+            wake = min(wake, max(self._pace.due, self._resume))
         return wake
 
     def drain(self) -> None:
@@ -127,7 +120,7 @@ class TransactionalMarkPurge:
         self._draining = True
         self._marked = None
         self._abandon = isinstance(self._database, Advance)
-        self._next_mark = 0.0
+        self._pace.due = 0.0
 
     @property
     def settled(self) -> bool:
@@ -170,12 +163,12 @@ class TransactionalMarkPurge:
             return None
         if self._park is not None:
             self._database, self._park = self._park, None
-        elif now >= max(self._next_mark, self._resume) and (self._may_mark() or self._finished):
+        elif now >= max(self._pace.due, self._resume) and (self._may_mark() or self._finished):
             # Deletes the last batch and marks the next.
             finished, self._purging = list(self._finished), sum(self._finished.values())
             self._finished = {}
             pending = [self._publishing.batch.leader_id] if self._publishing else []
-            limit = self._limit if self._may_mark() else 0
+            limit = self._pace.limit if self._may_mark() else 0
             self._database = Advance(finished, self._new_leader_id(), limit, pending)
         return self._database
 
@@ -196,7 +189,8 @@ class TransactionalMarkPurge:
             raise TypeError("an advance was answered, but none is out")
         abandon, self._abandon = self._abandon, False
         if advance.limit and not abandon:
-            self._pace(now, full=len(records) >= advance.limit, empty=not records)
+            self._full = len(records) >= advance.limit
+            self._pace.marked(now, full=self._full, empty=not records)
             if records:
                 batch = Batch(advance.leader_id, records[0].id, records[-1].id)
                 self._marked = _Marked(batch, list(records))
@@ -210,9 +204,9 @@ class TransactionalMarkPurge:
             for record in done.records:
                 self.attempts.pop(record.key, None)
         if now - self._published_at > LONG_SECONDS:
-            self._limit = max(self._least, self._limit // 2)
+            self._pace.shrink()
         if not self._full:
-            self._next_mark = min(self._next_mark, now)
+            self._pace.due = min(self._pace.due, now)
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
         """Takes that the transaction that was out was aborted for the sake of these records."""
@@ -224,7 +218,7 @@ class TransactionalMarkPurge:
             raise TypeError("a park was answered, but none is out")
         self.policy.settled(len(self._database.poisons), keys)
         self._database = None
-        self._next_mark = now
+        self._pace.due = now
 
     def _take_published(self) -> _Marked:
         publishing, self._publishing = self._publishing, None
@@ -246,7 +240,7 @@ class TransactionalMarkPurge:
             else:
                 pause = max(pause, self.policy.pause(attempts))
         self._resume = now + pause
-        self._next_mark = now
+        self._pace.due = now
         if parking:
             poisons = [self.attempts.pop(key).poison() for key in parking]
             ids = [record.id for record in marked.records if record.key in parking]
@@ -259,14 +253,3 @@ class TransactionalMarkPurge:
             attempts = self.attempts[record.key] = Attempts(record.id, now)
         attempts.add(failure)
         return attempts
-
-    def _pace(self, now: float, *, full: bool, empty: bool) -> None:
-        self._full = full
-        if empty:
-            self._next_mark = now + self._mark_pause
-            self._mark_pause = min(self._mark_pause * 2, IDLE_SECONDS)
-            return
-        self._mark_pause = self._limits.mark_backoff
-        self._next_mark = now if full else now + min(TRICKLE_SECONDS, self._mark_pause)
-        if full:
-            self._limit = min(self._limit * 2, self._limits.max_in_flight_records)
