@@ -1,7 +1,7 @@
 """What applications and plugins import: records, the stasher, the four seams and their errors."""
 
 from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan
-from outbox_sdk.dialect import Backlog, Capability, Dialect, Fence, Holding, Insert, OutboxTable
+from outbox_sdk.dialect import Advanced, Backlog, Capability, Dialect, Fence, Holding, Insert, OutboxTable
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import (
     AccessDenied,
@@ -22,6 +22,7 @@ from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
 
 __all__ = [
     "AccessDenied",
+    "Advanced",
     "Affinity",
     "AsyncStasher",
     "Backlog",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox_sdk.affinity import Condition
@@ -56,7 +56,7 @@ class Holding:
         since: When that leader raised the token (database clock).
         beat: When the lane last wrote its reading; ``None`` before the first.
         age: Seconds since ``beat`` by the database's clock; ``None`` before the first.
-        reading: The lane's last meter reading, name → number.
+        reading: The lane's last meter reading, as it was written.
     """
 
     fence: Fence
@@ -64,7 +64,7 @@ class Holding:
     since: datetime
     beat: datetime | None
     age: float | None
-    reading: Mapping[str, float]
+    reading: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,18 @@ class Insert:
 
     sql: str
     bind: Callable[[Record], Mapping[str, object]]
+
+
+class Advanced(NamedTuple):
+    """What :meth:`OutboxTable.advance` did.
+
+    Attributes:
+        purged: How many rows it deleted.
+        records: The rows it marked, ordered by id.
+    """
+
+    purged: int
+    records: list[MarkedRecord]
 
 
 class OutboxTable(Protocol):
@@ -166,7 +178,7 @@ class OutboxTable(Protocol):
 
     def advance(
         self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
-    ) -> list[MarkedRecord]:
+    ) -> Advanced:
         """Deletes batches that are published, and marks the next: one transaction, durable on return.
 
         Marks as :meth:`mark` does, but durably, and leaves out rows that carry one of ``pending`` (of a batch
@@ -181,10 +193,30 @@ class OutboxTable(Protocol):
             pending: The names of batches that are marked and not finished; of no matter when ``limit`` is 0.
 
         Returns:
-            The marked rows, ordered by id.
+            How many rows were deleted, and the marked ones.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was deleted or marked.
+        """
+        ...
+
+    def transact(self, fence: Fence, *, begun: bool) -> None:
+        """Notes durably that the lane is one of ``fence.lanes`` that publish in transactions.
+
+        Or, with ``begun`` false, that it has ended that: nothing is left for its marker to tell. Bumps and new
+        attempts do not change the note.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was noted.
+        """
+        ...
+
+    def transacting(self) -> dict[int, int]:
+        """Returns the lanes that are noted to publish in transactions, as they may be after a crash.
+
+        Returns:
+            Lane → how many lanes there were when that was noted, ordered by lane. It may name lanes that are
+            no more.
         """
         ...
 
@@ -213,8 +245,12 @@ class OutboxTable(Protocol):
         """Returns how much is parked, at the cost of a look at the parked keys only."""
         ...
 
-    def beat(self, fence: Fence, reading: Mapping[str, float]) -> None:
+    def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading beside its fence, for ``outbox status``.
+
+        Args:
+            fence: The caller's fence.
+            reading: Name → number, or anything else that JSON can hold.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's.

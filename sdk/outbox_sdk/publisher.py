@@ -80,8 +80,10 @@ class TransactionalSender(Protocol):
     transaction is aborted, one that is being committed is waited for, and it can begin no other.
     """
 
-    def marker(self) -> list[Batch]:
-        """Returns what the lane's last committed transaction carried; empty when there was none.
+    def marker(self) -> list[Batch] | None:
+        """Returns the marker of the lane's last committed transaction.
+
+        ``None`` when the broker has none: no transaction was ever committed, or the broker has forgotten it.
 
         Raises:
             DriverError: The broker cannot be reached or refuses.
@@ -90,6 +92,10 @@ class TransactionalSender(Protocol):
 
     def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch]) -> list[Failure]:
         """Publishes records in the order given, and the marker with them: all or nothing.
+
+        Args:
+            records: What to publish; none only writes the marker.
+            marker: The batches to name; at least 50 fit.
 
         Returns:
             Nothing once the transaction is committed. Otherwise it was aborted, and these are the records
@@ -142,6 +148,11 @@ class Publisher(Protocol):
         """
         ...
 
-    def check(self) -> Sequence[Finding]:
-        """Looks at everything that could be wrong between here and the broker; never raises."""
+    def check(self, *, transactional: bool) -> Sequence[Finding]:
+        """Looks at everything that could be wrong between here and the broker; never raises.
+
+        Args:
+            transactional: Whether transactional senders will be opened: what makes them impossible or unsafe
+                is an error then, and of no interest otherwise.
+        """
         ...
