@@ -203,8 +203,8 @@ class OutboxTable(Protocol):
     def transact(self, fence: Fence, *, begun: bool) -> None:
         """Notes durably that the lane is one of ``fence.lanes`` that publish in transactions.
 
-        Or, with ``begun`` false, that it has ended that: nothing is left for its marker to tell. Bumps and new
-        attempts do not change the note.
+        Or, with ``begun`` false, that it has ended that: its marker has nothing to tell any more. Bumps and
+        new attempts do not change the note.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was noted.
