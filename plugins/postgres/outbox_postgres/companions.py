@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from outbox_postgres.ddl import RELEASES_TYPE, dead_letters_ddl, fence_ddl
+from outbox_postgres.ddl import FENCE_ADDITIONS, dead_letters_ddl, fence_ddl
 from outbox_postgres.options import TableName
 
 _FENCE_COLUMNS = frozenset(
-    {"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", "releases"}
+    {"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", *FENCE_ADDITIONS}
 )
 _DEAD_LETTER_COLUMNS = frozenset(
     {
@@ -54,6 +54,7 @@ class Companion:
         ddl: What creates it.
         columns: The columns it must have.
         privileges: What the user must be allowed to do with it.
+        additions: Column → type, for those that a table made by an earlier version may lack.
     """
 
     subject: str
@@ -62,18 +63,20 @@ class Companion:
     ddl: str
     columns: frozenset[str]
     privileges: Sequence[str]
+    additions: Mapping[str, str] = field(default_factory=dict)
 
     def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
         """Says which columns are missing."""
-        missing = self.columns.difference(found)
-        if missing == {"releases"}:
+        missing = sorted(self.columns.difference(found))
+        if missing and self.additions.keys() >= set(missing):
+            added = ", ".join(f"ADD COLUMN {column} {self.additions[column]}" for column in missing)
             yield Fault(
-                f"{self.subject} {self.table} was made by an earlier version and lacks the column releases",
-                f"ALTER TABLE {self.table} ADD COLUMN releases {RELEASES_TYPE}",
+                f"{self.subject} {self.table} was made by an earlier version and lacks {', '.join(missing)}",
+                f"ALTER TABLE {self.table} {added}",
             )
         elif missing:
             yield Fault(
-                f"{self.subject} {self.table} lacks the columns {', '.join(sorted(missing))}",
+                f"{self.subject} {self.table} lacks the columns {', '.join(missing)}",
                 f"set {self.option} to another name, or drop the table while no harvester runs",
             )
 
@@ -96,6 +99,7 @@ def companions(fence: TableName, dead_letters: TableName) -> tuple[Companion, Co
             fence_ddl(fence),
             _FENCE_COLUMNS,
             ("SELECT", "INSERT", "UPDATE"),
+            FENCE_ADDITIONS,
         ),
         Companion(
             "dead-letter table",

@@ -39,8 +39,12 @@ def outbox_ddl(options: PostgresOptions) -> str:
 )"""
 
 
-RELEASES_TYPE = "BIGINT NOT NULL DEFAULT 0"
-"""The fence's column that counts how often keys were freed."""
+FENCE_ADDITIONS = {"releases": "BIGINT NOT NULL DEFAULT 0", "transacting": "INTEGER NOT NULL DEFAULT 0"}
+"""Columns that a fence made by an earlier version may lack.
+
+How often keys were freed; and how many lanes there were when the lane was noted to publish in transactions, 0
+when it is not.
+"""
 
 
 def fence_ddl(fence: TableName) -> str:
@@ -48,6 +52,7 @@ def fence_ddl(fence: TableName) -> str:
 
     Its rows are few and written often; most of a page is kept free for their next versions.
     """
+    additions = ",\n    ".join(f"{column} {type_}" for column, type_ in FENCE_ADDITIONS.items())
     return f"""CREATE TABLE IF NOT EXISTS {fence} (
     name TEXT NOT NULL,
     lane INTEGER NOT NULL,
@@ -58,7 +63,7 @@ def fence_ddl(fence: TableName) -> str:
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     beat TIMESTAMP WITH TIME ZONE,
     reading JSONB NOT NULL DEFAULT '{{}}',
-    releases {RELEASES_TYPE},
+    {additions},
     PRIMARY KEY (name, lane)
 ) WITH (fillfactor = 10)"""
 

@@ -32,8 +32,9 @@ class Marking:
         parameters: The values of the conditions, as text whose type the server takes from the column.
         mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from if the releases
             that the mark sees are $9, then the values of the conditions. Returns nothing when the fence is
-            lost, else the marked rows, and with each the number of rows that were found to mark and the
-            releases, null when they are $9; a row without an id when none was marked.
+            lost, else the marked rows, and with each the number of rows that were deleted, the number that
+            were found to mark, and the releases, null when they are $9; a row without an id when none was
+            marked.
         mark_lane: The same for one of several lanes.
     """
 
@@ -67,16 +68,19 @@ class Marking:
         left_out = f"leader_id <> ALL (${number}::uuid[])"
         return (
             f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, number + 1)},"
-            f" {self._marked(left_out, lane=lane)}"
+            f" {self._marked(left_out, lane=lane, batches=batches)}"
         )
 
     def _finish(self, batches: int) -> str:
         """Makes the statement that only deletes so many batches.
 
         $6 leader id, $7 first and $8 last of the first batch, and so on. Returns nothing when the fence is
-        lost.
+        lost, else the number of rows deleted.
         """
-        return f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, 6)} SELECT true FROM fence"
+        return (
+            f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, 6)}"
+            f" SELECT {_deleted(batches)} FROM fence"
+        )
 
     def _purged(self, batches: int, number: int) -> str:
         # One DELETE for each: the ids of a batch are a range of the primary key, and there is no other index
@@ -86,11 +90,12 @@ class Marking:
                 DELETE FROM {self._outbox}
                 WHERE id BETWEEN ${at + 1}::bigint AND ${at + 2}::bigint AND leader_id = ${at}::uuid
                   AND EXISTS (SELECT FROM fence)
+                RETURNING id
             )"""
             for batch, at in ((batch, number + 3 * batch) for batch in range(batches))
         )
 
-    def _marked(self, claimable: str, *, lane: bool) -> str:
+    def _marked(self, claimable: str, *, lane: bool, batches: int = 0) -> str:
         wanted = " AND ".join(
             [
                 "id >= (SELECT start FROM seen)",
@@ -117,8 +122,12 @@ class Marking:
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
                 RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
             )
-            SELECT marked.*, cardinality(ids), (SELECT releases FROM seen)
+            SELECT marked.*, {_deleted(batches)}, cardinality(ids), (SELECT releases FROM seen)
             FROM chosen LEFT JOIN marked ON true"""
+
+
+def _deleted(batches: int) -> str:
+    return " + ".join(["0", *(f"(SELECT count(*) FROM purged{batch})" for batch in range(batches))])
 
 
 def _conditions(eligible: Sequence[Condition]) -> list[str]:

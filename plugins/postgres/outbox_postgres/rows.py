@@ -9,7 +9,7 @@ from typing import Any
 from outbox_sdk import Header, MarkedRecord
 
 Row = tuple[Any, ...]
-"""Id, topic, key, value, header names, header values; then what the mark as a whole found out."""
+"""Id, topic, key, value, header names, header values; then three columns of what the mark as a whole did."""
 
 _new = tuple.__new__
 _id = itemgetter(0)
@@ -37,7 +37,7 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         or key is None
         else _new(MarkedRecord, (number, topic, key, value, ((names[0], values[0]),), None, None, None))
         for row in rows
-        for number, topic, key, value, names, values, _, _ in (row,)
+        for number, topic, key, value, names, values, _, _, _ in (row,)
     ]
     # The server touches rows in the order of its index; nothing but habit says so, therefore this.
     marked.sort(key=_id)

@@ -61,6 +61,8 @@ class Statements:
         bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt, or nothing when fenced.
         beat: $6 the reading as JSON. Returns nothing when the fence is lost.
+        transact: $6 whether begun. Returns nothing when the fence is lost.
+        transacting: $1 name. The lanes that are noted, and how many there were then.
         holdings: $1 name.
         count: $1 where to stop counting.
         spread: The lowest and the highest id.
@@ -91,6 +93,11 @@ class Statements:
         self.beat = f"""
             UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
             WHERE {HELD} RETURNING lane"""
+        self.transact = f"""
+            UPDATE {fence} SET transacting = CASE WHEN $6 THEN lanes ELSE 0 END
+            WHERE {HELD} RETURNING lane"""
+        self.transacting = f"""
+            SELECT lane, transacting FROM {fence} WHERE name = $1 AND transacting > 0 ORDER BY lane"""
         self.holdings = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading

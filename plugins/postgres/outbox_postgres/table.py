@@ -8,7 +8,18 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import Backlog, Batch, Condition, Fence, Holding, LeadershipLost, MarkedRecord, Parked, Poison
+from outbox_sdk import (
+    Advanced,
+    Backlog,
+    Batch,
+    Condition,
+    Fence,
+    Holding,
+    LeadershipLost,
+    MarkedRecord,
+    Parked,
+    Poison,
+)
 
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
@@ -80,7 +91,7 @@ class PostgresTable:
 
     def advance(
         self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
-    ) -> list[MarkedRecord]:
+    ) -> Advanced:
         """Deletes batches and marks the next in one statement that holds the fence against a bump, durably.
 
         Relies on the contract in three things. A name is used for one batch only, and all rows of a batch lie
@@ -92,16 +103,29 @@ class PostgresTable:
         purged = [value for batch in finished for value in (batch.leader_id, batch.first, batch.last)]
         if not limit:
             statement = self._marking.finish(len(done))
-            if not self._fetch(statement, (*self._held(fence), *purged), "delete batches"):
+            rows = self._fetch(statement, (*self._held(fence), *purged), "delete batches")
+            if not rows:
                 raise self._lost(fence)
             if self._settled:
                 self._settled.finished(done)
-            return []
+            return Advanced(rows[0][0], [])
         statement = self._marking.advance(len(done), lane=fence.lanes > 1)
         start = self._start(fence, (*done, *pending))
         claim = self._claim(fence, leader_id, limit, start)
         rows = self._fetch(statement, (*claim, [*done, *pending, leader_id], *purged), "advance")
-        return self._take(fence, rows, pending, leader_id)
+        marked = self._take(fence, rows, pending, leader_id)
+        return Advanced(rows[0][-3], marked)
+
+    def transact(self, fence: Fence, *, begun: bool) -> None:
+        """Notes durably whether the lane publishes in transactions, and as one of how many."""
+        doing = "note who publishes in transactions"
+        if not self._fetch(self._sql.transact, (*self._held(fence), begun), doing):
+            raise self._lost(fence)
+
+    def transacting(self) -> dict[int, int]:
+        """Returns the lanes that are noted to publish in transactions, and how many there were then."""
+        doing = "read who publishes in transactions"
+        return dict(self._fetch(self._sql.transacting, (self._layout.name,), doing))
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -129,7 +153,7 @@ class PostgresTable:
         keys, oldest = self._fetch(self._parking.parked, (self._layout.name,), "read the parked keys")[0]
         return Parked(keys=keys, oldest=oldest)
 
-    def beat(self, fence: Fence, reading: Mapping[str, float]) -> None:
+    def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading."""
         if not self._fetch(
             self._sql.beat, (*self._held(fence), json.dumps(dict(reading))), "write a reading"

@@ -145,19 +145,26 @@ class Hand:
 
 
 class BatchHand:
-    """A lane's hand that marks batches, each by a leader id of its own; ``leader`` is the latest."""
+    """A lane's hand that marks batches, each by a leader id of its own.
+
+    Attributes:
+        leader: The latest leader id.
+        purged: How many rows the latest advance deleted.
+    """
 
     def __init__(self, table: PostgresTable, fence: Fence) -> None:
         self.table = table
         self.fence = fence
         self.leader = uuid4()
+        self.purged = 0
 
     def advance(
         self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
     ) -> list[MarkedRecord]:
         self.leader = uuid4()
         names = [batch.leader_id for batch in pending]
-        return self.table.advance(self.fence, finished, self.leader, limit, names)
+        self.purged, records = self.table.advance(self.fence, finished, self.leader, limit, names)
+        return records
 
     def batch(
         self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()

@@ -60,7 +60,22 @@ def test_only_rows_that_carry_the_batches_leader_id_are_deleted(outbox: Outbox, 
     outbox.admin.execute("UPDATE outbox SET leader_id = %s WHERE id = 2", (other,))
     outbox.admin.execute("UPDATE outbox SET leader_id = NULL WHERE id = 4")
     lane.advance(0, finished=[batch])
+    assert lane.purged == 3
     assert outbox.leaders() == {2: other, 4: None, 6: None}
+
+
+@pytest.mark.parametrize("limit", [0, 5], ids=["only deletes", "marks too"])
+def test_what_is_counted_are_the_rows_that_were_there(outbox: Outbox, lane: BatchHand, limit: int) -> None:
+    outbox.fill(20)
+    lane.advance(limit)
+    assert lane.purged == 0
+    first, _ = lane.batch(5)
+    second, _ = lane.batch(5, pending=[first])
+    outbox.admin.execute("DELETE FROM outbox WHERE id IN (2, 7, 8)")
+    lane.advance(limit, finished=[first, second])
+    assert lane.purged == 7
+    lane.advance(limit, finished=[first, second])
+    assert lane.purged == 0
 
 
 def test_a_limit_of_0_only_deletes(outbox: Outbox, lane: BatchHand) -> None:
@@ -68,6 +83,7 @@ def test_a_limit_of_0_only_deletes(outbox: Outbox, lane: BatchHand) -> None:
     first, _ = lane.batch(2)
     second, _ = lane.batch(2, pending=[first])
     assert lane.advance(0, finished=[first, second]) == []
+    assert lane.purged == 4
     assert outbox.leaders() == {5: None, 6: None}
     assert lane.advance(0) == []
     assert lane.ids() == [5, 6]

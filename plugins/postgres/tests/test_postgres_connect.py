@@ -201,12 +201,19 @@ def test_another_table_in_the_place_of_the_dead_letters(outbox: Outbox) -> None:
     assert "set deadLetterTable to another name" in str(refusal(outbox))
 
 
-def test_a_fence_made_by_an_earlier_version_is_mended_by_the_statement_in_the_message(outbox: Outbox) -> None:
-    outbox.admin.execute("ALTER TABLE outbox_fence DROP COLUMN releases")
+@pytest.mark.parametrize("lacking", [["transacting"], ["releases", "transacting"]])
+def test_a_fence_made_by_an_earlier_version_is_mended_by_the_statement_in_the_message(
+    outbox: Outbox, lacking: list[str]
+) -> None:
+    for column in lacking:
+        outbox.admin.execute(f"ALTER TABLE outbox_fence DROP COLUMN {column}")
     error = refusal(outbox)
     assert not error.retryable
+    assert f"lacks {', '.join(lacking)}" in str(error)
     outbox.admin.execute(re.findall(r"ALTER TABLE .*", str(error))[0])
-    assert outbox.lead().mark() == []
+    hand = outbox.lead()
+    assert hand.mark() == []
+    assert hand.table.transacting() == {}
 
 
 def test_a_wrong_password_is_final_and_shows_nowhere(

@@ -196,6 +196,9 @@ def test_the_beat_is_shown_with_its_age(outbox: Outbox) -> None:
     assert after.beat is not None
     assert 0 <= (after.age if after.age is not None else -1) < 10
     assert after.beat >= after.since
+    reading = {"batches": [{"name": "ä", "rows": 5}, None], "draining": True}
+    hand.table.beat(hand.fence, reading)
+    assert hand.table.holdings()[0].reading == reading
 
 
 def test_tables_of_one_schema_share_a_fence_and_not_their_tokens(
