@@ -1,9 +1,12 @@
 """Settings that are right one by one and wrong together."""
 
+from dataclasses import replace
+
 import pytest
-from outbox_core.config import parse
+from outbox_core.config import Choice, parse
 from outbox_core.config.consistency import look
 from outbox_sdk import Level
+from outbox_sdk.registry import Seam
 
 SIX = "producerKafkaConfig: {delivery.timeout.ms: 6000}"
 
@@ -34,8 +37,32 @@ def test_what_does_not_fit(text: str, subject: str):
     assert all(finding.cure for finding in look(parse(f"harvest: {{{text}}}", "f.yaml", {}).harvest))
 
 
-def test_what_does_not_exist_yet():
-    assert found("harvest: {delivery: exactly-once}") == {"delivery": Level.ERROR}
+def test_exactly_once_reminds_of_the_consumers():
+    assert found("harvest: {delivery: exactly-once}") == {"delivery": Level.OK, "limits": Level.OK}
+    [told, _] = look(parse("harvest: {delivery: exactly-once}", "f.yaml", {}).harvest)
+    assert "isolation.level=read_committed" in told.message
+
+
+@pytest.mark.parametrize(
+    ("text", "subjects"),
+    [
+        ("producerKafkaConfig: {delivery.timeout.ms: 10000}", {"limits"}),
+        (f"limits: {{queueTimeout: 5s}}, {SIX}", {"limits"}),
+        ("limits: {maxInFlightRecords: 7, sendConcurrency: 8}", {"limits"}),
+        ("limits: {drainInterval: 5s}", {"drain interval"}),
+    ],
+)
+def test_what_exactly_once_does_not_care_for(text: str, subjects: set[str]):
+    assert found(f"harvest: {{delivery: exactly-once, {text}}}").keys() == subjects | {"delivery"}
+
+
+def test_exactly_once_ends_where_another_cluster_takes_over():
+    settings = parse("harvest: {delivery: exactly-once}", "f.yaml", {}).harvest
+    there = replace(settings, affinity=Choice(Seam.AFFINITY, "region", None))
+    assert [(finding.subject, finding.level) for finding in look(there)] == [
+        ("delivery", Level.OK),
+        ("affinity", Level.WARNING),
+    ]
 
 
 def test_nothing_is_said_of_times_that_a_driver_does_not_tell():

@@ -17,7 +17,7 @@ from rich.text import Text
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
 from outbox_core.cli.terminal import messages, output, print_json
-from outbox_core.config import HarvestSettings
+from outbox_core.config import Delivery, HarvestSettings
 from outbox_core.config.consistency import look as look_at_settings
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
@@ -75,7 +75,9 @@ def _looks(settings: HarvestSettings) -> dict[str, Look]:
         "settings": lambda: look_at_settings(settings),
         f"dialect {settings.dialect.driver}": lambda: settings.dialect.create().check(),
         f"elector {settings.elector.driver}": lambda: settings.elector.create().check(),
-        f"publisher {settings.publisher.driver}": lambda: settings.publisher.create().check(),
+        f"publisher {settings.publisher.driver}": lambda: settings.publisher.create().check(
+            transactional=settings.delivery is Delivery.EXACTLY_ONCE
+        ),
         f"engine {settings.engine.driver}": lambda: _look_at_engine(settings),
     }
 

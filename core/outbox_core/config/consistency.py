@@ -11,28 +11,33 @@ from outbox_core.config.settings import Delivery, HarvestSettings
 LEAVE_SECONDS = 5.0
 """A harvester that is told to stop is gone after this."""
 
+READ_COMMITTED = Finding(
+    Level.OK,
+    "delivery",
+    "exactly-once for consumers that set isolation.level=read_committed; others see what is aborted too",
+)
+"""What those who choose exactly-once delivery have to know."""
+
 
 def look(settings: HarvestSettings) -> list[Finding]:
     """Returns what is to be said about the settings as a whole; needs neither database nor broker."""
-    found = [*_delivery(settings), *_times(settings), *_counts(settings)]
-    return found or [Finding(Level.OK, "limits", "times and counts fit together")]
-
-
-def _delivery(settings: HarvestSettings) -> Iterator[Finding]:
     if settings.delivery is Delivery.EXACTLY_ONCE:
-        yield Finding(
-            Level.ERROR,
-            "delivery",
-            "exactly-once does not exist yet",
-            "set harvest.delivery to at-least-once",
-        )
+        reminders, wrong = [READ_COMMITTED], [*_times(settings), *_clusters(settings)]
+    else:
+        reminders, wrong = [], [*_records(settings), *_times(settings), *_counts(settings)]
+    return [*reminders, *(wrong or [Finding(Level.OK, "limits", "times and counts fit together")])]
 
 
-def _times(settings: HarvestSettings) -> Iterator[Finding]:
+def _records(settings: HarvestSettings) -> Iterator[Finding]:
+    """Looks at the times of single records, which do not matter to exactly-once delivery.
+
+    There nothing waits behind a record in front, so the queue timeout has nothing to end. And a client that
+    goes on sending is refused by the broker as soon as the new leader opens the lane, before it sends
+    anything itself; what was sent until then is aborted.
+    """
     limits = settings.limits
     session = _session(settings.elector.options)
     delivery = _delivery_timeout(settings.publisher.options)
-    leave = LEAVE_SECONDS if session is None else min(session, LEAVE_SECONDS)
     if delivery is not None and session is not None and delivery >= session:
         yield Finding(
             Level.WARNING,
@@ -49,6 +54,12 @@ def _times(settings: HarvestSettings) -> Iterator[Finding]:
             f"while the one in front of them may be under way for {_(delivery)}",
             f"set harvest.limits.queueTimeout above {_(delivery)}",
         )
+
+
+def _times(settings: HarvestSettings) -> Iterator[Finding]:
+    limits = settings.limits
+    session = _session(settings.elector.options)
+    leave = LEAVE_SECONDS if session is None else min(session, LEAVE_SECONDS)
     if limits.min_poll_interval * 2 > limits.heartbeat_timeout:
         yield Finding(
             Level.WARNING,
@@ -68,6 +79,7 @@ def _times(settings: HarvestSettings) -> Iterator[Finding]:
 
 
 def _counts(settings: HarvestSettings) -> Iterator[Finding]:
+    """Looks at what lanes share; those of exactly-once delivery have batches of their own."""
     limits = settings.limits
     if limits.max_in_flight_records < limits.send_concurrency:
         yield Finding(
@@ -76,6 +88,18 @@ def _counts(settings: HarvestSettings) -> Iterator[Finding]:
             f"{limits.send_concurrency} lanes share {limits.max_in_flight_records} records in flight, "
             "and each takes at least one",
             "set harvest.limits.sendConcurrency to no more than maxInFlightRecords",
+        )
+
+
+def _clusters(settings: HarvestSettings) -> Iterator[Finding]:
+    """Looks at what exactly-once delivery cannot know: markers are kept at one broker, for one database."""
+    if settings.affinity.driver != "none":
+        yield Finding(
+            Level.WARNING,
+            "affinity",
+            f"exactly-once holds within one cluster: with the affinity '{settings.affinity.driver}' one that "
+            "takes over another's records cannot know which of them were published",
+            "set harvest.affinity to none, or see to it that no cluster takes over records of another",
         )
 
 
