@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclOperation,
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
 )
 from outbox_sdk import Finding, Level, OutboxError
 
 from outbox_kafka.settings import redact
-from outbox_kafka.topics import Administration
+from outbox_kafka.topics import Administration, is_mock
+from outbox_kafka.transaction_findings import (
+    LOG_TOPIC,
+    TransactionLog,
+    mock_finding,
+    settings_finding,
+    transaction_findings,
+)
 from outbox_kafka.verdict import reason
 
 _REACH: Final = 5.0
@@ -24,33 +32,39 @@ _SESSION_MS: Final = 10_000
 """Milliseconds of an election's session, unless an elector is told otherwise."""
 
 
-def look(producer: Mapping[str, Any], shared: Mapping[str, Any]) -> Sequence[Finding]:
+def look(producer: Mapping[str, Any], shared: Mapping[str, Any], *, transactional: bool) -> Sequence[Finding]:
     """Looks at everything that could be wrong between here and the broker.
 
     Args:
         producer: The settings of a producer, complete.
         shared: The user's settings alone.
+        transactional: Whether there are to be transactions.
     """
     findings = [_delivery_timeout(producer)]
+    if transactional:
+        findings.append(settings_finding(producer))
     try:
         administration = Administration(shared)
-        brokers = sorted(administration.reach(_REACH).brokers)
+        cluster = administration.reach(_REACH)
     except OutboxError as error:
         cure = "start Kafka, or correct bootstrap.servers and the security settings"
         return [*findings, Finding(Level.ERROR, "Kafka broker", str(error), cure)]
-    admin = administration.client
+    admin, brokers = administration.client, sorted(cluster.brokers)
     findings.append(Finding(Level.OK, "Kafka broker", f"reached, one of {len(brokers)}"))
+    if transactional and is_mock(cluster):
+        return [*findings, mock_finding()]
     findings.append(_permission(admin, shared))
     try:
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(brokers[0]))
-        [future] = admin.describe_configs([resource], request_timeout=_REACH).values()
-        entries = future.result()
+        values = _values(admin, ConfigResource(ConfigResource.Type.BROKER, str(brokers[0])))
     except KafkaException as error:
         message = f"cannot be read: {redact(reason(error.args[0]), shared)}"
         cure = "grant DESCRIBE_CONFIGS on the cluster to see replication and size limits here"
         return [*findings, Finding(Level.WARNING, "Kafka broker settings", message, cure)]
-    values = {name: entry.value for name, entry in entries.items() if entry.value is not None}
-    return [*findings, *broker_findings(values, len(brokers), producer)]
+    findings.extend(broker_findings(values, len(brokers), producer))
+    if transactional:
+        log = _transaction_log(admin, cluster)
+        findings.extend(transaction_findings(values, len(brokers), producer, log))
+    return findings
 
 
 def broker_findings(
@@ -75,6 +89,22 @@ def broker_findings(
     if "auto.create.topics.enable" in broker:
         findings.append(_creation(broker["auto.create.topics.enable"] == "true", broker))
     return findings
+
+
+def _values(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
+    [future] = admin.describe_configs([resource], request_timeout=_REACH).values()
+    return {name: entry.value for name, entry in future.result().items() if entry.value is not None}
+
+
+def _transaction_log(admin: AdminClient, cluster: ClusterMetadata) -> TransactionLog:
+    try:
+        values = _values(admin, ConfigResource(ConfigResource.Type.TOPIC, LOG_TOPIC))
+    except KafkaException as error:
+        return TransactionLog(missing=error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
+    topic = cluster.topics.get(LOG_TOPIC)
+    replicas = [len(partition.replicas) for partition in topic.partitions.values()] if topic else []
+    least = values.get("min.insync.replicas")
+    return TransactionLog(min(replicas, default=None), None if least is None else int(least))
 
 
 def _delivery_timeout(producer: Mapping[str, Any]) -> Finding:

@@ -38,7 +38,7 @@ _PAUSE = 0.05
 
 
 def encode(batches: Sequence[Batch]) -> str:
-    """Returns the text of a marker, in ASCII.
+    """Returns the text of a marker, in ASCII; also that of no batches is some text.
 
     Raises:
         ValueError: There are too many batches, more than 50, for a marker to hold.
@@ -92,8 +92,8 @@ class MarkerPlace:
         """Returns what a transaction commits for ``text`` to become the marker."""
         return [TopicPartition(self._topic, 0, 0, text)]
 
-    def read(self) -> list[Batch]:
-        """Returns the marker that was committed last; empty when there is none.
+    def read(self) -> list[Batch] | None:
+        """Returns the marker that was committed last; ``None`` when the broker has none.
 
         Raises:
             DriverError: The broker cannot be reached or refuses, or holds what is no marker.
@@ -111,7 +111,7 @@ class MarkerPlace:
                     told = consumer.poll(0)
                     trouble = (told and told.error()) or error.args[0]
                 if trouble is None:
-                    return decode(found.metadata) if found.metadata else []
+                    return None if found.offset < 0 else decode(found.metadata or "")
                 message = f"{what}: {redact(reason(trouble), self._settings)}"
                 if is_refusal(trouble) or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise AccessDenied(message)

@@ -30,11 +30,14 @@ class KafkaPublisher:
 
         Raises:
             ConfigError: librdkafka does not know a setting or cannot read its value, or a setting
-                contradicts what the order of records rests on.
+                contradicts what the order of records rests on, or the time that a transaction is given is
+                too short for its deliveries.
         """
         self._kafka = options.kafka
         self._marker_topic = options.marker_topic
         validate(producer_settings(options.kafka))
+        if options.kafka.get("transaction.timeout.ms") is not None:
+            transactional_settings(options.kafka, _PREFIX)
 
     def open(self, lane: str) -> KafkaSender:
         """Makes a sender whose ``client.id`` is the lane's name, unless the settings have one.
@@ -71,8 +74,8 @@ class KafkaPublisher:
 
         return create_missing(client_settings(self._kafka), topics, partitions)
 
-    def check(self) -> Sequence[Finding]:
+    def check(self, *, transactional: bool) -> Sequence[Finding]:
         """Looks at the settings, the broker and what it permits; see the contract."""
         from outbox_kafka.findings import look  # noqa: PLC0415 - the client is imported late
 
-        return look(producer_settings(self._kafka), client_settings(self._kafka))
+        return look(producer_settings(self._kafka), client_settings(self._kafka), transactional=transactional)

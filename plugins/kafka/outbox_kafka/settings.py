@@ -85,18 +85,30 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
         ConfigError: A setting contradicts what the order of records rests on, or transactions.
     """
     settings = producer_settings(kafka, client_id=name)
-    delivery = _delivery_timeout_name(settings)
-    deliver_ms, timeout_ms = int(settings[delivery]), transaction_timeout_ms(settings)
-    if not 0 < deliver_ms < timeout_ms:
-        raise ConfigError(
-            f"Kafka setting 'transaction.timeout.ms' ({timeout_ms}) must be greater than '{delivery}' "
-            f"({deliver_ms}, where 0 means no limit): a transaction must outlast its deliveries; "
-            "leave out the former, and keep the latter short"
-        )
+    if (trouble := timeouts_trouble(settings)) is not None:
+        raise ConfigError(f"Kafka setting {trouble[0]}; {trouble[1]}")
+    timeout_ms = transaction_timeout_ms(settings)
     # Only failures need to be known one by one; that the rest went through shows in what is left.
     defaults = {} if "retry.backoff.ms" in settings else {"retry.backoff.ms": str(_RETRY_MS)}
     own = {"transactional.id": name, "delivery.report.only.error": True}
     return settings | defaults | own | {"transaction.timeout.ms": str(timeout_ms)}
+
+
+def timeouts_trouble(producer: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns how a transaction may end before its deliveries do, and the cure; ``None`` if it may not.
+
+    Args:
+        producer: The settings of a producer, complete.
+    """
+    delivery = _delivery_timeout_name(producer)
+    deliver_ms, timeout_ms = int(producer[delivery]), transaction_timeout_ms(producer)
+    if 0 < deliver_ms < timeout_ms:
+        return None
+    what = (
+        f"'transaction.timeout.ms' ({timeout_ms}) must be greater than '{delivery}' ({deliver_ms}, where 0 "
+        "means no limit): a transaction must outlast its deliveries"
+    )
+    return what, "leave out the former, and keep the latter short"
 
 
 def transaction_timeout_ms(producer: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
@@ -26,6 +26,8 @@ _SLICE = 0.5
 """Seconds of one attempt: between two, what went wrong with the connection can be seen."""
 
 _BROKER_DEFAULT = -1
+
+MOCK: Final = "librdkafka's mock of a broker neither fences producers nor hides aborted records"
 
 
 class Administration:
@@ -110,14 +112,15 @@ def ensure_marker_topic(settings: Mapping[str, Any], topic: str) -> None:
         DriverError: The broker cannot be reached or refuses, or does not do transactions.
     """
     cluster = Administration(settings).reach(_REACH)
-    if str(cluster.cluster_id).startswith("mockCluster"):
-        raise DriverError(
-            "librdkafka's mock of a broker neither fences producers nor hides aborted records: exactly-once "
-            "delivery needs a real Kafka",
-            retryable=False,
-        )
+    if is_mock(cluster):
+        raise DriverError(f"{MOCK}: exactly-once delivery needs a real Kafka", retryable=False)
     if topic not in cluster.topics:
         create_missing(settings, [topic], 1)
+
+
+def is_mock(cluster: ClusterMetadata) -> bool:
+    """Tells whether the cluster is librdkafka's mock of one (``test.mock.num.brokers``)."""
+    return str(cluster.cluster_id).startswith("mockCluster")
 
 
 def unwritable(settings: Mapping[str, Any], topics: Collection[str]) -> set[str]:

@@ -90,7 +90,7 @@ class KafkaTransactionalSender:
             self.close()
             raise
 
-    def marker(self) -> list[Batch]:
+    def marker(self) -> list[Batch] | None:
         """Reads the marker; see :meth:`outbox_sdk.TransactionalSender.marker`."""
         return self._place.read()
 

@@ -113,11 +113,10 @@ def test_prepare_creates_what_is_missing(kafka_bootstrap: str, topic: str) -> No
     sender.close(5)
 
 
-def test_check_finds_nothing_wrong_with_a_sound_broker(kafka_bootstrap: str) -> None:
-    findings = publisher(kafka_bootstrap).check()
-    assert {finding.subject for finding in findings} >= {
-        "Kafka broker",
-        "Kafka idempotence",
-        "Kafka replication",
-    }
+@pytest.mark.parametrize("transactional", [False, True])
+def test_check_finds_nothing_wrong_with_a_sound_broker(kafka_bootstrap: str, transactional: bool) -> None:
+    findings = publisher(kafka_bootstrap).check(transactional=transactional)
+    subjects = {finding.subject for finding in findings}
+    assert subjects >= {"Kafka broker", "Kafka idempotence", "Kafka replication"}
+    assert ({"Kafka transactions", "Kafka markers"} <= subjects) == transactional
     assert [finding for finding in findings if finding.level is not Level.OK] == []

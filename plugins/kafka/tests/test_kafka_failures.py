@@ -108,7 +108,8 @@ def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
         kafka.prepare([topic], 1)
     assert caught.value.retryable
-    assert [finding.subject for finding in kafka.check() if finding.level is Level.ERROR] == ["Kafka broker"]
+    findings = kafka.check(transactional=True)
+    assert [finding.subject for finding in findings if finding.level is Level.ERROR] == ["Kafka broker"]
     assert capfd.readouterr().err == ""
 
 
@@ -125,7 +126,7 @@ def test_wrong_password_ends_the_sender(guarded: GuardedKafka, caplog: pytest.Lo
     with pytest.raises(DriverError, match=r"cannot reach Kafka .* Authentication") as refused:
         kafka.prepare(["topic"], 1)
     assert not refused.value.retryable
-    findings = kafka.check()
+    findings = kafka.check(transactional=False)
     assert [finding.level for finding in findings].count(Level.ERROR) == 1
     assert "hunter2" not in f"{caplog.text} {caught.value} {refused.value} {findings}"
 
@@ -142,7 +143,8 @@ def test_lack_of_permission_fails_the_record(guarded: GuardedKafka, topic: str) 
     with pytest.raises(DriverError, match="cannot create topic") as caught:
         kafka.prepare([f"{topic}-other"], 1)
     assert not caught.value.retryable
-    [finding] = [finding for finding in kafka.check() if finding.level is not Level.OK]
+    [finding] = [finding for finding in kafka.check(transactional=True) if finding.level is not Level.OK]
+    assert finding.level is Level.WARNING
     assert "grant DESCRIBE_CONFIGS" in finding.cure
 
 
@@ -180,5 +182,5 @@ def test_broker_settings_are_judged(broker: dict[str, str], brokers: int, subjec
 
 def test_late_delivery_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outbox_kafka.findings._REACH", 0.1)
-    findings = publisher(NOBODY, delivery_timeout_ms=10_000).check()
+    findings = publisher(NOBODY, delivery_timeout_ms=10_000).check(transactional=False)
     assert ("Kafka delivery timeout", Level.WARNING) in [(f.subject, f.level) for f in findings]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from outbox_kafka.attempt import portions
-from outbox_kafka.findings import broker_findings
 from outbox_kafka.marker import LENGTH_MAX, decode, encode
 from outbox_kafka.settings import producer_settings, transactional_settings
+from outbox_kafka.transaction_findings import TransactionLog, transaction_findings
 from outbox_sdk import Batch, ConfigError, DriverError, Level, MarkedRecord
 
 from .kafka_talk import publisher
@@ -22,6 +22,7 @@ _IDS = st.integers(-(2**63), 2**63 - 1)
 def test_marker_comes_back_as_it_was(batches: list[Batch]) -> None:
     text = encode(batches)
     assert text.isascii()
+    assert text
     assert len(text) <= LENGTH_MAX
     assert decode(text) == batches
 
@@ -84,34 +85,51 @@ def test_portions_keep_order_and_limit() -> None:
     assert [record for portion in portions(records, 100) for record in portion] == records
 
 
+_LOG = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
+_SINGLE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+_NONE, _UNSEEN = TransactionLog(missing=True), TransactionLog()
+
+
 @pytest.mark.parametrize(
-    ("broker", "brokers", "level"),
+    ("broker", "brokers", "log", "level"),
     [
-        (
-            {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"},
-            3,
-            Level.OK,
-        ),
-        (
-            {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"},
-            1,
-            Level.WARNING,
-        ),
-        (
-            {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"},
-            3,
-            Level.WARNING,
-        ),
-        ({"transaction.max.timeout.ms": "10000"}, 1, Level.WARNING),
-        ({"offsets.retention.minutes": "60"}, 1, Level.WARNING),
-        ({"offsets.retention.minutes": "10080"}, 1, Level.OK),
-        ({"offset.metadata.max.bytes": "1000"}, 1, Level.WARNING),
+        (_LOG, 3, _NONE, Level.OK),
+        (_LOG, 2, _NONE, Level.ERROR),
+        (_LOG, 2, _UNSEEN, Level.WARNING),
+        (_LOG, 2, TransactionLog(replicas=3, least=2), Level.OK),
+        (_LOG, 1, TransactionLog(replicas=1, least=1), Level.OK),
+        (_LOG, 3, TransactionLog(replicas=1, least=2), Level.ERROR),
+        (_LOG | {"transaction.state.log.min.isr": "4"}, 3, _UNSEEN, Level.ERROR),
+        (_SINGLE, 3, _NONE, Level.WARNING),
+        ({"transaction.max.timeout.ms": "10000"}, 1, _NONE, Level.ERROR),
+        ({"offsets.retention.minutes": "60"}, 1, _NONE, Level.ERROR),
+        ({"offsets.retention.minutes": "10080"}, 1, _NONE, Level.OK),
+        ({"offset.metadata.max.bytes": "1000"}, 1, _NONE, Level.ERROR),
     ],
 )
 def test_what_exactly_once_needs_of_a_broker_is_judged(
-    broker: dict[str, str], brokers: int, level: Level
+    broker: dict[str, str], brokers: int, log: TransactionLog, level: Level
 ) -> None:
-    findings = broker_findings(broker, brokers, producer_settings({}))
-    assert max((finding.level for finding in findings), key=list(Level).index) is level
-    assert all(bool(finding.cure) == (finding.level is not Level.OK) for finding in findings)
-    assert all("xactly-once" in finding.message for finding in findings if finding.level is not Level.OK)
+    [finding] = transaction_findings(broker, brokers, producer_settings({}), log)
+    assert finding.level is level
+    assert bool(finding.cure) == (level is not Level.OK)
+    assert level is Level.OK or "xactly-once" in finding.message
+
+
+def test_what_exactly_once_needs_of_the_settings_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outbox_kafka.findings._REACH", 0.1)
+    kafka = publisher("127.0.0.1:1", message_timeout_ms=0)
+    [found] = [each for each in kafka.check(transactional=True) if each.subject == "Kafka transactions"]
+    assert found.level is Level.ERROR
+    assert "'transaction.timeout.ms'" in found.message
+    assert "'message.timeout.ms'" in found.message
+    assert found.cure
+    assert "Kafka transactions" not in {each.subject for each in kafka.check(transactional=False)}
+
+
+def test_mock_of_a_broker_is_an_error_for_exactly_once_alone() -> None:
+    mock = publisher("", test_mock_num_brokers=1)
+    assert [each.cure for each in mock.check(transactional=True) if each.level is Level.ERROR] == [
+        "remove test.mock.num.brokers: exactly-once delivery needs a real Kafka"
+    ]
+    assert Level.ERROR not in {each.level for each in mock.check(transactional=False)}

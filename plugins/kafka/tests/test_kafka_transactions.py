@@ -47,12 +47,14 @@ def values(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[int
 def test_batches_are_published_once_and_in_order(
     kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
 ) -> None:
-    assert sender.marker() == []
+    assert sender.marker() is None
     first, second = batch(1, 5000), batch(5001, 5100)
     assert sender.publish(records(topic, 5000), [first]) == []
     assert sender.marker() == [first]
     assert sender.publish(records(topic, 100, 5001), [first, second]) == []
     assert sender.marker() == [first, second]
+    assert sender.publish([], [first]) == []
+    assert sender.marker() == [first]
     assert sender.publish([], []) == []
     assert sender.marker() == []
     sender.close()
@@ -190,7 +192,7 @@ def test_marker_tells_what_became_of_one_that_was_killed(
         assert process.stdout.readline() == b"dying\n"
         process.send_signal(signal.SIGKILL)
     sender = kafka.open_transactional(lane)
-    assert sender.marker() == ([Batch(name, 0, 99)] if when == "after" else [])
+    assert sender.marker() == ([Batch(name, 0, 99)] if when == "after" else None)
     # Also, nothing holds back readers of committed messages any longer.
     assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], []) == []
     sender.close()
@@ -246,7 +248,7 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
     assert caught.value.retryable
     sender.close()
     successor = kafka.open_transactional(lane)
-    assert successor.marker() == []
+    assert successor.marker() is None
     successor.close()
     assert values(kafka_bootstrap, topic) == []
 
