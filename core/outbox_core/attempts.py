@@ -67,9 +67,14 @@ class Policy:
         enough = attempts.incurable >= settings.park_after or (
             retryable_after is not None and attempts.failures >= retryable_after
         )
-        parks = enough and self.parked + self.parking < settings.most_parked_keys
+        parks = enough and not self.full
         self.parking += parks
         return parks
+
+    @property
+    def full(self) -> bool:
+        """Whether so many keys are parked that no more are."""
+        return self.parked + self.parking >= self._settings.most_parked_keys
 
     def counted(self, keys: int, done_before: int) -> None:
         """Takes how many keys of the outbox are parked, by a count that was asked for at ``done_before``."""

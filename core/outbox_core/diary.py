@@ -1,13 +1,15 @@
-"""What a lane says of itself: its reading, written beside the fence now and then, and its log."""
+"""What a lane says of itself: its reading, written beside the fence now and then, its events, and its log."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from outbox_sdk import Failure, Parked, Poison
 
 from outbox_core.attempts import Policy
+from outbox_core.events import Event
 from outbox_core.leash import BEAT_SECONDS
 from outbox_core.meter import Reading, as_numbers
 from outbox_core.table_thread import TableThread
@@ -22,7 +24,7 @@ TOLD_MOST = 5
 
 
 class Diary:
-    """One lane's reading and log.
+    """One lane's reading, events and log.
 
     Args:
         lane: The lane's number.
@@ -35,6 +37,7 @@ class Diary:
 
     def __init__(self, lane: int, interval: float, now: float) -> None:
         self.reading = Reading()
+        self._events: deque[Event] = deque()
         self._lane = lane
         self._interval = max(interval, LEAST_BEAT_SECONDS)
         self._next_beat = now + self._interval
@@ -43,8 +46,21 @@ class Diary:
         self._parked = Parked(0, None)
         self._done_before = 0
 
+    def tell(self, event: Event) -> None:
+        """Keeps an event until somebody takes it."""
+        self._events.append(event)
+
+    def take_events(self) -> list[Event]:
+        """Returns the events since the last call; for one thread, beside the lane's own."""
+        return [self._events.popleft() for _ in range(len(self._events))]
+
     def gauge(
-        self, now: float, writer: TableThread, policy: Policy, troubled: Callable[[float], tuple[int, float]]
+        self,
+        now: float,
+        writer: TableThread,
+        policy: Policy,
+        troubled: Callable[[float], tuple[int, float]],
+        more: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         """Brings the slow gauges up to date, and has the reading written when that is due.
 
@@ -53,6 +69,7 @@ class Diary:
             writer: Writes the reading, and counts what is parked.
             policy: Learns how much is parked.
             troubled: Returns how many keys have failed, and for how many seconds the first of them.
+            more: Returns what is to be written with the reading.
         """
         reading = self.reading
         if now >= self._next_gauge:
@@ -66,7 +83,8 @@ class Diary:
         if now >= self._next_beat:
             since, purged = self._beaten
             self._done_before = policy.done
-            writer.beat(as_numbers(reading, (reading.purged - purged) / (now - since)))
+            rate = (reading.purged - purged) / (now - since)
+            writer.beat({**as_numbers(reading, rate), **more()})
             self._beaten = (now, reading.purged)
             self._next_beat = now + self._interval
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from uuid import UUID
 
 from outbox_core.meter import Stats
@@ -35,6 +36,33 @@ class LeaderRefreshed:
     lane: int
 
 
+class BatchStage(StrEnum):
+    """Where a batch of exactly-once delivery has come to."""
+
+    MARKED = "marked"
+    PUBLISHING = "publishing"
+    PUBLISHED = "published"
+    PURGED = "purged"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMoved:
+    """A batch of exactly-once delivery has come to another stage; informational.
+
+    Attributes:
+        leader_id: The batch's name: what its rows carry, and the marker lists.
+        records: How many it has.
+        stage: Where it has come to. An abandoned one was not published; its records are marked anew.
+        lane: The lane's number.
+    """
+
+    leader_id: UUID
+    records: int
+    stage: BatchStage
+    lane: int
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderRevoked:
     """Leadership is handed over; the lanes have settled. A handler may block to wrap up work of its own."""
@@ -62,5 +90,5 @@ class MeterRead:
     stats: Stats
 
 
-Event = LeaderAcquired | LeaderRefreshed | LeaderRevoked | LeaderFenced | MeterRead
+Event = LeaderAcquired | LeaderRefreshed | BatchMoved | LeaderRevoked | LeaderFenced | MeterRead
 EventHandler = Callable[[Event], None]

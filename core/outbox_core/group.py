@@ -8,14 +8,16 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from threading import Event, Lock, Thread
+from threading import Event as Flag
+from threading import Lock, Thread
 from time import monotonic, sleep
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
 from outbox_core.attempts import jittered
 from outbox_core.config.settings import Delivery
+from outbox_core.events import Event
 from outbox_core.lane import Lane, Plan
 from outbox_core.leash import BEAT_SECONDS, Leash, Link, Report
 from outbox_core.meter import Reading
@@ -63,10 +65,11 @@ class LaneGroup:
         self._past = {number: Reading() for number in lanes}
         self._kind = TransactionalLane if plan.delivery is Delivery.EXACTLY_ONCE else Lane
         self._lanes: dict[int, Lane | TransactionalLane] = {}
+        self._events: list[Event] = []  # of attempts that have ended
         self._lost = ""
         self._refusal: DriverError | None = None
         self._crash: Exception | None = None
-        self._wake = Event()
+        self._wake = Flag()
         self._counting = Lock()
         self._threads = [Thread(target=self._keep, args=(number,), name=f"lane-{number}") for number in lanes]
 
@@ -117,19 +120,19 @@ class LaneGroup:
         return readings
 
     def _report(self, readings: dict[int, Reading]) -> Report:
-        token, refreshed = self._plan.token, self._take_refreshed()
-        return Report(token, self._group, self._run_id, readings, refreshed, self._lost, self._refusal)
+        token, events = self._plan.token, self._take_events()
+        return Report(token, self._group, self._run_id, readings, events, self._lost, self._refusal)
 
     def _reading(self, number: int) -> Reading:
         lane = self._lanes.get(number)
         return replace(lane.reading) if lane else Reading()
 
-    def _take_refreshed(self) -> tuple[tuple[int, UUID], ...]:
-        refreshed = []
-        for number, lane in list(self._lanes.items()):
-            leader_ids, lane.refreshed = lane.refreshed, []
-            refreshed += [(number, leader_id) for leader_id in leader_ids]
-        return tuple(refreshed)
+    def _take_events(self) -> tuple[Event, ...]:
+        with self._counting:
+            events, self._events = self._events, []
+            for lane in list(self._lanes.values()):
+                events += lane.take_events()
+        return tuple(events)
 
     def _keep(self, number: int) -> None:
         """Runs one lane, attempt after attempt; one that is refused for too long ends the harvest."""
@@ -163,8 +166,10 @@ class LaneGroup:
 
     def _retire(self, number: int) -> Reading:
         with self._counting:  # or a report in between would count the lane not at all, or twice
-            reading = self._lanes.pop(number).reading.ended()
+            lane = self._lanes.pop(number)
+            reading = lane.reading.ended()
             self._past[number] += reading
+            self._events += lane.take_events()
         return reading
 
     def _pause(self, seconds: float) -> None:

@@ -10,6 +10,7 @@ does what follows from it. The lanes live in the engine.
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 from math import ceil
 from threading import Event as Flag
@@ -17,7 +18,7 @@ from threading import Lock, Thread, get_ident
 from time import monotonic
 from uuid import uuid4
 
-from outbox_sdk import DriverError, OutboxError
+from outbox_sdk import ConfigError, DriverError, LeadershipLost, Level
 
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.engine import Engine
@@ -26,7 +27,6 @@ from outbox_core.events import (
     EventHandler,
     LeaderAcquired,
     LeaderFenced,
-    LeaderRefreshed,
     LeaderRevoked,
     MeterRead,
 )
@@ -34,6 +34,7 @@ from outbox_core.inline import InlineEngine
 from outbox_core.lane import Plan
 from outbox_core.leash import BEAT_SECONDS
 from outbox_core.meter import Meter, Reading
+from outbox_core.recovery import settle_lanes
 from outbox_core.term import Term
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ class Harvest:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
         if self._settings.delivery is Delivery.EXACTLY_ONCE:
-            raise OutboxError("delivery 'exactly-once' is not there yet; use 'at-least-once'")
+            self._refuse_unsafe()
         self._dialect.connect(self._settings.affinity.create().eligible()).close()
         self._publisher.prepare((), partitions=1)
         try:
@@ -103,6 +104,12 @@ class Harvest:
         except BaseException:
             self._end()
             raise
+
+    def _refuse_unsafe(self) -> None:
+        """Makes sure that the broker does what exactly-once delivery rests on."""
+        for finding in self._publisher.check(transactional=True):
+            if finding.level is Level.ERROR:
+                raise ConfigError(f"{finding.subject}: {finding.message}; {finding.cure}")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the harvest to end, up to ``timeout`` seconds; returns whether it has.
@@ -199,7 +206,7 @@ class Harvest:
             self._idle.set()
 
     def _begin(self) -> Term | None:
-        """Bumps the fence and starts the lanes; ``None`` when leadership went before that was done."""
+        """Bumps the fence, settles lanes of old, starts its own; ``None`` when leadership went meanwhile."""
         lanes = self._limits.send_concurrency
         refused_since: float | None = None
         while self._office.is_set() and not self._ending.is_set():
@@ -207,23 +214,26 @@ class Harvest:
                 self._ending.wait(BEAT_SECONDS)
                 continue
             try:
-                table = self._dialect.connect()
-                try:
-                    token = table.bump(lanes, self._settings.name)
-                finally:
-                    table.close()
+                with closing(self._dialect.connect()) as table:
+                    plan = self._plan(table.bump(lanes, self._settings.name), lanes)
+                    noted = table.transacting()
+                settle_lanes(plan, noted)
+            except LeadershipLost as error:
+                log.info("another process has raised the fence: %s", error)
+                self._ending.wait(self._limits.io_error_backoff)
+                continue
             except DriverError as error:
                 refused_since = None if error.retryable else refused_since or monotonic()
                 if refused_since and monotonic() - refused_since >= self._settings.failures.stop_after:
                     raise  # another process may be able to
-                log.warning("cannot raise the fence, trying again: %s", error)
+                log.warning("cannot begin to lead, trying again: %s", error)
                 self._ending.wait(self._limits.io_error_backoff)
                 continue
-            self._term = term = Term(token, self._lease)
+            self._term = term = Term(plan.token, self._lease)
             if self._ending.is_set() or not self._office.is_set():
                 return None  # leadership went while the fence was raised, and nobody told this term
-            self._emit(LeaderAcquired(uuid4(), token))
-            self._engine.start(self._plan(token, lanes), term)
+            self._emit(LeaderAcquired(uuid4(), plan.token))
+            self._engine.start(plan, term)
             return term
         return None
 
@@ -267,8 +277,8 @@ class Harvest:
             self._ending.wait(self._limits.io_error_backoff)
 
     def _report(self, term: Term) -> None:
-        for lane, leader_id in term.take_refreshed():
-            self._emit(LeaderRefreshed(leader_id, lane))
+        for event in term.take_events():
+            self._emit(event)
         if stats := self._meter.read(monotonic(), (self._past, term.reading())):
             self._emit(MeterRead(stats))
 

@@ -20,6 +20,7 @@ from outbox_sdk import Affinity, Deliveries, Dialect, Fence, Parked, Publisher, 
 from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Choice, Delivery, Failures, Limits
 from outbox_core.diary import Diary
+from outbox_core.events import LeaderRefreshed
 from outbox_core.leash import BEAT_SECONDS, Leash
 from outbox_core.mpr import MarkPurgeReset
 from outbox_core.table_thread import Answer, TableThread
@@ -80,7 +81,7 @@ class Lane:
         self.number = number
         self._diary = Diary(number, plan.limits.min_metrics_interval, clock())
         self.reading = self._diary.reading
-        self.refreshed: list[UUID] = []
+        self.take_events = self._diary.take_events
         """Leader ids taken since the list was last emptied."""
         self._plan = plan
         self._leash = leash
@@ -151,7 +152,7 @@ class Lane:
                 fence, purger.parked = self._enter()
                 marker.fence = purger.fence = fence
                 self.reading.remarks += 1
-                self.refreshed.append(leader_id)
+                self._diary.tell(LeaderRefreshed(leader_id, self.number))
             case Tell(failures):
                 self._diary.failed(failures)
             case _:

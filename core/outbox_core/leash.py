@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
 
 from outbox_sdk import DriverError
 
+from outbox_core.events import Event
 from outbox_core.meter import Reading
 
 BEAT_SECONDS = 0.1
@@ -29,7 +29,7 @@ class Report:
         group: The group's number.
         run: Names this run of the group; a later run of the same group has another name.
         readings: Lane number → what the lane has done in this run of the group.
-        refreshed: Lane number and new leader id, for every remark since the last report.
+        events: What lanes have to tell observers since the last report.
         lost: Why a lane found that somebody else leads, or empty.
         refusal: The error with which a database or broker has refused a lane for too long, or ``None``.
         messages: Level and text of what lanes logged where the leader's log does not reach.
@@ -39,7 +39,7 @@ class Report:
     group: int
     run: str
     readings: Mapping[int, Reading]
-    refreshed: tuple[tuple[int, UUID], ...] = ()
+    events: tuple[Event, ...] = ()
     lost: str = ""
     refusal: DriverError | None = None
     messages: tuple[tuple[int, str], ...] = ()

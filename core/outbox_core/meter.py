@@ -16,6 +16,8 @@ class Reading:
         purged: Delivered, and deleted from the outbox.
         failed: Deliveries that failed.
         remarks: Times the lane took a new leader id.
+        recovered: Found to be in the log when the lane started, and purged (exactly-once).
+        aborted: Batches whose transaction was aborted (exactly-once).
         in_flight: Published and not yet purged, now.
         waiting: Marked and not yet published, now.
         held: Keys held after a failure, now.
@@ -29,6 +31,8 @@ class Reading:
     purged: int = 0
     failed: int = 0
     remarks: int = 0
+    recovered: int = 0
+    aborted: int = 0
     in_flight: int = 0
     waiting: int = 0
     held: int = 0

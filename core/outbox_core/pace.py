@@ -39,6 +39,10 @@ class Pace:
         if full:  # a backlog: the next mark may be larger
             self.limit = min(self.limit * 2, self._most)
 
+    def begin_anew(self) -> None:
+        """Makes the next mark as small as the first."""
+        self.limit = self._least
+
     def shrink(self) -> None:
         """Makes the next marks smaller."""
         self.limit = max(self._least, self.limit // 2)

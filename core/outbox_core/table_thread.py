@@ -41,7 +41,7 @@ class Answer:
     Attributes:
         command: The command.
         records: What a mark or an advance returned.
-        rows: How many rows a purge or reset changed, or keys a park parked.
+        rows: How many rows a purge, an advance's purges or a reset changed, or keys a park parked.
         error: The retryable error that was met instead; the outcome is unknown.
     """
 
@@ -82,7 +82,7 @@ class TableThread:
         self._eligible = eligible
         self._announce = announce
         self._table: OutboxTable | None = None
-        self._work: SimpleQueue[Work | Mapping[str, float] | None] = SimpleQueue()
+        self._work: SimpleQueue[Work | Mapping[str, object] | None] = SimpleQueue()
         self._answers: SimpleQueue[Answer | Exception] = SimpleQueue()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -92,9 +92,9 @@ class TableThread:
         self.busy = True
         self._work.put(command)
 
-    def beat(self, numbers: Mapping[str, float]) -> None:
+    def beat(self, reading: Mapping[str, object]) -> None:
         """Has a meter reading written beside the fence; a failure is of no consequence."""
-        self._work.put(numbers)
+        self._work.put(reading)
 
     def answer(self) -> Answer | None:
         """Returns what came of the command that was submitted; ``None`` while that is not known.
@@ -145,13 +145,13 @@ class TableThread:
             case Park(leader_id, poisons, ids):
                 return Answer(command, rows=table.park(self.fence, leader_id, poisons, ids))
             case Advance(finished, leader_id, limit, pending):
-                marked = table.advance(self.fence, finished, leader_id, limit, pending)
-                return Answer(command, records=marked)
+                done = table.advance(self.fence, finished, leader_id, limit, pending)
+                return Answer(command, records=done.records, rows=done.purged)
 
-    def _beat(self, numbers: Mapping[str, float]) -> None:
+    def _beat(self, reading: Mapping[str, object]) -> None:
         try:
             table = self._connected()
-            table.beat(self.fence, numbers)
+            table.beat(self.fence, reading)
             self.parked = table.parked()
         except (DriverError, LeadershipLost) as error:  # the next purge meets the same trouble and tells
             log.debug("lane %d: reading not written: %s", self.fence.lane, error)

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
-from uuid import UUID
 
 from outbox_sdk import DriverError
 
+from outbox_core.events import Event
 from outbox_core.leash import Orders, Report
 from outbox_core.meter import Reading
 
@@ -44,7 +44,7 @@ class Term:
         self._runs: dict[int, _Run] = {}
         self._superseded: set[str] = set()
         self._past = Reading()
-        self._refreshed: list[tuple[int, UUID]] = []
+        self._events: list[Event] = []
 
     def exchange(self, report: Report) -> Orders:
         """Takes a group's report and returns its orders.
@@ -65,7 +65,7 @@ class Term:
                     self._past = sum((each.ended() for each in run.readings.values()), self._past)
                 run = self._runs[report.group] = _Run(report.run)
             run.readings.update(report.readings)
-            self._refreshed.extend(report.refreshed)
+            self._events.extend(report.events)
             if report.refusal is not None:
                 self.refusal = report.refusal
                 self._stopped = True
@@ -108,8 +108,8 @@ class Term:
                 (reading for run in self._runs.values() for reading in run.readings.values()), self._past
             )
 
-    def take_refreshed(self) -> list[tuple[int, UUID]]:
-        """Returns lane number and new leader id of every remark since the last call."""
+    def take_events(self) -> list[Event]:
+        """Returns what lanes have told since the last call."""
         with self._lock:
-            refreshed, self._refreshed = self._refreshed, []
-            return refreshed
+            events, self._events = self._events, []
+            return events

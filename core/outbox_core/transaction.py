@@ -29,6 +29,7 @@ from outbox_sdk import Batch, Failure, MarkedRecord
 from outbox_core.attempts import Attempts, Policy
 from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
 from outbox_core.config.settings import Failures, Limits
+from outbox_core.events import BatchStage
 from outbox_core.pace import Pace
 
 LONG_SECONDS = 0.25
@@ -56,6 +57,7 @@ class TransactionalMarkPurge:
         chance: Returns a number from 0 up to 1; spreads what is tried again.
 
     Attributes:
+        moves: The batches that have come to another stage since somebody took them: name, records, stage.
         attempts: Key → the failures of its first record, for keys that failed and were not delivered since.
         policy: For how long what failed is not tried again, and when a key is parked.
     """
@@ -67,6 +69,7 @@ class TransactionalMarkPurge:
         new_leader_id: Callable[[], UUID],
         chance: Callable[[], float],
     ) -> None:
+        self.moves: list[tuple[UUID, int, BatchStage]] = []
         self.attempts: dict[str, Attempts] = {}
         self.policy = Policy(failures, chance)
         self._new_leader_id = new_leader_id
@@ -74,12 +77,12 @@ class TransactionalMarkPurge:
         self._publishing: _Marked | None = None
         self._marked: _Marked | None = None
         self._finished: dict[Batch, int] = {}  # in the log, rows not purged → how many records
-        self._purging = 0  # records of the batches that the advance deletes
+        self._purging: dict[Batch, int] = {}  # of these, what the advance that is out deletes
         self._park: Park | None = None
         self._failed: list[Failure] = []
         self._abandon = False  # what the advance that is out brings is in vain
         self._draining = False
-        self._pace = Pace(limits.mark_backoff, limits.max_in_flight_records)
+        self._pace = Pace(limits.mark_backoff, limits.max_batch_records)
         self._full = False
         self._resume = self._published_at = 0.0
 
@@ -118,7 +121,7 @@ class TransactionalMarkPurge:
     def drain(self) -> None:
         """Publishes and marks nothing more; what is being published is still purged. Idempotent."""
         self._draining = True
-        self._marked = None
+        self._drop_marked()
         self._abandon = isinstance(self._database, Advance)
         self._pace.due = 0.0
 
@@ -137,6 +140,18 @@ class TransactionalMarkPurge:
         """Records that are marked and not being published yet."""
         return len(self._marked.records) if self._marked else 0
 
+    def batches(self) -> list[tuple[UUID, int, BatchStage]]:
+        """Returns the batches there are now: name, records, stage; the one that is marked last comes last."""
+        done = {**self._purging, **self._finished}
+        found = [(batch.leader_id, records, BatchStage.PUBLISHED) for batch, records in done.items()]
+        for marked, stage in (
+            (self._publishing, BatchStage.PUBLISHING),
+            (self._marked, BatchStage.MARKED),
+        ):
+            if marked is not None:
+                found.append((marked.batch.leader_id, len(marked.records), stage))
+        return found
+
     def troubled(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
@@ -152,11 +167,9 @@ class TransactionalMarkPurge:
             return None
         self._publishing, self._marked = self._marked, None
         self._published_at = now
+        self._move(self._publishing, BatchStage.PUBLISHING)
         # The purge that may be out may fail, so what it purges stays in the marker.
-        marker = [*self._finished, self._publishing.batch]
-        if isinstance(self._database, Advance):
-            marker = [*self._database.finished, *marker]
-        return Publish(self._publishing.records, marker)
+        return Publish(self._publishing.records, [*self._purging, *self._finished, self._publishing.batch])
 
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
@@ -165,11 +178,10 @@ class TransactionalMarkPurge:
             self._database, self._park = self._park, None
         elif now >= max(self._pace.due, self._resume) and (self._may_mark() or self._finished):
             # Deletes the last batch and marks the next.
-            finished, self._purging = list(self._finished), sum(self._finished.values())
-            self._finished = {}
+            self._purging, self._finished = self._finished, {}
             pending = [self._publishing.batch.leader_id] if self._publishing else []
             limit = self._pace.limit if self._may_mark() else 0
-            self._database = Advance(finished, self._new_leader_id(), limit, pending)
+            self._database = Advance(list(self._purging), self._new_leader_id(), limit, pending)
         return self._database
 
     def _may_mark(self) -> bool:
@@ -178,15 +190,14 @@ class TransactionalMarkPurge:
 
     # --- what happened ------------------------------------------------------------------------------
 
-    def advanced(self, now: float, records: Sequence[MarkedRecord]) -> int:
-        """Takes the rows of the advance that was out, ordered by id; its purges are durable.
-
-        Returns:
-            How many records were purged.
-        """
+    def advanced(self, now: float, records: Sequence[MarkedRecord]) -> None:
+        """Takes the rows of the advance that was out, ordered by id; its purges are durable."""
         advance, self._database = self._database, None
         if not isinstance(advance, Advance):
             raise TypeError("an advance was answered, but none is out")
+        for batch, count in self._purging.items():
+            self.moves.append((batch.leader_id, count, BatchStage.PURGED))
+        self._purging = {}
         abandon, self._abandon = self._abandon, False
         if advance.limit and not abandon:
             self._full = len(records) >= advance.limit
@@ -194,12 +205,13 @@ class TransactionalMarkPurge:
             if records:
                 batch = Batch(advance.leader_id, records[0].id, records[-1].id)
                 self._marked = _Marked(batch, list(records))
-        return self._purging
+                self._move(self._marked, BatchStage.MARKED)
 
     def published(self, now: float) -> None:
         """Takes that the transaction that was out is committed."""
         done = self._take_published()
         self._finished[done.batch] = len(done.records)
+        self._move(done, BatchStage.PUBLISHED)
         if self.attempts:
             for record in done.records:
                 self.attempts.pop(record.key, None)
@@ -227,8 +239,15 @@ class TransactionalMarkPurge:
         return publishing
 
     def _take_back(self, now: float, marked: _Marked, failures: Sequence[Failure]) -> None:
-        """Abandons a batch and what was marked behind it, to be marked anew in order."""
-        self._marked = None
+        """Abandons a batch and what was marked behind it, to be marked anew in order.
+
+        In small batches at first, so that few others share the next transactions of what failed. A failure
+        that time does not cure is not waited for, as the whole lane would wait.
+        """
+        if marked is not self._marked:
+            self._move(marked, BatchStage.ABANDONED)
+        self._drop_marked()
+        self._pace.begin_anew()
         self._abandon = isinstance(self._database, Advance)
         self._failed.extend(failures)
         parking: set[str] = set()
@@ -237,7 +256,7 @@ class TransactionalMarkPurge:
             attempts = self._count(now, failure)
             if self.policy.parks(attempts):
                 parking.add(failure.record.key)
-            else:
+            elif failure.retryable or self.policy.full:
                 pause = max(pause, self.policy.pause(attempts))
         self._resume = now + pause
         self._pace.due = now
@@ -245,6 +264,14 @@ class TransactionalMarkPurge:
             poisons = [self.attempts.pop(key).poison() for key in parking]
             ids = [record.id for record in marked.records if record.key in parking]
             self._park = Park(marked.batch.leader_id, poisons, ids)
+
+    def _drop_marked(self) -> None:
+        if self._marked is not None:
+            self._move(self._marked, BatchStage.ABANDONED)
+            self._marked = None
+
+    def _move(self, marked: _Marked, stage: BatchStage) -> None:
+        self.moves.append((marked.batch.leader_id, len(marked.records), stage))
 
     def _count(self, now: float, failure: Failure) -> Attempts:
         record = failure.record

@@ -2,27 +2,34 @@
 
 The database and the broker are spoken to on a thread each, so the next batch is marked while one is
 committed. Whatever is doubtful ends the lane. Its next attempt fences this one, at the database and at the
-broker, and asks the broker which batches are in the log, before it marks anything.
+broker, and purges what is in the log already, before it marks anything (:mod:`outbox_core.recovery`).
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
+from contextlib import closing
 from threading import Event
 from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import Fence, Parked, TransactionalSender
-
 from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
 from outbox_core.diary import Diary
+from outbox_core.events import BatchMoved
 from outbox_core.lane import Plan
 from outbox_core.leash import BEAT_SECONDS, Leash
 from outbox_core.publish_thread import PublishThread
+from outbox_core.recovery import open_lane
 from outbox_core.table_thread import Answer, TableThread
 from outbox_core.transaction import TransactionalMarkPurge
+
+log = logging.getLogger(__name__)
+
+LIFE_SECONDS = 6 * 3600.0
+"""After so long an idle lane starts anew, which writes its marker anew: brokers forget old ones."""
 
 
 class TransactionalLane:
@@ -48,30 +55,41 @@ class TransactionalLane:
         self.number = number
         self._diary = Diary(number, plan.limits.min_metrics_interval, clock())
         self.reading = self._diary.reading
-        self.refreshed: list[UUID] = []
+        self.take_events = self._diary.take_events
         self._plan = plan
         self._leash = leash
         self._clock = clock
         self._machine = TransactionalMarkPurge(plan.limits, plan.failures, new_leader_id, random.random)
-        self._new_leader_id = new_leader_id
         self._dialect = plan.dialect.create()
         self._news = Event()
+        self._expires = clock() + LIFE_SECONDS
 
     def run(self) -> None:
-        """Harvests until the leash says to end; a drained lane has purged all that it published.
+        """Harvests until the leash says to end, or the lane has grown old.
+
+        A drained lane has purged all that it published, and notes at the fence that its marker tells nothing.
 
         Raises:
             LeadershipLost: The fence carries somebody else's token.
-            DriverError: The database or the broker cannot be used, or the outcome of what was asked of them
-                is unknown; a new attempt finds out.
+            DriverError: The database or the broker cannot be used, the outcome of what was asked of them is
+                unknown (a new attempt finds out), or the broker has forgotten the marker (not retryable).
         """
         plan, number = self._plan, self.number
-        fence, parked, sender = self._acquire()
-        publisher = PublishThread(f"publisher-{number}", sender, self._news.set)
+        opened = open_lane(plan, number)
+        self.reading.recovered += opened.recovered
+        self.reading.purged += opened.recovered
+        if opened.recovered:
+            log.info("lane %d: %d rows were in the log already", number, opened.recovered)
+        publisher = PublishThread(f"publisher-{number}", opened.sender, self._news.set)
         try:
             eligible = plan.affinity.create().eligible()
             marker = TableThread(
-                f"marker-{number}", self._dialect, eligible, fence, parked, announce=self._news.set
+                f"marker-{number}",
+                self._dialect,
+                eligible,
+                opened.fence,
+                opened.parked,
+                announce=self._news.set,
             )
             try:
                 self._loop(marker, publisher)
@@ -79,39 +97,23 @@ class TransactionalLane:
                 marker.close()
         finally:
             publisher.close()
-
-    def _acquire(self) -> tuple[Fence, Parked, TransactionalSender]:
-        """Fences earlier attempts, at the database first, and purges what they brought into the log.
-
-        The order matters: the marker is final only once nobody else can publish for the lane.
-        """
-        plan = self._plan
-        table = self._dialect.connect()
-        try:
-            fence = table.enter(self.number, plan.lanes, plan.token)
-            sender = plan.publisher.create().open_transactional(f"{plan.outbox}.{self.number}")
-            try:
-                if published := sender.marker():
-                    table.advance(fence, published, self._new_leader_id(), 0, [])
-                return fence, table.parked(), sender
-            except BaseException:
-                sender.close()
-                raise
-        finally:
-            table.close()
+        if self._leash.draining and self._machine.settled:
+            with closing(self._dialect.connect()) as table:
+                table.transact(opened.fence, begun=False)
 
     def _loop(self, marker: TableThread, publisher: PublishThread) -> None:
         machine, leash, clock = self._machine, self._leash, self._clock
         while not leash.stopped:
             if leash.draining:
                 machine.drain()
-                if machine.settled:
-                    return
-            self._news.clear()
             now = clock()
+            if machine.settled and (leash.draining or now > self._expires):
+                return
+            self._news.clear()
             for command in machine.decide(now, leading=now < leash.lease_until):
                 self._carry_out(command, marker, publisher)
             heard = self._hear(marker, publisher)
+            self._tell_moves()
             self._gauge(marker)
             if not heard:
                 self._news.wait(min(max(machine.wake_at() - clock(), 0.0), BEAT_SECONDS))
@@ -133,6 +135,7 @@ class TransactionalLane:
         answer, failures = marker.answer(), publisher.answer()
         if failures is not None:
             if failures:
+                self.reading.aborted += 1
                 self._machine.aborted(self._clock(), failures)
             else:
                 self._machine.published(self._clock())
@@ -147,7 +150,8 @@ class TransactionalLane:
         match answer.command:
             case Advance():
                 self.reading.marked += len(answer.records)
-                self.reading.purged += self._machine.advanced(now, answer.records)
+                self.reading.purged += answer.rows
+                self._machine.advanced(now, answer.records)
             case Park(_, poisons):
                 self._machine.parked(now, answer.rows)
                 self._diary.parked(poisons, answer.rows)
@@ -155,4 +159,18 @@ class TransactionalLane:
     def _gauge(self, marker: TableThread) -> None:
         machine = self._machine
         self.reading.in_flight, self.reading.waiting = machine.in_flight, machine.waiting
-        self._diary.gauge(self._clock(), marker, machine.policy, machine.troubled)
+        self._diary.gauge(self._clock(), marker, machine.policy, machine.troubled, self._batches)
+
+    def _batches(self) -> dict[str, object]:
+        """Returns the batches there are now, for operators."""
+        batches = self._machine.batches()
+        return {
+            "batches": [
+                {"name": str(name), "records": records, "stage": stage} for name, records, stage in batches
+            ]
+        }
+
+    def _tell_moves(self) -> None:
+        moves, self._machine.moves = self._machine.moves, []
+        for leader_id, records, stage in moves:
+            self._diary.tell(BatchMoved(leader_id, records, stage, self.number))

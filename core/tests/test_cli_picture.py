@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 from outbox_core.cli.picture import Picture, as_data, as_text
 from outbox_core.config import parse
@@ -40,9 +40,7 @@ class Table:
         return self._parked
 
 
-def holding(
-    lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0, **reading: float
-) -> Holding:
+def holding(lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0, **reading: Any) -> Holding:
     beat = None if age is None else NOON
     return Holding(
         Fence(lane, lanes, token, 1), "host_1_2", NOON, beat, age, READING | reading if beat else {}
@@ -72,6 +70,8 @@ def test_a_harvest_that_goes_well():
         "in_flight": 6.0,
         "waiting": 10.0,
         "purged_total": 24690.0,
+        "aborted": 0,
+        "recovered": 0,
     }
     assert data["parked"] == {"keys": 0, "oldest_seconds": None}
     assert data["blocked_seconds"] == 0
@@ -91,6 +91,7 @@ def test_a_harvest_that_goes_well():
     assert "parked   0 keys " in text
     assert "a key has been failing" not in text
     assert "12,345" in text
+    assert "batches" not in text
     assert "1s ago" in text
     assert "silent" not in text
 
@@ -141,3 +142,29 @@ def test_a_harvest_that_has_stopped():
     assert "silent 1h06m" in text
     assert "silent never" in text
     assert "is a harvester running?" in text
+
+
+BATCHES = [
+    {"name": "3cba394d-9ef3-42cd-8ed8-cdb974de4d9a", "stage": "published", "records": 5000},
+    {"name": "9ef342cd-0000-42cd-8ed8-cdb974de4d9a", "stage": "publishing", "records": 1200},
+]
+
+
+def test_batches_can_be_followed():
+    picture = take(holding(0, batches=BATCHES, aborted=2, recovered=1500), holding(1, batches=[], aborted=1))
+    data = json.loads(json.dumps(as_data(picture)))
+    assert data["lanes"][0]["batches"] == BATCHES
+    assert data["lanes"][1]["batches"] == []
+    assert (data["total"]["aborted"], data["total"]["recovered"]) == (3, 1500)
+    rows = [" ".join(line.split()) for line in shown(picture).splitlines()]
+    assert "lane aborted recovered batches" in rows
+    assert "0 2 1,500 3cba394d published 5,000, 9ef342cd publishing 1,200" in rows
+    assert "1 1 0 none" in rows
+
+
+def test_what_a_silent_lane_said_of_its_batches_is_out_of_date():
+    picture = take(holding(0, batches=BATCHES, age=16.0, recovered=7), holding(1, batches=BATCHES))
+    assert [lane["batches"] for lane in as_data(picture)["lanes"]] == [[], BATCHES]
+    text = shown(picture)
+    assert text.count("3cba394d") == 1
+    assert "0 0 7 silent" in [" ".join(line.split()) for line in text.splitlines()]

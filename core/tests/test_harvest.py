@@ -30,6 +30,9 @@ class Table:
         self.token += 1
         return self.token
 
+    def transacting(self):
+        return {}
+
     def close(self):
         pass
 

@@ -14,7 +14,7 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.transaction import LONG_SECONDS, TransactionalMarkPurge
 from outbox_sdk import Batch, Failure, MarkedRecord
 
-LIMITS = Limits(max_in_flight_records=4)
+LIMITS = Limits(max_batch_records=4)
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
 
 
@@ -181,7 +181,7 @@ def test_a_drained_line_purges_what_it_published_and_begins_nothing():
 
 
 def test_batches_grow_with_the_backlog_and_shrink_when_they_take_long():
-    line = machine(Limits(max_in_flight_records=1000))
+    line = machine(Limits(max_batch_records=1000))
     now, limits = 0.0, []
     for _ in range(6):
         advance = only(line.decide(now), Advance)

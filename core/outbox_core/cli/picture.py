@@ -16,6 +16,9 @@ from outbox_core.config.duration import format_duration
 from outbox_core.health import longest_blocked, longest_silence, present_lanes, silence
 
 _SHOWN = ("purged_per_second", "in_flight", "waiting", "purged_total")
+_TRANSACTIONS = ("aborted", "recovered")
+_SHORT = 8
+"""Digits of a batch's name that tell it from the others of its lane."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,21 @@ class Picture:
     def total(self, name: str) -> float:
         """Returns the sum of a reading over the lanes; a rate counts only where the lane is not silent."""
         rate = name.endswith("_per_second")
-        return sum(lane.reading.get(name, 0) for lane in self.lanes if not (rate and self.silent(lane)))
+        counted = (lane for lane in self.lanes if not (rate and self.silent(lane)))
+        total: float = sum(lane.reading.get(name, 0) for lane in counted)
+        return total
+
+    def reading(self, lane: Holding) -> dict[str, Any]:
+        """Returns a lane's last reading; a silent lane has no batches that one could still follow."""
+        reading = dict(lane.reading)
+        if "batches" in reading and self.silent(lane):
+            reading["batches"] = []
+        return reading
+
+    @property
+    def transacting(self) -> Sequence[Holding]:
+        """The lanes that have told of batches, as those of exactly-once delivery do."""
+        return [lane for lane in self.lanes if "batches" in lane.reading]
 
 
 def as_data(picture: Picture) -> dict[str, Any]:
@@ -71,7 +88,7 @@ def as_data(picture: Picture) -> dict[str, Any]:
         "blocked_seconds": picture.blocked,
         "leader": leader
         and {"name": leader.holder, "token": leader.fence.token, "since": leader.since.isoformat()},
-        "total": {name: picture.total(name) for name in _SHOWN},
+        "total": {name: picture.total(name) for name in (*_SHOWN, *_TRANSACTIONS)},
         "lanes": [
             {
                 "lane": lane.fence.lane,
@@ -79,7 +96,7 @@ def as_data(picture: Picture) -> dict[str, Any]:
                 "beat": lane.beat and lane.beat.isoformat(),
                 "beat_age_seconds": lane.age,
                 "silent": picture.silent(lane),
-                **lane.reading,
+                **picture.reading(lane),
             }
             for lane in picture.lanes
         ],
@@ -91,6 +108,8 @@ def as_text(picture: Picture) -> RenderableType:
     parts: list[RenderableType] = [_summary(picture)]
     if picture.lanes:
         parts.append(_lanes(picture))
+        if picture.transacting:
+            parts.append(_batches(picture))
         if all(picture.silent(lane) for lane in picture.lanes):
             parts.append(Text("no lane has written a reading for a while: is a harvester running?", "yellow"))
     return Group(*parts)
@@ -143,4 +162,22 @@ def _lanes(picture: Picture) -> Table:
             Text(f"silent {beat}" if silent else f"{beat} ago", "yellow" if silent else ""),
             style="dim" if silent else "",
         )
+    return table
+
+
+def _batches(picture: Picture) -> Table:
+    """Shows where each lane's batches have come to, in the order in which the lane tells of them."""
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for heading in ("lane", *_TRANSACTIONS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("batches")
+    for lane in picture.transacting:
+        silent = picture.silent(lane)
+        batches = ", ".join(
+            f"{str(batch['name'])[:_SHORT]} {batch['stage']} {batch['records']:,}"
+            for batch in picture.reading(lane)["batches"]
+        )
+        counts = (f"{lane.reading.get(name, 0):,.0f}" for name in _TRANSACTIONS)
+        text = Text("silent" if silent else batches or "none", "yellow" if silent else "")
+        table.add_row(str(lane.fence.lane), *counts, text, style="dim" if silent else "")
     return table

@@ -50,6 +50,7 @@ class Limits:
         send_concurrency: Lanes; each has its own connection to the database and to the broker.
         send_buffer: Records that a lane may have marked beyond those it may have in flight.
         mark_query_records: Records one mark may return.
+        max_batch_records: Records that one batch of exactly-once delivery may have, in each lane.
         min_metrics_interval: Seconds between two meter readings, at least.
         max_poll_interval: Seconds without a poll of the election after which the seed sends nothing more;
             ``None`` for half the heartbeat timeout. Kept for its files: here the elector's lease is looked at
@@ -66,6 +67,7 @@ class Limits:
     send_concurrency: Count = 1
     send_buffer: Annotated[int, Ge(0)] = 5000
     mark_query_records: Count = 1000
+    max_batch_records: Count = 10_000
     min_metrics_interval: Pause = 5.0
     max_poll_interval: Seconds | None = None
     drain_interval: Pause = 3.0
