@@ -8,12 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from outbox_core.cli import main
+from outbox_core.config import load
 
 from .cli_hands import OUTBOX, changed, configure, free_port, outbox, told, wait_for
 
@@ -171,6 +173,26 @@ def test_a_bump_asks_on_a_terminal(answer: bytes, code: int, token: int, file: P
     assert process.returncode == code
     assert "The present leader is fenced" in " ".join(err.decode().split())
     assert json.loads(told(file, "fence", "show", "--json"))["lanes"][0]["token"] == token
+
+
+def test_what_lanes_may_have_published_is_forgotten(file: Path):
+    with closing(load(file).harvest.dialect.create().connect()) as table:
+        for lanes in (
+            3,
+            2,
+        ):  # a leader of three lanes dies, and so does one of two before it has settled them
+            token = table.bump(lanes, "dead")
+            table.transact(table.enter(lanes - 1, lanes, token), begun=True)
+        shown = json.loads(told(file, "fence", "show", "--json"))
+        assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
+        assert shown["former"] == [{"lane": 2, "transacting": 3}]
+        assert outbox(file, "fence", "forget").returncode == 2
+        assert told(file, "fence", "forget", "--dry-run").endswith("in the log: lanes 1, 2\n")
+        assert table.transacting() == {1: 2, 2: 3}
+        done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
+        assert (done["token"], len(done["lanes"])) == (token + 1, 2)
+        assert table.transacting() == {}
+    assert "no lane is noted" in told(file, "fence", "forget", "--yes")
 
 
 def test_health_without_a_leader(file: Path):

@@ -1,0 +1,159 @@
+"""What `outbox fence` shows of the notes about transactions, and how it ends them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+import pytest
+from outbox_core.cli import fence, main
+from outbox_core.config import parse
+from outbox_sdk import Fence, Holding, LeadershipLost
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Table:
+    """A fence of two lanes, after one of three; the driver, the dialect and the connection in one.
+
+    Attributes:
+        rivals: How many more times somebody else raises the token right behind ours.
+        ended: Lane, lanes and token of each note that was ended.
+    """
+
+    def __init__(self) -> None:
+        self.token = 7
+        self.notes = {0: 2, 2: 3}
+        self.rivals = 0
+        self.ended: list[tuple[int, int, int]] = []
+        self.closed = False
+
+    def create(self) -> "Table":
+        return self
+
+    def connect(self) -> "Table":
+        return self
+
+    def close(self) -> None:
+        self.closed = True
+
+    def holdings(self) -> Sequence[Holding]:
+        return [Holding(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)]
+
+    def transacting(self) -> dict[int, int]:
+        return dict(self.notes)
+
+    def bump(self, lanes: int, holder: str) -> int:
+        assert lanes == 2
+        assert holder.startswith("operator ")
+        self.token += 1
+        ours = self.token
+        if self.rivals:
+            self.rivals -= 1
+            self.token += 1
+        return ours
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        if token != self.token:
+            raise LeadershipLost("another process leads")
+        return Fence(lane, lanes, token, 1)
+
+    def transact(self, fence: Fence, *, begun: bool) -> None:
+        assert not begun
+        del self.notes[fence.lane]
+        self.ended.append((fence.lane, fence.lanes, fence.token))
+
+
+class Terminal(StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
+    made: Any = Table()
+    settings = replace(parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest, dialect=made)
+    monkeypatch.setattr(fence, "_settings", lambda *_: settings)
+    yield made
+    assert made.closed
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        main(["fence", *arguments])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, *capsys.readouterr()
+
+
+def test_notes_are_shown_also_of_lanes_that_are_gone(table: Table, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = call(capsys, "show")
+    assert code == 0
+    cells = [line.split() for line in out.splitlines()]
+    assert [(row[0], row[-2:]) for row in cells if row and row[0].isdigit()] == [
+        ("0", ["of", "2"]),
+        ("1", ["yet", "-"]),
+        ("2", ["of", "3"]),
+    ]
+    data = json.loads(call(capsys, "show", "--json")[1])
+    assert [lane["transacting"] for lane in data["lanes"]] == [2, None]
+    assert data["former"] == [{"lane": 2, "transacting": 3}]
+
+
+def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = call(capsys, "forget", "--yes", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told.pop("holder").startswith("operator ")
+    assert told == {
+        "outbox": "shop.outbox",
+        "dry_run": False,
+        "token": 8,
+        "lanes": [{"lane": 0, "transacting": 2}, {"lane": 2, "transacting": 3}],
+    }
+    assert table.ended == [(0, 2, 8), (2, 2, 8)]
+    assert call(capsys, "forget", "--yes") == (0, "no lane is noted to publish in transactions\n", "")
+    assert table.token == 8, "with nothing to forget nobody is fenced"
+
+
+def test_a_dry_run_changes_nothing(table: Table, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = call(capsys, "forget", "--dry-run")
+    assert (code, out) == (0, "would be taken as having left nothing in the log: lanes 0, 2\n")
+    told = json.loads(call(capsys, "forget", "--dry-run", "--json")[1])
+    assert (told["dry_run"], told["token"], told["holder"]) == (True, None, None)
+    assert (table.token, table.ended) == (7, [])
+
+
+def test_nothing_is_forgotten_unasked(table: Table, capsys: pytest.CaptureFixture[str]):
+    code, _, err = call(capsys, "forget")
+    assert code == 2
+    assert "add --yes" in err
+    assert table.token == 7
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", {}), ("n\n", {0: 2, 2: 3})])
+def test_forgetting_asks_on_a_terminal(
+    answer: str,
+    left: dict[int, int],
+    table: Table,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    code, _, err = call(capsys, "forget")
+    assert (code, table.notes) == (len(left) > 0, left)
+    asked = " ".join(err.split())
+    assert "noted to publish in transactions are lanes 0, 2." in asked
+    assert "perhaps for a second time" in asked
+
+
+@pytest.mark.parametrize(("rivals", "code"), [(4, 0), (5, 1)])
+def test_a_leader_that_begins_again_and_again_is_fenced_again(
+    rivals: int, code: int, table: Table, capsys: pytest.CaptureFixture[str]
+):
+    table.rivals = rivals
+    assert call(capsys, "forget", "--yes")[0] == code
+    assert (table.notes == {}) is (code == 0)
