@@ -1,4 +1,4 @@
-"""How fast a backlog is drained: the harvester and a plain sequential loop in turn, in one run."""
+"""How fast a backlog is drained: the harvester and plain sequential loops in turn, in one run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,36 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from stage import Stage, stage
 
+LOOPS = {"loop-flush": "flush", "loop-commit": "commit", "mark-and-purge": "discard"}
+"""The plain loop of ``sequential.py``: acknowledged records, committed transactions, no broker at all."""
+MODES = ("at-least-once", "exactly-once")
+WARM_UP_ROWS = 20_000
 
-class Loop(AbstractContextManager["Loop"]):
-    """The plain sequential loop, as a process."""
 
-    def __init__(self, on: Stage) -> None:
-        program = Path(__file__).with_name("sequential.py")
-        self._process = subprocess.Popen([sys.executable, str(program), on.dsn, on.bootstrap])
+@contextmanager
+def loop(on: Stage, how: str) -> Iterator[None]:
+    """Runs the plain sequential loop in a process of its own."""
+    program = Path(__file__).with_name("sequential.py")
+    process = subprocess.Popen([sys.executable, str(program), on.dsn, on.bootstrap, how])
+    try:
         time.sleep(1.0)
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+
+def running(on: Stage, who: str, engine: str, limits: dict[str, int]) -> AbstractContextManager[object]:
+    """Starts one of those that are compared."""
+    if who in LOOPS:
+        return loop(on, LOOPS[who])
+    return on.harvester(on.settings(f"bench-{who}", engine=engine, delivery=who, limits=limits))
 
 
 def drain(on: Stage, topic: str, rows: int, keys: int) -> float:
@@ -36,35 +49,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--keys", type=int, default=1000)
-    parser.add_argument("--pairs", type=int, default=3, help="how many times each is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how many times each is measured")
     parser.add_argument("--engine", default="spark", choices=["spark", "inline"])
+    parser.add_argument("--who", nargs="+", default=[*MODES, *LOOPS], choices=[*MODES, *LOOPS])
     parser.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="a key of limits")
     arguments = parser.parse_args()
     limits = {key: int(value) for key, value in (each.split("=") for each in arguments.limit)}
-    rates: dict[str, list[float]] = {"harvester": [], "loop": []}
+    rates: dict[str, list[float]] = {who: [] for who in arguments.who}
     with stage() as on:
         topic = on.topic()
-        settings = on.settings("bench", engine=arguments.engine, limits=limits)
-        for pair in range(arguments.pairs + 1):
-            with on.harvester(settings):
-                drain(on, topic, 20_000, arguments.keys)  # warms caches and compilers
-                harvester = drain(on, topic, arguments.rows, arguments.keys)
-            with Loop(on):
-                drain(on, topic, 20_000, arguments.keys)
-                loop = drain(on, topic, arguments.rows, arguments.keys)
-            kind = "warm-up" if pair == 0 else f"pair {pair}"
-            print(
-                f"{kind}: harvester {harvester:9,.0f}/s   loop {loop:9,.0f}/s   ratio {harvester / loop:.2f}"
-            )
-            if pair:
-                rates["harvester"].append(harvester)
-                rates["loop"].append(loop)
-    ratios = [h / p for h, p in zip(rates["harvester"], rates["loop"], strict=True)]
-    print(
-        f"{arguments.rows:,} rows, {arguments.keys:,} keys, engine {arguments.engine}: medians "
-        f"{statistics.median(rates['harvester']):,.0f}/s and {statistics.median(rates['loop']):,.0f}/s, "
-        f"ratio {statistics.median(ratios):.2f}"
-    )
+        for round_ in range(arguments.rounds + 1):
+            for who in arguments.who:
+                with running(on, who, arguments.engine, limits):
+                    drain(on, topic, WARM_UP_ROWS, arguments.keys)  # warms caches and compilers
+                    rate = drain(on, topic, arguments.rows, arguments.keys)
+                if round_:
+                    rates[who].append(rate)
+                print(f"{f'round {round_}' if round_ else 'warm-up'}: {who:15} {rate:9,.0f}/s", flush=True)
+    print(f"{arguments.rows:,} rows, {arguments.keys:,} keys, engine {arguments.engine}:")
+    for who, found in rates.items():
+        beside = ", ".join(
+            f"{statistics.median(a / b for a, b in zip(found, others, strict=True)):.2f} of {other}"
+            for other, others in rates.items()
+            if other != who
+        )
+        print(f"  {who:15} {statistics.median(found):9,.0f}/s  {beside}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ over and over. No fence, no election, no lanes: the least that moves rows from a
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from uuid import uuid4
 
 import psycopg
@@ -21,9 +22,12 @@ MARK = """
     RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
 """
 
+Rows = list[tuple[int, str, str, str, list[str], list[str]]]
 
-def main(dsn: str, bootstrap: str) -> None:
-    """Runs until it is killed."""
+
+def sending(bootstrap: str, *, transactions: bool) -> Callable[[Rows], None]:
+    """Returns what publishes a batch: in a transaction that it commits, or with a flush."""
+    own = {"transactional.id": f"loop-{uuid4()}"} if transactions else {}
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -32,6 +36,7 @@ def main(dsn: str, bootstrap: str) -> None:
             "compression.type": "lz4",
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
+            **own,
         }
     )
     failures: list[object] = []
@@ -40,6 +45,35 @@ def main(dsn: str, bootstrap: str) -> None:
         if error is not None:
             failures.append(error)
 
+    def send(rows: Rows) -> None:
+        if transactions and rows:
+            producer.begin_transaction()
+        for _, topic, key, value, names, values in rows:
+            producer.produce(
+                topic, value, key, headers=list(zip(names, values, strict=True)), on_delivery=delivered
+            )
+            producer.poll(0)
+        if transactions and rows:
+            producer.commit_transaction()
+        else:
+            producer.flush()
+        if failures:
+            sys.exit(f"not delivered: {failures[0]}")
+
+    if transactions:
+        producer.init_transactions()
+    return send
+
+
+def main(dsn: str, bootstrap: str, how: str) -> None:
+    """Runs until it is killed.
+
+    Args:
+        dsn: The database.
+        bootstrap: The broker.
+        how: ``flush`` after each batch, ``commit`` a transaction for each, or ``discard``: no broker at all.
+    """
+    send = sending(bootstrap, transactions=how == "commit") if how != "discard" else lambda _rows: None
     batch, low, high = uuid4(), 1, 0
     with psycopg.connect(dsn, autocommit=True) as connection:
         while True:
@@ -48,14 +82,7 @@ def main(dsn: str, bootstrap: str) -> None:
                 connection.execute(PURGE, (low, high, last), prepare=True)
                 marked = connection.execute(MARK, (batch, BATCH), prepare=True, binary=True)
             rows = sorted(marked.fetchall())
-            for _, topic, key, value, names, values in rows:
-                producer.produce(
-                    topic, value, key, headers=list(zip(names, values, strict=True)), on_delivery=delivered
-                )
-                producer.poll(0)
-            producer.flush()
-            if failures:
-                sys.exit(f"not delivered: {failures[0]}")
+            send(rows)
             low, high = (rows[0][0], rows[-1][0]) if rows else (1, 0)
 
 
