@@ -46,6 +46,7 @@ def read(bootstrap: str, topic: str, out: Connection) -> None:
             "group.id": topic,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 10,
+            "isolation.level": "read_committed",
         }
     )
     consumer.subscribe([topic])
@@ -70,13 +71,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--engine", default="spark", choices=["spark", "inline"])
+    parser.add_argument(
+        "--delivery", default="at-least-once", choices=["at-least-once", "exactly-once"], help="the mode"
+    )
     parser.add_argument("--limit", action="append", default=[], metavar="KEY=VALUE", help="a key of limits")
     arguments = parser.parse_args()
     limits: dict[str, object] = dict(each.split("=") for each in arguments.limit)
     limits = {key: int(value) if str(value).isdigit() else value for key, value in limits.items()}
     with stage() as on:
         topic = on.topic()
-        with on.harvester(on.settings("bench", engine=arguments.engine, limits=limits)):
+        settings = on.settings("bench", engine=arguments.engine, delivery=arguments.delivery, limits=limits)
+        with on.harvester(settings):
             on.fill(on.topic(), 20_000, arguments.keys)  # warms caches and compilers
             on.seconds_until_empty()
             ours, theirs = multiprocessing.Pipe()
@@ -95,7 +100,8 @@ def main() -> None:
     ages = ages[arguments.rate :]
     cuts = statistics.quantiles(ages, n=1000)
     print(
-        f"{arguments.rate:,}/s, engine {arguments.engine}: {len(arrived):,} of {len(committed):,} arrived; "
+        f"{arguments.rate:,}/s, {arguments.delivery}, engine {arguments.engine}: "
+        f"{len(arrived):,} of {len(committed):,} arrived; "
         f"p50 {cuts[499]:.1f} ms, p90 {cuts[899]:.1f} ms, p99 {cuts[989]:.1f} ms, p99.9 {cuts[998]:.1f} ms"
     )
 
