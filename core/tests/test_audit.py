@@ -51,6 +51,10 @@ def test_a_faultless_delivery_is_good(per_key: dict[str, set[int]], random: Rand
     assert (result.sent, result.delivered) == (len(sent), len(sent))
     assert (result.lost, result.foreign, result.out_of_order) == (0, 0, 0)
     assert result.repeated == len(delivery) - len(sent)
+    again = {record for record in delivery if delivery.count(record) > 1}
+    assert result.duplicates == len(again)
+    assert result.exactly_once is (not again)
+    assert set(result.examples[Defect.DUPLICATES]) <= again
 
 
 @given(PER_KEY, st.randoms(use_true_random=False), st.data())
@@ -133,6 +137,9 @@ def test_agrees_with_the_definition_on_any_delivery(
     result = judge(records(per_key), delivery)
     found = (result.delivered, result.foreign, result.overtaken, result.reappeared, result.repeated)
     assert found == naive(per_key, delivery)
+    assert result.duplicates == len(
+        {each for each in delivery if delivery.count(each) > 1} & set(records(per_key))
+    )
     assert result.lost == len(records(per_key)) - result.delivered
 
 
@@ -184,6 +191,20 @@ def test_a_bad_verdict_names_each_defect() -> None:
         "1 arrived behind a later record of the same key: 'a' 8.",
         "1 came again behind a later record of the same key: 'a' 8.",
     ]
+
+
+def test_duplicates_are_a_defect_where_delivery_is_to_be_exactly_once() -> None:
+    sent = [("a", number) for number in range(3)]
+    once, again = judge(sent, sent), judge(sent, [sent[0], sent[0], *sent])
+    assert (once.exactly_once, again.good, again.exactly_once) == (True, True, False)
+    assert (again.repeated, again.duplicates) == (2, 1)
+    assert (
+        once.verdict(exactly_once=True)
+        == "All 3 records arrived exactly once, in order for every key, and nothing else did."
+    )
+    assert again.verdict(exactly_once=True) == "1 arrived more than once: 'a' 0."
+    lost = judge(sent, [sent[0], sent[0]]).verdict(exactly_once=True)
+    assert [line.partition(" ")[0] for line in lost.splitlines()] == ["2", "1"]
 
 
 def test_memory_is_kept_by_gaps_not_by_records() -> None:

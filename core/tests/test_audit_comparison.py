@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from outbox_core.audit import Comparison, Entry, Ledger, Result, compare, read_entries
+from outbox_core.audit import Comparison, Entry, Isolation, Ledger, Result, compare, read_entries
 from outbox_sdk import OutboxError
 
 Message = tuple[str, str, int]
@@ -75,6 +75,20 @@ def test_settings_of_a_producer_are_taken_too(ledger: Path, kafka_bootstrap: str
     write(ledger, ["a", 0, topic])
     kafka = {"bootstrap.servers": kafka_bootstrap, "linger.ms": "5", "compression.type": "lz4"}
     assert compare(ledger, (), kafka)[0].result.good
+
+
+def test_what_was_aborted_is_compared_on_demand(ledger: Path, kafka_bootstrap: str, topic: str) -> None:
+    kafka = {"bootstrap.servers": kafka_bootstrap}
+    producer = Producer({**kafka, "transactional.id": topic})
+    producer.init_transactions()
+    for finish in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.produce(topic, b"", b"a", headers=[("Seq", b"0")])
+        producer.flush()
+        finish()
+    write(ledger, ["a", 0, topic])
+    assert compare(ledger, (), kafka)[0].result.exactly_once
+    assert compare(ledger, (), kafka, isolation=Isolation.READ_UNCOMMITTED)[0].result.duplicates == 1
 
 
 @pytest.mark.parametrize(

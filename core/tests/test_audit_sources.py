@@ -9,7 +9,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     NewTopic,
 )
-from outbox_core.audit import Audit, Ledger, read_ledger, read_topic
+from outbox_core.audit import Audit, Isolation, Ledger, read_ledger, read_topic
 from outbox_sdk import DriverError, OutboxError
 
 
@@ -96,16 +96,49 @@ def test_an_empty_topic_ends_at_once(kafka_bootstrap: str, topic: str) -> None:
     assert list(read_topic({"bootstrap.servers": kafka_bootstrap}, topic)) == []
 
 
+def transactional(bootstrap: str, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions()
+    return producer
+
+
+def begin(producer: Producer, topic: str, number: int) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, b"", b"k", headers=[("Seq", str(number).encode())])
+    producer.flush()
+
+
 def test_only_committed_transactions_are_seen(kafka_bootstrap: str, topic: str) -> None:
     """The last offset of the partition is a marker that no consumer is given."""
     create(kafka_bootstrap, topic, 1)
-    producer = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": topic})
-    producer.init_transactions()
+    producer = transactional(kafka_bootstrap, topic)
     for number, finish in enumerate([producer.commit_transaction, producer.abort_transaction] * 2):
-        producer.begin_transaction()
-        producer.produce(topic, b"", b"k", headers=[("Seq", str(number).encode())])
+        begin(producer, topic, number)
         finish()
-    assert list(read_topic({"bootstrap.servers": kafka_bootstrap}, topic)) == [("k", 0), ("k", 2)]
+    kafka = {"bootstrap.servers": kafka_bootstrap, "isolation.level": "read_uncommitted"}
+    assert list(read_topic(kafka, topic)) == [("k", 0), ("k", 2)]
+    uncommitted = read_topic(kafka, topic, isolation=Isolation.READ_UNCOMMITTED)
+    assert list(uncommitted) == [("k", number) for number in range(4)]
+
+
+def test_a_transaction_that_is_open_is_waited_for(kafka_bootstrap: str, topic: str) -> None:
+    """Also that of somebody else, as nothing behind it is shown before."""
+    create(kafka_bootstrap, topic, 1)
+    kafka = {"bootstrap.servers": kafka_bootstrap}
+    other, producer = (transactional(kafka_bootstrap, f"{topic}.{name}") for name in ("other", "ours"))
+    begin(producer, topic, 0)
+    producer.commit_transaction()
+    begin(other, topic, 1)
+    begin(producer, topic, 2)
+    producer.commit_transaction()
+    messages = read_topic(kafka, topic, patience=2)
+    assert next(messages) == ("k", 0)
+    with pytest.raises(DriverError, match="is a transaction still open"):
+        next(messages)
+    messages = read_topic(kafka, topic)
+    assert next(messages) == ("k", 0)
+    other.commit_transaction()
+    assert list(messages) == [("k", 1), ("k", 2)]
 
 
 def test_an_absent_topic_is_an_error(kafka_bootstrap: str, topic: str) -> None:

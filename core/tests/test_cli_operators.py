@@ -248,12 +248,22 @@ def test_what_was_pumped_is_audited(
     out = told(file, "audit", "--ledger", str(ledger))
     assert "All 100 records arrived, in order for every key, and nothing else did." in out
 
+    assert "exactly once" in told(file, "audit", "--ledger", str(ledger), "--exactly-once")
+    with psycopg.connect(postgres_dsn) as connection:
+        key, number, _ = lines[-1]
+        connection.execute(STASH, (topic, key, ["Seq"], [str(number)]))
+    until(lambda: rows(postgres_dsn) == 0)
+    told(file, "audit", "--ledger", str(ledger))
+    done = outbox(file, "audit", "--ledger", str(ledger), "--exactly-once", "--json")
+    [twice] = json.loads(done.stdout)["audits"]
+    assert (done.returncode, twice["good"], twice["duplicates"]) == (1, False, 1)
+
     lacking = tmp_path / "lacking"
     lacking.write_text("".join(ledger.read_text().splitlines(keepends=True)[:-1]))
     done = outbox(file, "audit", "--ledger", str(lacking))
     assert done.returncode == 1
-    assert re.search(r"foreign +1\b", done.stdout)
-    assert f"'{lines[-1][0]}' 99" in done.stdout
+    assert re.search(r"foreign +2\b", done.stdout)
+    assert f"'{key}' {number}" in done.stdout
 
 
 def test_an_audit_that_cannot_be_made(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -19,15 +19,23 @@ class _Account:
         arrived: Ranks (places among the committed) of those that arrived.
         furthest: The highest of these ranks; -1 before the first.
         reappeared: Messages that repeated a record of the key behind a later one.
+        duplicates: Ranks of those that arrived more than once.
     """
 
-    __slots__ = ("arrived", "committed", "furthest", "reappeared")
+    __slots__ = ("arrived", "committed", "duplicates", "furthest", "reappeared")
 
     def __init__(self) -> None:
         self.committed = Runs()
         self.arrived = Runs()
         self.furthest = -1
         self.reappeared = 0
+        self.duplicates: Runs | None = None  # as a rule there are none, and keys may be many
+
+    def duplicate(self, rank: int) -> bool:
+        """Takes that a record arrived again; returns whether that is its first time."""
+        if self.duplicates is None:
+            self.duplicates = Runs()
+        return self.duplicates.add(rank)
 
 
 class Audit:
@@ -35,10 +43,12 @@ class Audit:
 
     First every committed record with :meth:`committed`, then every message with :meth:`arrived`. A record is
     known by its key and a sequence that rises with each record of the key; sequences may have gaps, as the
-    numbers of rolled-back transactions do. Memory: a few numbers for each key, and one for each gap.
+    numbers of rolled-back transactions do. Memory: a few numbers for each key, each gap and each
+    duplicate.
 
     The order that counts is that of seed 000: a record may be repeated, but neither it nor its repetition may
-    arrive behind a later record of its key.
+    arrive behind a later record of its key. Duplicates are found too; whether they are allowed is up to
+    whoever reads the result.
     """
 
     def __init__(self) -> None:
@@ -82,6 +92,8 @@ class Audit:
             self._delivered += 1
         else:
             self._repeated += 1
+            if account.duplicate(rank):
+                self._note(Defect.DUPLICATES, key, sequence)
         if rank < account.furthest:
             self._note(Defect.OVERTAKEN if first else Defect.REAPPEARED, key, sequence)
             account.reappeared += not first
@@ -97,6 +109,7 @@ class Audit:
             overtaken=self._defects[Defect.OVERTAKEN],
             reappeared=self._defects[Defect.REAPPEARED],
             repeated=self._repeated,
+            duplicates=self._defects[Defect.DUPLICATES],
             most_reappeared=self._most_reappeared(),
             examples=examples | {Defect.LOST: self._lost()},
         )

@@ -10,7 +10,7 @@ from outbox_sdk import OutboxError
 from outbox_core.audit.audit import Audit
 from outbox_core.audit.ledger import read_entries
 from outbox_core.audit.result import Result
-from outbox_core.audit.topic import SEQUENCE_HEADER, read_topic
+from outbox_core.audit.topic import SEQUENCE_HEADER, Isolation, read_topic
 
 Progress = Callable[[int], object]
 """Takes how many more lines or messages have been read."""
@@ -37,6 +37,8 @@ def compare(
     kafka: Mapping[str, Any],
     header: str = SEQUENCE_HEADER,
     progress: Progress = lambda _: None,
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
 ) -> list[Comparison]:
     """Compares a ledger with topics as they are now.
 
@@ -49,6 +51,7 @@ def compare(
         kafka: librdkafka settings; ``bootstrap.servers`` at least.
         header: The header that carries a record's sequence.
         progress: Told now and then how far it is.
+        isolation: As what kind of consumer to read the topics.
 
     Raises:
         OutboxError: The ledger cannot be read, or it does not say what was stashed to a topic.
@@ -68,7 +71,7 @@ def compare(
         plan = [((topic,), audits[topic]) for topic in wanted]
     for each, audit in plan:
         for topic in each:
-            for message in read_topic(kafka, topic, header):
+            for message in read_topic(kafka, topic, header, isolation=isolation):
                 audit.arrived(*message)
                 count.one()
     count.rest()

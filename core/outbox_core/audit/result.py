@@ -9,12 +9,13 @@ Named = tuple[str, int | None]
 
 
 class Defect(StrEnum):
-    """The ways in which a delivery can be wrong."""
+    """The ways in which a delivery can be wrong; duplicates only if it is to be exactly once."""
 
     LOST = "lost"
     FOREIGN = "foreign"
     OVERTAKEN = "overtaken"
     REAPPEARED = "reappeared"
+    DUPLICATES = "duplicates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Result:
         foreign: Messages that nobody committed, say from a transaction that was rolled back.
         overtaken: Arrived for the first time behind a later record of their key.
         reappeared: Messages that repeat a record behind a later one of its key.
-        repeated: Messages beyond a record's first; in order they are allowed, as delivery is at least once.
+        repeated: Messages beyond a record's first; in order they are allowed if delivery is at least once.
+        duplicates: Records that arrived more than once, each counted once.
         most_reappeared: The keys with the most reappeared messages, the most first, and how many these are.
         examples: The first few records of each defect.
     """
@@ -38,6 +40,7 @@ class Result:
     overtaken: int
     reappeared: int
     repeated: int
+    duplicates: int = 0
     most_reappeared: tuple[tuple[str, int], ...] = ()
     examples: Mapping[Defect, tuple[Named, ...]] = field(default_factory=dict)
 
@@ -56,19 +59,32 @@ class Result:
         """Whether everything arrived, in order, and nothing else did; sending nothing proves nothing."""
         return self.sent > 0 and not (self.lost or self.foreign or self.out_of_order)
 
-    def verdict(self) -> str:
-        """Returns the outcome in plain words: one sentence, or one line for each defect."""
+    @property
+    def exactly_once(self) -> bool:
+        """Whether it is good, and no record arrived more than once."""
+        return self.good and not self.duplicates
+
+    def verdict(self, *, exactly_once: bool = False) -> str:
+        """Returns the outcome in plain words: one sentence, or one line for each defect.
+
+        Args:
+            exactly_once: Whether duplicates are a defect.
+        """
         if not self.sent:
             return "Nothing was sent, so there is nothing to judge."
-        again = f" {_count(self.repeated, 'message')} repeated an earlier one." if self.repeated else ""
-        if self.good:
-            return f"All {self.sent:,} records arrived, in order for every key, and nothing else did.{again}"
+        if self.exactly_once if exactly_once else self.good:
+            once = " exactly once" if exactly_once else ""
+            again = f" {_count(self.repeated, 'message')} repeated an earlier one." if self.repeated else ""
+            all_ = f"All {self.sent:,} records arrived{once}, in order for every key, and nothing else did."
+            return all_ + again
         faults = [
             (Defect.LOST, self.lost, f"of {self.sent:,} committed records never arrived"),
             (Defect.FOREIGN, self.foreign, "arrived that nobody committed"),
             (Defect.OVERTAKEN, self.overtaken, "arrived behind a later record of the same key"),
             (Defect.REAPPEARED, self.reappeared, "came again behind a later record of the same key"),
         ]
+        if exactly_once:
+            faults.append((Defect.DUPLICATES, self.duplicates, "arrived more than once"))
         return "\n".join(
             f"{count:,} {fault}: {self._named(defect, count)}." for defect, count, fault in faults if count
         )

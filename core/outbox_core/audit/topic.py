@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from enum import StrEnum
 from time import monotonic
 from typing import Any
 
@@ -18,6 +20,14 @@ from outbox_sdk import DriverError
 SEQUENCE_HEADER = "Seq"
 """The header that carries a record's sequence in decimal; what ``outbox pump`` writes too."""
 
+
+class Isolation(StrEnum):
+    """What a consumer is shown of transactions, named as Kafka's ``isolation.level``."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
 _LOG = logging.getLogger("outbox.kafka")
 
 _BATCH = 1000
@@ -27,51 +37,73 @@ _REACH = 10.0
 
 
 def read_topic(
-    kafka: Mapping[str, Any], topic: str, header: str = SEQUENCE_HEADER, *, patience: float = 30.0
+    kafka: Mapping[str, Any],
+    topic: str,
+    header: str = SEQUENCE_HEADER,
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    patience: float = 30.0,
 ) -> Iterator[tuple[str, int | None]]:
     """Yields key and sequence of every message that is in the topic now, each partition in its order.
 
-    Joins no group and commits nothing. Under transactions only committed messages are seen.
+    Joins no group and commits nothing. A reader of committed messages waits for transactions that have not
+    ended yet, even for one that is committed already: its messages may be shown a little later.
 
     Args:
         kafka: librdkafka settings; ``bootstrap.servers`` at least.
         topic: The topic.
         header: The header with the sequence; a message without a whole number in it yields ``None``.
+        isolation: Whether messages of aborted transactions are left out; counts more than ``kafka``.
         patience: Seconds without a message after which reading is given up.
 
     Raises:
         DriverError: The broker cannot be reached, the topic does not exist, or messages fail to come.
     """
-    reading = {"auto.offset.reset": "error", "isolation.level": "read_committed"}
-    always = {"group.id": "outbox-audit", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer({**reading, **kafka, **always, "logger": _ClientLog()})
     try:
-        ends = _ends(consumer, topic)
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
-        last = monotonic()
-        while ends:
-            messages = consumer.consume(_BATCH, _GLANCE)
-            for message in messages:
-                partition, offset = _place(message, topic)
-                end = ends.get(partition, 0)
-                if message.error() is None and offset < end:
-                    yield _key(message), _sequence(message, header)
-                # What stands before the end may be the marker of a transaction, which is no message: then
-                # either a later message or the client's word that nothing more is there tells of the end.
-                if message.error() is not None or offset >= end - 1:
-                    ends.pop(partition, None)
-            now = monotonic()
-            last = now if messages else last
-            if now - last > patience:
-                raise DriverError(
-                    f"topic '{topic}': no message for {patience:g} s although partitions "
-                    f"{sorted(ends)} have not been read to their ends",
-                    retryable=True,
-                )
+        # To a reader of committed messages a topic ends before the first transaction that has not ended.
+        with closing(_consumer(kafka, Isolation.READ_UNCOMMITTED)) as consumer:
+            ends = _ends(consumer, topic)
+        with closing(_consumer(kafka, isolation)) as consumer:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
+            for message in _read(consumer, topic, ends, patience):
+                yield _key(message), _sequence(message, header)
     except KafkaException as error:
         raise DriverError(f"cannot read topic '{topic}': {error.args[0].str()}", retryable=True) from error
-    finally:
-        consumer.close()
+
+
+def _consumer(kafka: Mapping[str, Any], isolation: Isolation) -> Consumer:
+    own = {
+        "group.id": "outbox-audit",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": str(isolation),
+    }
+    return Consumer({"auto.offset.reset": "error", **kafka, **own, "logger": _ClientLog()})
+
+
+def _read(consumer: Consumer, topic: str, ends: dict[int, int], patience: float) -> Iterator[Message]:
+    """Yields the messages before the ends of the partitions; forgets the ends that it has come to."""
+    last = monotonic()
+    while ends:
+        messages = consumer.consume(_BATCH, _GLANCE)
+        for message in messages:
+            partition, offset = _place(message, topic)
+            end = ends.get(partition, 0)
+            if message.error() is None and offset < end:
+                yield message
+            # What stands before the end may be the marker of a transaction, which is no message: then either
+            # a later message or the client's word that nothing more is there tells of the end. That word
+            # bears the offset behind; before the end it means that a transaction is still open.
+            if offset >= (end - 1 if message.error() is None else end):
+                ends.pop(partition, None)
+        now = monotonic()
+        last = now if messages else last
+        if now - last > patience:
+            raise DriverError(
+                f"topic '{topic}': no message for {patience:g} s although partitions {sorted(ends)} have not "
+                "been read to their ends; is a transaction still open?",
+                retryable=True,
+            )
 
 
 class _ClientLog:

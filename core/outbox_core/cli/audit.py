@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.audit import SEQUENCE_HEADER, Comparison, Result, compare
+from outbox_core.audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
 from outbox_core.cli.progress import progress
@@ -20,6 +20,7 @@ from outbox_core.config import HarvestSettings
 EXAMPLES = (
     "outbox audit -f outbox.yaml --ledger ledger.jsonl",
     "outbox audit -f outbox.yaml --ledger ledger.jsonl --topic orders --header Number",
+    "outbox audit -f outbox.yaml --ledger ledger.jsonl --exactly-once",
     "outbox pump --topic trial --ledger trial.jsonl && outbox audit --ledger trial.jsonl",
 )
 """For ``--help``."""
@@ -42,6 +43,15 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
         ),
     ] = None,
     header: Annotated[str, typer.Option(help="The header with a record's number.")] = SEQUENCE_HEADER,
+    isolation: Annotated[
+        Isolation, typer.Option(help="Read as a consumer with this isolation.level.")
+    ] = Isolation.READ_COMMITTED,
+    exactly_once: Annotated[
+        bool,
+        typer.Option(
+            "--exactly-once", help="Let no record arrive twice, as 'delivery: exactly-once' promises."
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare what an application committed with what is in the topics.
@@ -51,20 +61,30 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     may have records in more than one of those audited. Reads them from their beginning and changes nothing;
     run it once the outbox is empty.
 
-    Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty.
+    Reads as a consumer with isolation.level=read_committed does, who is not shown what exactly-once delivery
+    aborted; transactions that are still open are waited for.
+
+    Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty; with --exactly-once
+    also if any record arrived twice.
     """
     invocation: Invocation = context.obj
     kafka = _kafka(quiet(invocation.settings(file)).harvest)
     with progress("reading", "read", quiet=json) as shown:
-        found = compare(ledger, topics or [], kafka, header, shown.advance)
-    good = all(comparison.result.good for comparison in found)
+        found = compare(ledger, topics or [], kafka, header, shown.advance, isolation=isolation)
+    good = all(_good(comparison.result, exactly_once=exactly_once) for comparison in found)
     if json:
-        print_json({"good": good, "audits": [_as_data(comparison) for comparison in found]})
+        audits = [_as_data(comparison, exactly_once=exactly_once) for comparison in found]
+        print_json({"good": good, "audits": audits})
     else:
         for comparison in found:
-            output().print(_as_table(comparison), _verdict(comparison.result))
+            output().print(_as_table(comparison, exactly_once=exactly_once))
+            output().print(_verdict(comparison.result, exactly_once=exactly_once))
     if not good:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _good(result: Result, *, exactly_once: bool) -> bool:
+    return result.exactly_once if exactly_once else result.good
 
 
 def _kafka(settings: HarvestSettings) -> dict[str, Any]:
@@ -79,11 +99,11 @@ def _kafka(settings: HarvestSettings) -> dict[str, Any]:
     }
 
 
-def _as_data(comparison: Comparison) -> dict[str, Any]:
+def _as_data(comparison: Comparison, *, exactly_once: bool) -> dict[str, Any]:
     result = comparison.result
     return {
         "topics": list(comparison.topics),
-        "good": result.good,
+        "good": _good(result, exactly_once=exactly_once),
         **{name: number for name, number, _ in _rows(result)},
         "most_reappeared": dict(result.most_reappeared),
         "examples": {str(defect): named for defect, named in result.examples.items()},
@@ -102,23 +122,30 @@ def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
         (
             "repeated",
             result.repeated,
-            "allowed in order: delivery is at least once" if result.repeated else "",
+            "allowed in order, unless delivery is exactly once" if result.repeated else "",
+        ),
+        (
+            "duplicates",
+            result.duplicates,
+            "records that came again, each counted once" if result.duplicates else "",
         ),
     )
 
 
-def _as_table(comparison: Comparison) -> Table:
+def _as_table(comparison: Comparison, *, exactly_once: bool) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title=Text(", ".join(comparison.topics)), title_justify="left"
     )
     table.add_column("")
     table.add_column("records", justify="right")
     table.add_column("")
+    defects = set(Defect) if exactly_once else set(Defect) - {Defect.DUPLICATES}
     for name, number, remark in _rows(comparison.result):
-        wrong = number and name in {"lost", "foreign", "overtaken", "reappeared"}
+        wrong = number and name in defects
         table.add_row(Text(name), Text(f"{number:,}", "bold red" if wrong else ""), Text(remark, "dim"))
     return table
 
 
-def _verdict(result: Result) -> Text:
-    return Text(f"{result.verdict()}\n", "green" if result.good else "bold red")
+def _verdict(result: Result, *, exactly_once: bool) -> Text:
+    good = _good(result, exactly_once=exactly_once)
+    return Text(f"{result.verdict(exactly_once=exactly_once)}\n", "green" if good else "bold red")
