@@ -42,7 +42,8 @@ EXAMPLES = (
 def check(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
     """Check everything that could be wrong before you start.
 
-    Looks at the configuration, the database and its tables, the broker, the coordinator and the engine.
+    Looks at the configuration, the database and its tables, the broker, the coordinator and the engine; at
+    what concerns transactions only if delivery is exactly-once.
     Changes nothing. Exits with 1 when harvesting cannot work, with 0 otherwise, warnings or not.
     """
     invocation: Invocation = context.obj

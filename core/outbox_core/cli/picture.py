@@ -166,7 +166,7 @@ def _lanes(picture: Picture) -> Table:
 
 
 def _batches(picture: Picture) -> Table:
-    """Shows where each lane's batches have come to, in the order in which the lane tells of them."""
+    """Shows where each lane's batches have come to, in the lane's own order: the oldest first."""
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for heading in ("lane", *_TRANSACTIONS):
         table.add_column(heading, justify="right", no_wrap=True)

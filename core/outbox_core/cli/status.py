@@ -35,6 +35,9 @@ def status(
     Asks only the database, so it works from anywhere and whoever leads. Fence and dead letters are created
     where they are missing, and belong to who asks first: let that be 'outbox init' or the harvester's user.
 
+    Lanes of exactly-once delivery tell of their batches, the oldest first: the first digits of the name, how
+    far it is, and how many records it has.
+
     A lane that has not written its reading for a while is shown as silent: its leader is gone, frozen, or
     has nothing to say any more.
     """
