@@ -55,6 +55,22 @@ CREATE TRIGGER touched_by_delete AFTER DELETE ON outbox
     REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
 """
 
+_BEATS = """
+CREATE TABLE IF NOT EXISTS beats (at TIMESTAMPTZ, token BIGINT, lane INTEGER, attempt BIGINT, reading JSONB);
+CREATE OR REPLACE FUNCTION note_beat() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO public.beats VALUES (clock_timestamp(), NEW.token, NEW.lane, NEW.attempt, NEW.reading);
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER beat AFTER UPDATE OF reading ON outbox_fence
+    FOR EACH ROW WHEN (NEW.beat IS DISTINCT FROM OLD.beat) EXECUTE FUNCTION note_beat();
+"""
+_COUNTED = """
+SELECT extract(epoch FROM at)::float8,
+       count - lag(count, 1, 0) OVER (PARTITION BY token, lane, attempt ORDER BY at)
+FROM (SELECT *, coalesce((reading ->> %s)::int, 0) AS count FROM beats) AS counted
+"""
+
 PARTITIONS = 4
 CUSTOMERS = ["", "клиент", "customer 'x'", *(f"customer-{number}" for number in range(57))]
 PROMPT_CLERKS, LATE_CLERKS = 2, 2
@@ -221,6 +237,16 @@ class Shop:
                     (since,),
                 ).fetchall()
             )
+
+    def watch_beats(self) -> None:
+        """Has the database keep all readings of lanes from now on; there must be a fence. Idempotent."""
+        with self.connect() as connection:
+            connection.execute(_BEATS)
+
+    def counted(self, name: str) -> list[tuple[float, int]]:
+        """Returns when, in seconds since the epoch, a counter of some lane's had risen, and by how much."""
+        with self.connect() as connection:
+            return [(at, more) for at, more in connection.execute(_COUNTED, (name,)) if more > 0]
 
 
 class Clerk(Thread):

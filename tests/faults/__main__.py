@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .fault import ENGINES, Fault
+from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
 from .outage import measure
 from .report import Report
 from .rounds import FAULTS, deck, run_batch
@@ -40,8 +40,9 @@ def main() -> int:
     for engine in options.engines:
         if options.outage:
             wrong += measure_outages(options, engine, report)
-        else:
-            wrong += run(options, engine, seed, report)
+            continue
+        for delivery in options.delivery:
+            wrong += run(options, engine, delivery, seed, report)
     return 1 if wrong else 0
 
 
@@ -59,23 +60,26 @@ def measure_outages(options: argparse.Namespace, engine: str, report: Report | N
     return wrong
 
 
-def run(options: argparse.Namespace, engine: str, seed: int, report: Report | None) -> int:
-    """Runs one engine's rounds; returns how many went wrong."""
-    faults = [fault for fault in options.kinds if engine in fault.engines]
+def run(options: argparse.Namespace, engine: str, delivery: str, seed: int, report: Report | None) -> int:
+    """Runs the rounds of one engine and delivery; returns how many went wrong."""
+    faults = [each for each in options.kinds if engine in each.engines and delivery in each.deliveries]
+    if not faults:
+        return 0
     chance = random.Random(f"{seed} {engine}")
     folder = _folder(options, engine)
-    tell(f"engine {engine}, seed {seed}, {len(faults)} kinds; logs in {folder}")
+    tell(f"engine {engine}, {delivery}, seed {seed}, {len(faults)} kinds; logs in {folder}")
     began, wrong = time.monotonic(), 0
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
-    with Site(folder, engine, chance, harvesters=options.harvesters, session=options.session) as site:
+    settings = {"harvesters": options.harvesters, "session": options.session}
+    with Site(folder, engine, chance, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
             wrong += sum(bool(each.wrong) for each in rounds)
             if report:
-                report.add(engine, seed, rounds, site)
-    tell(f"engine {engine}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s")
+                report.add(seed, rounds, site)
+    tell(f"engine {engine}, {delivery}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s")
     if not wrong and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return wrong
@@ -91,6 +95,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="start no batch after so many, for each engine")
     parser.add_argument("--kinds", type=_kinds, default=FAULTS, help="comma-separated (default: all)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")
+    parser.add_argument(
+        "--delivery",
+        type=_deliveries,
+        default=[AT_LEAST_ONCE],
+        help=f"{AT_LEAST_ONCE} (default), or more than one, comma-separated: {', '.join(DELIVERIES)}",
+    )
     parser.add_argument("--seed", type=int, help="makes all choices (default: a random one, which is told)")
     parser.add_argument("--harvesters", type=int, default=3, help="that compete (default 3)")
     parser.add_argument("--session", type=float, default=SESSION, help="session time-out in seconds")
@@ -116,6 +126,12 @@ def _kinds(text: str) -> list[Fault]:
 def _engines(text: str) -> list[str]:
     if unknown := set(text.split(",")) - set(ENGINES):
         raise argparse.ArgumentTypeError(f"no engine is called {', '.join(sorted(unknown))}")
+    return text.split(",")
+
+
+def _deliveries(text: str) -> list[str]:
+    if unknown := set(text.split(",")) - set(DELIVERIES):
+        raise argparse.ArgumentTypeError(f"no delivery is called {', '.join(sorted(unknown))}")
     return text.split(",")
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 from .site import Site
 
 ENGINES = ("inline", "spark")
+AT_LEAST_ONCE, EXACTLY_ONCE = DELIVERIES = ("at-least-once", "exactly-once")
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Fault(ABC):
         title: What it does, in a few words.
         bound: What its lower bound is, in a few words.
         engines: On which it exists.
+        deliveries: In which modes of delivery it exists.
         graceful: Whether a leader that ends by it hands over, and thus leaves no stale copy behind.
     """
 
@@ -44,6 +46,7 @@ class Fault(ABC):
     title: ClassVar[str]
     bound: ClassVar[str] = "none"
     engines: ClassVar[Collection[str]] = ENGINES
+    deliveries: ClassVar[Collection[str]] = DELIVERIES
     graceful: ClassVar[bool] = False
 
     @abstractmethod

@@ -12,10 +12,11 @@ from itertools import pairwise, zip_longest
 from outbox_core.audit import Audit, Result
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
-from .fault import Fault, Strike
+from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault, Strike
 from .site import Site
 
-CATCH_UP_SECONDS = 60.0
+CATCH_UP_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
+"""An open transaction of a process that is gone ends when its own time has run out, at the latest."""
 STATEMENTS = ("status", "check")
 """The commands whose ``--json`` is searched for the password."""
 
@@ -38,6 +39,12 @@ class Round:
         overtaken: First arrivals behind a later record of their key.
         foreign: Messages that nobody committed.
         lost: Records sold in this round that never arrived.
+        takeover: Seconds from the fault to the first delivery by another leader; ``None`` without one.
+        recoveries: Starts of lanes that found records of theirs in the log already.
+        recovered: How many records these were, purged instead of sent again.
+        aborted: Batches whose transaction was aborted and whose records were marked anew.
+        hidden: Records of aborted transactions on the topic, which readers of committed messages never see.
+        began: When it began, in seconds since the epoch.
     """
 
     fault: Fault
@@ -52,6 +59,12 @@ class Round:
     overtaken: int = 0
     foreign: int = 0
     lost: int = 0
+    takeover: float | None = None
+    recoveries: int = 0
+    recovered: int = 0
+    aborted: int = 0
+    hidden: int = 0
+    began: float = 0.0
 
 
 def judge(site: Site, rounds: Sequence[Round]) -> Result:
@@ -60,13 +73,13 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
     Returns:
         The audit of the whole batch, made from the topic as it is now.
     """
-    last = rounds[-1]
+    last, patience = rounds[-1], CATCH_UP_SECONDS[site.delivery]
     try:
-        site.shop.wait_until_harvested(CATCH_UP_SECONDS)
+        site.shop.wait_until_harvested(patience)
     except AssertionError as error:
         last.wrong.append(f"the outbox does not become empty: {error}")
     site.note("harvested")
-    until(lambda: site.witness.behind() == 0, "all messages are read", CATCH_UP_SECONDS)
+    until(lambda: site.witness.behind() == 0, "all messages are read", patience)
     site.note("read")
     whole = site.shop.audit()
     with site.shop.connect() as connection:
@@ -88,6 +101,8 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
             for name in ("lost", "overtaken", "foreign")
             if getattr(each, name)
         ]
+        if each.repeated and site.delivery == EXACTLY_ONCE:
+            each.wrong.append(f"{each.repeated} duplicates")
     return whole
 
 
@@ -112,6 +127,9 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
             stale[key] += after.reappeared - earlier.reappeared
             if after.out_of_order > earlier.out_of_order:
                 site.note("out of order", fault=each.fault.name, key=key, examples=after.examples)
+            if after.repeated > earlier.repeated and site.delivery == EXACTLY_ONCE:
+                came = [each for each in arrivals[:end] if each.key == key]
+                site.note("duplicate", fault=each.fault.name, key=key, arrivals=came)
         most = max(stale.values(), default=0)
         if most > allowed:
             each.wrong.append(f"{most} stale copies of a key after {allowed} lost leaders")

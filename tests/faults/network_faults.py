@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
+import psutil
+
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
-from .fault import Fault, Strike
+from .fault import EXACTLY_ONCE, Fault, Strike
+from .process_faults import END_SECONDS
 from .proxy import Proxy, Trap
 from .site import Site
 
@@ -14,6 +18,8 @@ DELAY_SECONDS = 0.1
 DELAYED_SECONDS = 5.0
 SPRING_SECONDS = 5.0
 """In which at least one connection must have been used, and thereby cut."""
+SILENT_COMMIT_SESSIONS = 2
+"""So long, in session time-outs, that the transaction's own time has run out."""
 
 
 class CutMidStatement(Fault):
@@ -47,6 +53,68 @@ class CutBroker(Fault):
             time.sleep(0.3)
         assert cut, "there was nothing to cut"
         return Strike(at, facts={"cut": cut})
+
+
+class CutCommits(Fault):
+    name = "cut-commits"
+    title = "each lane's connection to the broker is cut when the broker has half of the request to commit"
+    deliveries = (EXACTLY_ONCE,)
+    trap = Trap.COMMIT
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        return Strike(at, facts={"cut": self._trap(site)})
+
+    def _trap(self, site: Site) -> int:
+        proxy = site.to_kafka
+        before = proxy.sprung
+        proxy.set_trap(self.trap)
+        until(lambda: proxy.sprung > before, "a transaction is committed", SPRING_SECONDS)
+        time.sleep(0.5)  # for the other lanes
+        return proxy.sprung - before
+
+
+class LoseCommits(CutCommits):
+    name = "lost-commits"
+    title = (
+        "each lane's connection to the broker is cut when the broker has committed and before it can say so"
+    )
+    trap = Trap.COMMITTED
+
+
+class SilentCommits(CutCommits):
+    name = "silent-commits"
+    title = "the broker commits and then says nothing to anybody for two sessions; connections stay open"
+    bound = "how long it is silent"
+    trap = Trap.MUTE
+
+    def strike(self, site: Site) -> Strike:
+        at, cut = time.time(), self._trap(site)
+        site.to_kafka.silence()
+        try:
+            time.sleep(SILENT_COMMIT_SESSIONS * site.session)
+        finally:
+            site.to_kafka.speak()
+        return Strike(at, time.time() - at, facts={"cut": cut})
+
+
+class KillCommitting(CutCommits):
+    name = "kill-committing"
+    title = "SIGKILL of the leader and all its processes when the broker has committed and has not said so"
+    bound = "session time-out"
+    trap = Trap.MUTE
+
+    def strike(self, site: Site) -> Strike:
+        letter, leader = site.chief()
+        site.may_end.add(letter)
+        cut = self._trap(site)
+        at = time.time()
+        leader.kill()
+        for process in leader.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        until(lambda: not leader.running, "the leader is dead", END_SECONDS)
+        return Strike(at, site.session, facts={"leader": leader.name, "cut": cut})
 
 
 class Slow(Fault):
@@ -119,6 +187,10 @@ NETWORK_FAULTS = (
     CutMidStatement(),
     LoseReplies(),
     CutBroker(),
+    CutCommits(),
+    LoseCommits(),
+    SilentCommits(),
+    KillCommitting(),
     SlowDatabase(),
     SlowBroker(),
     SilentDatabase(),

@@ -15,7 +15,7 @@ from outbox_postgres import PostgresDialect
 from outbox_postgres.options import PostgresOptions
 from outbox_sdk.parking import DeadLetter, DeadLetters
 
-from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
+from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import INSERT  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .process_faults import TAKEOVER_SECONDS, wait_for_orderly_end
@@ -97,7 +97,7 @@ class ChangeLanes(Fault):
     graceful = True
 
     def strike(self, site: Site) -> Strike:
-        site.lanes = LANES - 1 if site.lanes == LANES else LANES
+        site.lanes = self._number(site)
         letter, leader = site.chief()
         for other in sorted(set(site.slots) - {letter}):
             site.may_end.add(other)
@@ -106,9 +106,35 @@ class ChangeLanes(Fault):
             site.may_end.discard(other)
             site.launch(other).wait_for("joined the election", START_SECONDS[site.engine])
         site.may_end.add(letter)
+        at = self._end(leader)
+        return Strike(at, self._floor(site), facts={"leader": leader.name, "lanes": site.lanes})
+
+    def _number(self, site: Site) -> int:
+        return LANES - 1 if site.lanes == LANES else LANES
+
+    def _floor(self, site: Site) -> float:
+        return 0.0
+
+    def _end(self, leader: Harvester) -> float:
         at = leader.send(signal.SIGTERM)
         wait_for_orderly_end(leader)
-        return Strike(at, facts={"leader": leader.name, "lanes": site.lanes})
+        return at
 
 
-OPERATOR_FAULTS = (PoisonedTakeover(), ChangeLanes())
+class KillForOtherLanes(ChangeLanes):
+    name = "kill-for-lanes"
+    title = "standbys are restarted with another number of lanes (1 to 4), and the leader gets SIGKILL"
+    bound = "session time-out"
+    graceful = False
+
+    def _number(self, site: Site) -> int:
+        return site.chance.choice([number for number in range(1, LANES + 1) if number != site.lanes])
+
+    def _floor(self, site: Site) -> float:
+        return site.session
+
+    def _end(self, leader: Harvester) -> float:
+        return leader.kill()
+
+
+OPERATOR_FAULTS = (PoisonedTakeover(), ChangeLanes(), KillForOtherLanes())

@@ -68,10 +68,12 @@ def measure(site: Site, away: str, seconds: float) -> dict[str, Any]:
         cpu, most = _observe(meter, seconds)
         bring()
         back_at = time.time()
-        until(lambda: flows(site, back_at), "records flow again", 2 * RECOVERY_SECONDS, pause=0.1)
+        until(
+            lambda: flows(site, back_at), "records flow again", 2 * RECOVERY_SECONDS[site.delivery], pause=0.1
+        )
         back = time.time() - back_at
         time.sleep(AFTER_SECONDS)
-    site.shop.wait_until_harvested(CATCH_UP_SECONDS)
+    site.shop.wait_until_harvested(CATCH_UP_SECONDS[site.delivery])
     running = {each.pid for each in site.slots.values() if each.running}
     assert running == pids, "a harvester had to be started anew"
     result = site.shop.audit()

@@ -19,11 +19,20 @@ READY = b"Z\x00\x00\x00\x05"
 """PostgreSQL's ReadyForQuery, but for its last byte: the statement before it is done, and committed."""
 
 
+END_TRANSACTION = 26
+"""Kafka's number for the request that commits a transaction, or aborts it."""
+_FLEXIBLE = 3
+"""The version from which such a request ends in a byte for additions."""
+
+
 class Trap(Enum):
-    """When a connection to PostgreSQL is cut."""
+    """When a connection is cut: the first two to PostgreSQL, the others to Kafka."""
 
     HALF = "the server has half of the client's next message"
     REPLY = "the server has done what the client asked next, and the reply is withheld"
+    COMMIT = "the broker has half of the next request to commit a transaction"
+    COMMITTED = "the broker has committed the next transaction, and the reply is withheld"
+    MUTE = "as before, but the connection stays open, and says nothing more"
 
 
 class Proxy:
@@ -62,7 +71,7 @@ class Proxy:
         return len(connections)
 
     def set_trap(self, trap: Trap) -> None:
-        """Has every connection that is open now cut by its next message."""
+        """Has every connection that is open now fall into a trap, once."""
         with self._lock:
             for connection in self._connections:
                 connection.trap = trap
@@ -119,7 +128,8 @@ class _Connection:
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.trap: Trap | None = None
-        self._asked = False  # whether the client has asked something since the trap was set
+        self._asked: bytes | None = None  # what the client has asked since the trap was set, if it counts
+        self._mute = False
         self._proxy = proxy
         self._client = client
         self._server = server
@@ -140,11 +150,10 @@ class _Connection:
             while data := source.recv(CHUNK):
                 self._proxy.hold_back()
                 data, springs = self._trapped(data, from_client=source is self._client)
-                if data:
+                if data and not self._mute:
                     sink.sendall(data)
                 if springs:
-                    self._proxy.sprung += 1
-                    self.cut()
+                    self._spring()
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             self.cut()
@@ -162,10 +171,38 @@ class _Connection:
             case Trap.HALF if from_client:
                 return data[: len(data) // 2], True
             case Trap.REPLY if from_client:
-                self._asked = True
+                self._asked = data
             case Trap.REPLY if self._asked:
                 return b"", data[-6:-1] == READY
+            case Trap.COMMIT if from_client and commits(data):
+                return data[: len(data) // 2], True
+            case Trap.COMMITTED | Trap.MUTE if from_client and commits(data):
+                self._asked = data
+            case Trap.COMMITTED | Trap.MUTE if (
+                not from_client and self._asked and _answers(data, self._asked)
+            ):
+                return b"", True
         return data, False
+
+    def _spring(self) -> None:
+        if self.trap is Trap.MUTE:
+            self._mute, self.trap = True, None
+        else:
+            self.cut()
+        self._proxy.sprung += 1
+
+
+def commits(data: bytes) -> bool:
+    """Tells whether this is Kafka's request to commit a transaction, alone and whole as a client sends it."""
+    if len(data) < 12 or int.from_bytes(data[:4]) != len(data) - 4:
+        return False
+    kind, version = int.from_bytes(data[4:6]), int.from_bytes(data[6:8])
+    return kind == END_TRANSACTION and data[-2 if version >= _FLEXIBLE else -1] == 1
+
+
+def _answers(data: bytes, request: bytes) -> bool:
+    """Tells whether this begins with Kafka's answer to a request."""
+    return data[4:8] == request[8:12]
 
 
 def _reset(end: socket.socket) -> None:

@@ -7,7 +7,7 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +18,7 @@ from filelock import FileLock
 from outbox_testkit.services import find_java
 from outbox_testkit.services.kafka_home import kafka_home
 
+from .fault import AT_LEAST_ONCE, EXACTLY_ONCE
 from .judge import Round
 from .rounds import FAULTS
 from .site import Site
@@ -25,11 +26,29 @@ from .site import Site
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->", "<!-- outages: end -->"
-COUNTS = ("records", "lost", "overtaken", "foreign", "reappeared", "repeated")
-_COLUMNS = (
-    *("fault", "rounds", "records", "lost", "out of order", "foreign", "stale copies", "repeats"),
-    *("median stall", "longest stall", "its lower bound", "went wrong"),
-)
+COUNTS: Mapping[str, Mapping[str, str]] = {
+    AT_LEAST_ONCE: {
+        "records": "records",
+        "lost": "lost",
+        "overtaken": "out of order",
+        "foreign": "foreign",
+        "reappeared": "stale copies",
+        "repeated": "repeats",
+    },
+    EXACTLY_ONCE: {
+        "records": "records",
+        "lost": "lost",
+        "overtaken": "out of order",
+        "foreign": "foreign",
+        "repeated": "duplicates",
+        "recoveries": "recovery purges",
+        "recovered": "records purged so",
+        "aborted": "aborted batches",
+        "hidden": "aborted records",
+    },
+}
+"""What is summed up of rounds, and its heading."""
+_TIMES = ("median stall", "longest stall", "its lower bound", "median takeover", "longest takeover")
 _OUTAGE_COLUMNS = (
     *(
         "engine",
@@ -62,25 +81,29 @@ class Report:
             with self._lock:
                 self._data.unlink(missing_ok=True)
 
-    def add(self, engine: str, seed: int, rounds: Sequence[Round], site: Site) -> None:
+    def add(self, seed: int, rounds: Sequence[Round], site: Site) -> None:
         """Adds a batch of rounds."""
+        counts = COUNTS[site.delivery]
         with self._lock:
             data = self._load()
             data["versions"] = versions(site)
             data["date"] = time.strftime("%Y-%m-%d")
-            if [engine, seed] not in data["seeds"]:
-                data["seeds"].append([engine, seed])
-            kinds = data["kinds"].setdefault(engine, {})
+            if [site.engine, site.delivery, seed] not in data["seeds"]:
+                data["seeds"].append([site.engine, site.delivery, seed])
+            kinds = data["kinds"].setdefault(site.delivery, {}).setdefault(site.engine, {})
             for each in rounds:
                 kind = kinds.setdefault(
-                    each.fault.name, {"rounds": 0, "wrong": 0, "stalls": [], **dict.fromkeys(COUNTS, 0)}
+                    each.fault.name,
+                    {"rounds": 0, "wrong": 0, "stalls": [], "takeovers": [], **dict.fromkeys(counts, 0)},
                 )
                 kind["rounds"] += 1
                 kind["wrong"] += bool(each.wrong)
-                for name in COUNTS:
+                for name in counts:
                     kind[name] += getattr(each, name)
                 if each.stall is not None and each.strike is not None:
                     kind["stalls"].append([round(each.stall, 2), round(each.strike.floor, 2)])
+                if each.takeover is not None:
+                    kind["takeovers"].append(round(each.takeover, 2))
             self._save(data)
 
     def add_outage(self, outage: Mapping[str, Any]) -> None:
@@ -127,9 +150,13 @@ def _between(text: str, begin: str, end: str, new: str) -> str:
 
 
 def _kinds() -> str:
+    def of(some: Collection[str]) -> Collection[str]:
+        return some if len(some) == 1 else ()
+
     rows = []
     for fault in FAULTS:
-        where = "" if len(fault.engines) > 1 else f" ({', '.join(fault.engines)} only)"
+        only = [*of(fault.engines), *of(fault.deliveries)]
+        where = f" ({', '.join(only)} only)" if only else ""
         rows.append(f"| `{fault.name}` | {fault.title}{where} | {fault.bound} |\n")
     return _head(("fault", "what it does", "lower bound of the stall"), 3) + "".join(rows)
 
@@ -137,21 +164,28 @@ def _kinds() -> str:
 def _faults(data: Mapping[str, Any]) -> str:
     known = ", ".join(f"{name} {number}" for name, number in data["versions"].items() if number)
     parts = [f"Last run {data['date']} with {known}.\n"]
-    for engine, kinds in sorted(data["kinds"].items()):
-        names = [fault.name for fault in FAULTS if fault.name in kinds]
-        rounds = sum(kinds[name]["rounds"] for name in names)
-        parts.append(f"\n### Engine `{engine}`: {rounds:,} rounds\n\n{_head(_COLUMNS, 1)}")
-        parts += [_row(name, kinds[name]) for name in names]
+    for delivery, counts in COUNTS.items():
+        for engine, kinds in sorted(data["kinds"].get(delivery, {}).items()):
+            names = [fault.name for fault in FAULTS if fault.name in kinds]
+            rounds = sum(kinds[name]["rounds"] for name in names)
+            parts.append(f"\n### `{delivery}` on engine `{engine}`: {rounds:,} rounds\n\n")
+            parts.append(_head(("fault", "rounds", *counts.values(), *_TIMES, "went wrong"), 1))
+            parts += [_row(name, kinds[name], counts) for name in names]
     return "".join(parts)
 
 
-def _row(name: str, kind: Mapping[str, Any]) -> str:
-    stalls = kind["stalls"]
-    longest, floor = max(stalls, default=(0.0, 0.0))
-    middle = median(stall for stall, _ in stalls) if stalls else 0.0
-    counts = " | ".join(f"{kind[count]:,}" for count in COUNTS)
-    times = f"{middle:.2f} s | {longest:.2f} s | {floor:.2f} s"
-    return f"| `{name}` | {kind['rounds']} | {counts} | {times} | {kind['wrong']} |\n"
+def _row(name: str, kind: Mapping[str, Any], counts: Iterable[str]) -> str:
+    longest, floor = max(kind["stalls"], default=(None, None))
+    takeovers = kind.get("takeovers", [])
+    times = [_middle([stall for stall, _ in kind["stalls"]]), longest, floor]
+    times += [_middle(takeovers), max(takeovers, default=None)]
+    cells = [f"{kind['rounds']}", *(f"{kind[count]:,}" for count in counts)]
+    cells += ["-" if seconds is None else f"{seconds:.2f} s" for seconds in times]
+    return f"| `{name}` | {' | '.join(cells)} | {kind['wrong']} |\n"
+
+
+def _middle(numbers: Sequence[float]) -> float | None:
+    return median(numbers) if numbers else None
 
 
 def _outages(data: Mapping[str, Any]) -> str:

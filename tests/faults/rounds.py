@@ -7,16 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
-from .fault import Fault
+from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault
 from .judge import Round, find_secrets, judge, longest_wait
 from .network_faults import NETWORK_FAULTS
 from .operator_faults import OPERATOR_FAULTS
 from .process_faults import PROCESS_FAULTS
 from .server_faults import SERVER_FAULTS
 from .site import Site
+from .transactions import enter_transactions
 
 FAULTS: tuple[Fault, ...] = (*PROCESS_FAULTS, *SERVER_FAULTS, *NETWORK_FAULTS, *OPERATOR_FAULTS)
-RECOVERY_SECONDS = 60.0
+RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """In which records of every lane must flow again; the product's own longest pause is far below."""
 PAUSE_SECONDS = 0.06
 """Between two transactions of a clerk: what is to be measured is the fault, not the machine."""
@@ -39,12 +40,16 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
     """Lets faults strike one after the other while the shop sells, and judges what came of it."""
     rounds: list[Round] = []
     site.heal()
+    if site.delivery == EXACTLY_ONCE:
+        site.shop.watch_beats()
     with site.shop.selling(PAUSE_SECONDS):
         site.shop.wait_for_sales(50)
         for fault in faults:
             rounds.append(one_round(site, fault))
             tell(summary(rounds[-1]))
     result = judge(site, rounds)
+    if site.delivery == EXACTLY_ONCE:
+        enter_transactions(site, rounds)
     rounds[-1].wrong += find_secrets(site)
     site.note("audit", **{name: getattr(result, name) for name in ("sent", "delivered", "lost", "repeated")})
     for each in rounds:
@@ -58,7 +63,7 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
 
 def one_round(site: Site, fault: Fault) -> Round:
     """Lets one fault strike, and waits until records flow and everybody competes again."""
-    each = Round(fault, first=len(site.witness.arrivals))
+    each = Round(fault, first=len(site.witness.arrivals), began=time.time())
     token = site.token()
     site.note("strike", fault=fault.name, leader=getattr(site.leader(), "name", None), token=token)
     try:
@@ -66,11 +71,13 @@ def one_round(site: Site, fault: Fault) -> Round:
         site.note("struck", fault=fault.name, floor=strike.floor, **strike.facts)
         resumed_at = time.time()
         what = f"records flow in all lanes again after {fault.name}"
-        until(lambda: flows(site, resumed_at), what, RECOVERY_SECONDS, pause=0.1)
+        until(lambda: flows(site, resumed_at), what, RECOVERY_SECONDS[site.delivery], pause=0.1)
         site.heal()
         time.sleep(CALM_SECONDS)
         each.stall, sale = longest_wait(site, strike.at)
         site.note("waited longest", fault=fault.name, seconds=each.stall, sale=sale)
+        if "leader" in strike.facts and site.token() > token:
+            each.takeover = _first_arrival(site, site.acquired_at()) - strike.at
         fault.check(site, strike)
     except Exception as error:  # noqa: BLE001 - whatever a round fails with is a finding, and others follow
         each.wrong.append(f"{type(error).__name__}: {error}")
@@ -100,9 +107,14 @@ def flows(site: Site, since: float) -> bool:
     return seen == set(lanes.values())
 
 
+def _first_arrival(site: Site, since: float) -> float:
+    return min((each.at for each in site.witness.arrivals if each.at >= since), default=float("inf"))
+
+
 def summary(each: Round) -> str:
     """Returns a round in one line."""
     took = "never recovered" if each.stall is None else f"stood still for {each.stall:5.2f} s"
     floor = f" (at least {each.strike.floor:.2f} s)" if each.strike else ""
+    taken = "" if each.takeover is None else f", another leader after {each.takeover:.2f} s"
     wrong = f"; WRONG: {'; '.join(each.wrong)}" if each.wrong else ""
-    return f"{each.fault.name:18} {took}{floor}{wrong}"
+    return f"{each.fault.name:18} {took}{floor}{taken}{wrong}"

@@ -45,6 +45,7 @@ class Site:
     Args:
         folder: Where settings, logs and history go.
         engine: ``inline`` or ``spark``.
+        delivery: ``at-least-once`` or ``exactly-once``.
         chance: Makes the faults' choices.
         harvesters: How many processes compete.
         session: The election's session time-out in seconds.
@@ -63,11 +64,13 @@ class Site:
         engine: str,
         chance: random.Random,
         *,
+        delivery: str = "at-least-once",
         harvesters: int = 3,
         session: float = SESSION,
     ) -> None:
         self.folder = folder
         self.engine = engine
+        self.delivery = delivery
         self.chance = chance
         self.session = session
         self.password = f"s3cret-{secrets.token_hex(8)}"
@@ -116,7 +119,8 @@ class Site:
         self._stack.callback(self.fleet.close)
         self._look()
         self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness of that time
-        self.note("site", engine=self.engine, session=self.session, disk=self.disk.means)
+        facts = {"engine": self.engine, "delivery": self.delivery, "session": self.session}
+        self.note("site", **facts, disk=self.disk.means)
 
     def _keep_logs(self) -> None:
         for server in self.postgres, self.kafka:
@@ -162,6 +166,7 @@ class Site:
         harvester = self.fleet.start(
             name,
             engine=self.engine,
+            delivery=self.delivery,
             elector={"driver": "neli-kafka", "sessionTimeout": f"{self.session:g}s"},
             baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{self.to_kafka.port}"},
             producerKafkaConfig={"delivery.timeout.ms": round(self.session * 1000 * 2 / 3)},
@@ -260,6 +265,12 @@ class Site:
         with self.shop.connect() as connection:
             row = connection.execute("SELECT coalesce(max(token), 0) FROM outbox_fence").fetchone()
         return int(row[0]) if row else 0
+
+    def acquired_at(self) -> float:
+        """Returns when the present leader raised the fence, in seconds since the epoch."""
+        with self.shop.connect() as connection:
+            row = connection.execute("SELECT extract(epoch FROM max(since)) FROM outbox_fence").fetchone()
+        return float(row[0]) if row else 0.0
 
     def lane_of_keys(self) -> Mapping[str, int]:
         """Returns customer → lane, as the database computes it for the number of lanes in force."""

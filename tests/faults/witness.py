@@ -6,7 +6,7 @@ import time
 from threading import Event, Thread
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AdminClient,
     OffsetSpec,
@@ -25,32 +25,37 @@ class Arrival(NamedTuple):
 
 
 class Witness:
-    """Reads a topic from its beginning until it is closed; a broker that goes away is waited for.
+    """Reads what is committed on a topic until it is closed; a broker that goes away is waited for.
 
     Attributes:
         arrivals: What has arrived so far, each partition in its order.
+        places: Partition and offset of each arrival.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.arrivals: list[Arrival] = []
+        self.places: set[tuple[int, int]] = set()
         self._bootstrap = bootstrap
         self._everywhere = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+        self._read_to = dict.fromkeys(range(partitions), 0)
         # It would tell of each broker that a fault takes away.
         quiet = {"log_level": 0, "reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 20}
         name = {"group.id": "witness", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, **quiet, **name})
+        # What stands at the end may be the marker of a transaction, of which only the end itself tells.
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, **quiet, **name, "enable.partition.eof": True}
+        )
         self._ending = Event()
         self._thread = Thread(target=self._read, name="witness", daemon=True)
         self._thread.start()
 
     def behind(self) -> int:
-        """Returns how many messages the topic holds that have not been read yet."""
+        """Returns how many offsets of the topic are unread; those of an open transaction are among them."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         ends = admin.list_offsets(
             {TopicPartition(each.topic, each.partition): OffsetSpec.latest() for each in self._everywhere}
         )
-        held = sum(int(end.result(10).offset) for end in ends.values())
-        return held - len(self.arrivals)
+        return sum(int(end.result(10).offset) - self._read_to[place.partition] for place, end in ends.items())
 
     def close(self) -> None:
         self._ending.set()
@@ -62,11 +67,20 @@ class Witness:
         while not self._ending.is_set():
             messages = self._consumer.consume(500, GLANCE)
             at = time.time()
-            self.arrivals.extend(
-                Arrival(at, (message.key() or b"").decode(), _sequence(message))
-                for message in messages
-                if message.error() is None
-            )
+            for message in messages:
+                self._take(at, message)
+
+    def _take(self, at: float, message: Message) -> None:
+        partition, offset, error = message.partition(), message.offset(), message.error()
+        if partition is None or offset is None:
+            return  # an error of the client's own: the broker is away
+        if error is None:
+            self.places.add((partition, offset))
+            self.arrivals.append(Arrival(at, (message.key() or b"").decode(), _sequence(message)))
+            offset += 1
+        elif error.code() != KafkaError._PARTITION_EOF:
+            return
+        self._read_to[partition] = offset
 
 
 def _sequence(message: Message) -> int | None:
