@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
-from threading import Thread
 
 from outbox_sdk import (
     Condition,
@@ -24,14 +22,12 @@ from outbox_sdk import (
 )
 
 from outbox_core.commands import Advance, Mark, Park, Purge, Reset
+from outbox_core.worker import Worker
 
 log = logging.getLogger(__name__)
 
 Work = Mark | Purge | Reset | Park | Advance
 """What the database is asked to do."""
-
-CLOSE_SECONDS = 1.0
-"""How long a thread that hangs in the database is waited for when the lane ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +76,19 @@ class TableThread:
         """How much was parked when a reading was last written."""
         self._dialect = dialect
         self._eligible = eligible
-        self._announce = announce
         self._table: OutboxTable | None = None
-        self._work: SimpleQueue[Work | Mapping[str, object] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Answer | Exception] = SimpleQueue()
-        self._thread = Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._worker: Worker[Work | Mapping[str, object], Answer] = Worker(
+            name, self._carry_out, self._disconnect, announce
+        )
 
     def submit(self, command: Work) -> None:
         """Has a command carried out; :meth:`answer` tells what came of it."""
         self.busy = True
-        self._work.put(command)
+        self._worker.submit(command)
 
     def beat(self, reading: Mapping[str, object]) -> None:
         """Has a meter reading written beside the fence; a failure is of no consequence."""
-        self._work.put(reading)
+        self._worker.submit(reading)
 
     def answer(self) -> Answer | None:
         """Returns what came of the command that was submitted; ``None`` while that is not known.
@@ -103,36 +97,25 @@ class TableThread:
             LeadershipLost: The fence is no longer the lane's.
             DriverError: The database refuses for good.
         """
-        if not self.busy or self._answers.empty():
-            return None
-        self.busy = False
-        answer = self._answers.get()
-        if isinstance(answer, Exception):
-            raise answer
+        answer = self._worker.answer()
+        self.busy = self.busy and answer is None
         return answer
 
     def close(self) -> None:
         """Finishes what was submitted and disconnects; does not wait long for a database that hangs."""
-        self._work.put(None)
-        self._thread.join(CLOSE_SECONDS)
+        self._worker.close()
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            if isinstance(work, Mapping):
-                self._beat(work)
-            else:
-                self._answers.put(self._carry_out(work))
-                self._announce()
-        self._disconnect()
-
-    def _carry_out(self, command: Work) -> Answer | Exception:
+    def _carry_out(self, work: Work | Mapping[str, object]) -> Answer | None:
+        if isinstance(work, Mapping):
+            self._beat(work)
+            return None
         try:
-            return self._ask(self._connected(), command)
-        except Exception as error:  # noqa: BLE001 - raised again in the lane's own thread
+            return self._ask(self._connected(), work)
+        except Exception as error:
             self._disconnect()
             if isinstance(error, DriverError) and error.retryable:
-                return Answer(command, error=error)
-            return error
+                return Answer(work, error=error)
+            raise
 
     def _ask(self, table: OutboxTable, command: Work) -> Answer:
         match command:

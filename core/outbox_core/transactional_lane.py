@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from threading import Event
 from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
+from outbox_sdk import Failure
+
 from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
 from outbox_core.diary import Diary
 from outbox_core.events import BatchMoved
 from outbox_core.lane import Plan
 from outbox_core.leash import BEAT_SECONDS, Leash
-from outbox_core.publish_thread import PublishThread
 from outbox_core.recovery import open_lane
 from outbox_core.table_thread import Answer, TableThread
 from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.worker import Worker
+
+Publisher = Worker[Publish, Sequence[Failure]]
+"""Publishes batches; answers with the failures for whose sake one was aborted, none once it is committed."""
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +85,13 @@ class TransactionalLane:
         self.reading.purged += opened.recovered
         if opened.recovered:
             log.info("lane %d: %d rows were in the log already", number, opened.recovered)
-        publisher = PublishThread(f"publisher-{number}", opened.sender, self._news.set)
+        sender, announce = opened.sender, self._news.set
+        publisher: Publisher = Worker(
+            f"publisher-{number}",
+            lambda batch: sender.publish(batch.records, batch.marker),
+            sender.close,
+            announce,
+        )
         try:
             eligible = plan.affinity.create().eligible()
             marker = TableThread(
@@ -89,7 +100,7 @@ class TransactionalLane:
                 eligible,
                 opened.fence,
                 opened.parked,
-                announce=self._news.set,
+                announce=announce,
             )
             try:
                 self._loop(marker, publisher)
@@ -101,7 +112,7 @@ class TransactionalLane:
             with closing(self._dialect.connect()) as table:
                 table.transact(opened.fence, begun=False)
 
-    def _loop(self, marker: TableThread, publisher: PublishThread) -> None:
+    def _loop(self, marker: TableThread, publisher: Publisher) -> None:
         machine, leash, clock = self._machine, self._leash, self._clock
         while not leash.stopped:
             if leash.draining:
@@ -118,7 +129,7 @@ class TransactionalLane:
             if not heard:
                 self._news.wait(min(max(machine.wake_at() - clock(), 0.0), BEAT_SECONDS))
 
-    def _carry_out(self, command: BatchCommand, marker: TableThread, publisher: PublishThread) -> None:
+    def _carry_out(self, command: BatchCommand, marker: TableThread, publisher: Publisher) -> None:
         match command:
             case Advance() | Park():
                 marker.submit(command)
@@ -130,7 +141,7 @@ class TransactionalLane:
             case _:
                 assert_never(command)
 
-    def _hear(self, marker: TableThread, publisher: PublishThread) -> bool:
+    def _hear(self, marker: TableThread, publisher: Publisher) -> bool:
         """Tells the machine what came of its commands; returns whether there was anything to tell."""
         answer, failures = marker.answer(), publisher.answer()
         if failures is not None:
