@@ -98,9 +98,10 @@ def _settle(plan: Plan, lane: int) -> int:
 @contextmanager
 def _taken(plan: Plan, lane: int) -> Iterator[tuple[OutboxTable, Fence, TransactionalSender, int]]:
     """Does the four steps of this module; the sender stays open unless the block fails."""
-    name = f"{plan.outbox}.{lane}"
     with closing(plan.dialect.create().connect()) as table:
         fence = table.enter(lane, plan.lanes, plan.token)
+        # Outboxes of many databases may share the broker, and be called the same.
+        name = f"{plan.outbox}.{lane}.{fence.identity}"
         sender = plan.publisher.create().open_transactional(name)
         try:
             marker = _marker(sender, name, noted=lane in table.transacting())

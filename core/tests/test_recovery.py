@@ -33,7 +33,7 @@ class World:
         return self
 
     def open_transactional(self, name):
-        lane = int(name.removeprefix("box."))
+        lane = int(name.removeprefix("box.").removesuffix(".x"))
         self.asked.append(f"open {lane}")
         self.open += 1
         return Sender(self, lane)
@@ -42,7 +42,7 @@ class World:
         if token != self.token:
             raise LeadershipLost("another process leads")
         self.asked.append(f"enter {lane}")
-        return Fence(lane, lanes, token, 1)
+        return Fence(lane, lanes, token, 1, "x")
 
     def advance(self, fence, finished, leader_id, limit, pending):
         assert (limit, pending) == (0, [])

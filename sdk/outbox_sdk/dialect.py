@@ -38,12 +38,15 @@ class Fence:
         token: Raised by every new leader; an older one is dead.
         attempt: Raised whenever the lane starts anew under one leader, so that a frozen copy of the
             lane is dead too.
+        identity: What tells the lane from those of any other outbox of the same name, in whatever database:
+            letters and digits, drawn by chance when the lane's row was made and never changed.
     """
 
     lane: int
     lanes: int
     token: int
     attempt: int
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

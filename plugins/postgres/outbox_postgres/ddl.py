@@ -39,11 +39,15 @@ def outbox_ddl(options: PostgresOptions) -> str:
 )"""
 
 
-FENCE_ADDITIONS = {"releases": "BIGINT NOT NULL DEFAULT 0", "transacting": "INTEGER NOT NULL DEFAULT 0"}
+FENCE_ADDITIONS = {
+    "releases": "BIGINT NOT NULL DEFAULT 0",
+    "transacting": "INTEGER NOT NULL DEFAULT 0",
+    "identity": "UUID NOT NULL DEFAULT gen_random_uuid()",
+}
 """Columns that a fence made by an earlier version may lack.
 
-How often keys were freed; and how many lanes there were when the lane was noted to publish in transactions, 0
-when it is not.
+How often keys were freed; how many lanes there were when the lane was noted to publish in transactions, 0
+when it is not; and what tells the lane from those of other outboxes.
 """
 
 

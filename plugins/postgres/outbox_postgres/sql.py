@@ -59,7 +59,8 @@ class Statements:
             number of rows deleted.
         reset: As ``purge``.
         bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
-        enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt, or nothing when fenced.
+        enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt and the lane's identity, or
+            nothing when fenced.
         beat: $6 the reading as JSON. Returns nothing when the fence is lost.
         transact: $6 whether begun. Returns nothing when the fence is lost.
         transacting: $1 name. The lanes that are noted, and how many there were then.
@@ -89,7 +90,7 @@ class Statements:
             RETURNING f.token"""
         self.enter = f"""
             UPDATE {fence} SET attempt = attempt + 1
-            WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt"""
+            WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt, identity"""
         self.beat = f"""
             UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
             WHERE {HELD} RETURNING lane"""
