@@ -8,12 +8,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 from outbox_core.cli import main
 from outbox_core.config import load
 
@@ -37,7 +38,13 @@ def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
 
 @pytest.fixture
 def running(file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A harvester that leads."""
+    with harvester(file) as process:
+        yield process
+
+
+@contextmanager
+def harvester(file: Path) -> Iterator[subprocess.Popen[str]]:
+    """A harvester that leads, and is killed in the end."""
     process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
     try:
         wait_for(process, "leader acquired")
@@ -193,6 +200,34 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
         assert (done["token"], len(done["lanes"])) == (token + 1, 2)
         assert table.transacting() == {}
     assert "no lane is noted" in told(file, "fence", "forget", "--yes")
+
+
+def test_lanes_whose_markers_are_lost_refuse_until_that_is_forgotten(
+    tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
+):
+    name = f"t{topic[-12:]}"  # no other test has left markers for it
+    own = {"delivery": "exactly-once", "outboxTable": name, "failures": {"stopAfter": "100ms"}}
+    file = configure(tmp_path, postgres_dsn, kafka_bootstrap, **own)
+    told(file, "init")
+    ledger = str(tmp_path / "ledger")
+    with harvester(file):
+        told(file, "pump", "--topic", topic, "--ledger", ledger, "--records", "50")
+        until(lambda: json.loads(told(file, "status", "--json"))["backlog"]["records"] == 0)
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    groups = [
+        each.group_id for each in admin.list_consumer_groups().result().valid if f".{name}." in each.group_id
+    ]
+    assert len(groups) == 2
+    for done in admin.delete_consumer_groups(groups).values():
+        done.result()
+    refused = outbox(file, "run")
+    assert refused.returncode == 1
+    assert "'outbox fence forget'" in refused.stderr.splitlines()[-1]
+    told(file, "fence", "forget", "--yes")
+    with harvester(file):
+        told(file, "pump", "--topic", topic, "--ledger", ledger, "--records", "50")
+        until(lambda: json.loads(told(file, "status", "--json"))["backlog"]["records"] == 0)
+    assert "All 100 records" in told(file, "audit", "--ledger", ledger, "--exactly-once")
 
 
 def test_health_without_a_leader(file: Path):
