@@ -13,13 +13,19 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
+    ResourceType,
 )
 from outbox_core.audit import SEQUENCE_HEADER, Audit, Result, read_topic
 from outbox_testkit.services import Kafka
+
+from .topics import ends, messages
 
 SEED_DDL = """
 CREATE TABLE IF NOT EXISTS outbox (
@@ -40,6 +46,12 @@ INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_head
 VALUES (now(), %s, %s, %s, %s, %s)
 """
 
+_MANY_SALES = "INSERT INTO sales SELECT 'key-' || n %% %s, n FROM generate_series(%s::int, %s) AS n"
+_MANY_RECORDS = """
+INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
+SELECT now(), %s, 'key-' || n %% %s, 'sale ' || n, ARRAY[%s], ARRAY[n::text]
+FROM generate_series(%s::int, %s) AS n ORDER BY n
+"""
 _SALES = "CREATE TABLE sales (customer TEXT, number INTEGER, PRIMARY KEY (customer, number))"
 _TOUCHES = """
 CREATE TABLE touches (at TIMESTAMPTZ, who TEXT, what TEXT, records BIGINT);
@@ -114,11 +126,18 @@ class Shop:
             connection.execute(_SALES)
         self.create_topic(largest_message)
 
-    def create_topic(self, largest_message: int | None = None) -> None:
-        """Creates the topic."""
+    def create_topic(self, largest_message: int | None = None, name: str | None = None) -> None:
+        """Creates the topic, or another one."""
         limit = {} if largest_message is None else {"max.message.bytes": str(largest_message)}
-        topic = NewTopic(self.topic, PARTITIONS, 1, config=limit)
-        self.admin.create_topics([topic])[self.topic].result(30)
+        name = name or self.topic
+        self.admin.create_topics([NewTopic(name, PARTITIONS, 1, config=limit)])[name].result(30)
+
+    def allow(self, largest_message: int) -> None:
+        """Has the topic take messages up to so many bytes from now on."""
+        size = str(largest_message)
+        entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def connect(self) -> psycopg.Connection:
         """Connects to the database, in autocommit mode."""
@@ -154,6 +173,32 @@ class Shop:
                 thread.join()
         if broken := [thread.error for thread in threads if thread.error is not None]:
             raise broken[0]
+
+    def sell(
+        self,
+        connection: psycopg.Connection,
+        customer: str,
+        number: int,
+        value: str,
+        *,
+        topic: str | None = None,
+    ) -> None:
+        """Makes one sale as part of a transaction."""
+        connection.execute("INSERT INTO sales VALUES (%s, %s)", (customer, number))
+        record = (topic or self.topic, customer, value, [SEQUENCE_HEADER], [str(number)])
+        connection.execute(INSERT, record)
+
+    def stash(
+        self, records: int, *, keys: int, start: int = 1, connection: psycopg.Connection | None = None
+    ) -> None:
+        """Makes so many sales at once, numbered from ``start``, as a transaction or as part of one."""
+        if connection is None:
+            with self.connect() as own, own.transaction():
+                self.stash(records, keys=keys, start=start, connection=own)
+            return
+        numbers = (keys, start, start + records - 1)
+        connection.execute(_MANY_SALES, numbers)
+        connection.execute(_MANY_RECORDS, (self.topic, numbers[0], SEQUENCE_HEADER, *numbers[1:]))
 
     def sell_one(self) -> float:
         """Sells to a customer of no clerk's, waits until the outbox is empty, and returns when it began."""
@@ -199,23 +244,14 @@ class Shop:
             audit.arrived(key, sequence)
         return audit.result()
 
-    def messages(self) -> list[Message]:
-        """Returns what the topic holds now, each partition in its order."""
-        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "shop"})
-        try:
-            everywhere = [TopicPartition(self.topic, part, OFFSET_BEGINNING) for part in range(PARTITIONS)]
-            left = sum(consumer.get_watermark_offsets(part, timeout=10)[1] for part in everywhere)
-            consumer.assign(everywhere)
-            found: list[Message] = []
-            deadline = time.monotonic() + 10
-            while len(found) < left:
-                messages = consumer.consume(min(1000, left - len(found)), 0.2)
-                assert time.monotonic() < deadline, f"{left - len(found)} messages do not come"
-                assert not any(message.error() for message in messages)
-                found.extend(messages)
-        finally:
-            consumer.close()
-        return found
+    def ends(self) -> dict[int, int]:
+        """Returns partition → the offset behind what the topic holds now, committed or not."""
+        return ends(self.admin, self.topic, PARTITIONS)
+
+    def messages(self, topic: str | None = None) -> list[Message]:
+        """Returns what is committed on the topic, or on another one, each partition in its order."""
+        topic = topic or self.topic
+        return messages(self.kafka.bootstrap, topic, ends(self.admin, topic, PARTITIONS))
 
     def deliveries(self) -> list[float]:
         """Returns when each message of the topic was sent, in seconds since the epoch, in this order."""

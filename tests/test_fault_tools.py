@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,24 +13,27 @@ from outbox_core.audit import Audit
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .faults import judge
-from .faults.fault import Strike
+from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE, Strike
 from .faults.judge import Round
 from .faults.process_faults import KillLeader, LeaveInTurn
-from .faults.proxy import Proxy, Trap
+from .faults.proxy import Proxy, Trap, commits
 from .faults.site import Site
 from .faults.witness import Arrival
 
 SOLD = [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
-def judged(*sequences: int, rounds: list[Round]) -> list[Round]:
+def judged(
+    *sequences: int, rounds: list[Round], delivery: str = AT_LEAST_ONCE, note: Callable[[str], object] = str
+) -> list[Round]:
     """Judges arrivals of customer a, all of them one second after their commit."""
     arrivals = [Arrival(at, "a", sequence) for at, sequence in enumerate(sequences, 101)]
     arrivals.append(Arrival(200.0, "b", 1))
     site = SimpleNamespace(
         witness=SimpleNamespace(arrivals=arrivals),
         shop=SimpleNamespace(commits=dict.fromkeys(SOLD, 100.0)),
-        note=lambda *_, **__: 0.0,
+        note=lambda what, **_: note(what),
+        delivery=delivery,
     )
     audits: defaultdict[str, Audit] = defaultdict(Audit)
     for key, number in SOLD:
@@ -74,6 +77,32 @@ def test_each_round_gets_what_arrived_in_it() -> None:
     first, second = judged(1, 2, 1, 3, rounds=[killed(), killed(first=2)])
     assert (first.records, first.reappeared) == (2, 0)
     assert (second.records, second.reappeared) == (2, 1)
+
+
+def test_a_duplicate_is_noted_where_there_may_be_none() -> None:
+    noted: list[str] = []
+    judged(1, 2, 2, 3, rounds=[killed()], delivery=EXACTLY_ONCE, note=noted.append)
+    assert noted == ["duplicate"]
+
+
+def request(kind: int, version: int, end: bytes) -> bytes:
+    body = kind.to_bytes(2) + version.to_bytes(2) + b"\0\0\0\7" + b"\0\5outbox" + end
+    return len(body).to_bytes(4) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (request(26, 1, b"\1"), True),
+        (request(26, 3, b"\1\0"), True),
+        (request(26, 1, b"\0"), False),  # aborts
+        (request(25, 1, b"\1"), False),
+        (request(26, 1, b"\1") + b"more", False),
+        (b"\0", False),
+    ],
+)
+def test_a_request_to_commit_is_known(data: bytes, found: bool) -> None:
+    assert commits(data) == found
 
 
 @pytest.fixture

@@ -185,11 +185,12 @@ class _Connection:
         return data, False
 
     def _spring(self) -> None:
-        if self.trap is Trap.MUTE:
+        muted = self.trap is Trap.MUTE
+        if muted:
             self._mute, self.trap = True, None
-        else:
+        self._proxy.sprung += 1  # before anybody can notice
+        if not muted:
             self.cut()
-        self._proxy.sprung += 1
 
 
 def commits(data: bytes) -> bool:

@@ -11,7 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
     OffsetSpec,
 )
-from outbox_core.audit import SEQUENCE_HEADER
+
+from ..topics import sequence  # noqa: TID252 - pytest gives tests no absolute name
 
 GLANCE = 0.05
 
@@ -76,14 +77,8 @@ class Witness:
             return  # an error of the client's own: the broker is away
         if error is None:
             self.places.add((partition, offset))
-            self.arrivals.append(Arrival(at, (message.key() or b"").decode(), _sequence(message)))
+            self.arrivals.append(Arrival(at, (message.key() or b"").decode(), sequence(message)))
             offset += 1
         elif error.code() != KafkaError._PARTITION_EOF:
             return
         self._read_to[partition] = offset
-
-
-def _sequence(message: Message) -> int | None:
-    headers = dict(message.headers() or [])
-    value = headers.get(SEQUENCE_HEADER)
-    return int(value) if value is not None else None

@@ -1,0 +1,243 @@
+"""Exactly-once delivery on real servers: crashes, poison, other numbers of lanes, a marker that is gone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from outbox_testkit.services import KafkaBroker
+
+from .faults.proxy import Proxy, Trap
+from .harvesters import Fleet, Harvester, until
+from .shop import Shop
+from .topics import place, sequence
+
+SMALL = 1000
+"""Bytes of the largest message that the topic takes at first."""
+
+
+class Switchboard:
+    """A broker that creates no topics by itself, and a proxy to it that can cut what comes to a commit."""
+
+    def __init__(self) -> None:
+        self.proxy = Proxy(lambda: self.kafka.proxied_port)
+        self.kafka = KafkaBroker(proxy_port=self.proxy.port, auto_create_topics=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a harvester that comes through the proxy and publishes exactly once."""
+        through = {"bootstrap.servers": f"127.0.0.1:{self.proxy.port}"}
+        return {"delivery": "exactly-once", "baseKafkaConfig": through}
+
+    def mute_commits(self, lanes: int) -> None:
+        """Has the next transaction of each lane committed, and no lane ever hear of it."""
+        self.proxy.set_trap(Trap.MUTE)
+        self._wanted = self.proxy.sprung + lanes
+
+    def wait_until_committed(self) -> None:
+        until(lambda: self.proxy.sprung >= self._wanted, "each lane has committed", 20)
+
+
+@pytest.fixture(scope="module")
+def switchboard() -> Iterator[Switchboard]:
+    board = Switchboard()
+    with board.kafka:
+        yield board
+    board.proxy.close()
+
+
+@pytest.fixture
+def shop(postgres_dsn: str, switchboard: Switchboard, topic: str) -> Shop:
+    shop = Shop(postgres_dsn, switchboard.kafka, topic)
+    shop.open(largest_message=SMALL)
+    return shop
+
+
+def start(fleet: Fleet, board: Switchboard, name: str, lanes: int = 2, **harvest: Any) -> Harvester:
+    """Starts a harvester and waits until all its lanes may publish."""
+    limits = {"sendConcurrency": lanes, "maxBatchRecords": 200, "minMetricsInterval": "1s"}
+    harvester = fleet.start(name, **{**board.settings, "limits": limits, **harvest})
+    harvester.wait_for("leader acquired", 20)
+    return harvester
+
+
+def wait_for_lanes(shop: Shop, lanes: int) -> None:
+    with shop.connect() as connection:
+        noted = "SELECT count(*) = %s FROM outbox_fence WHERE transacting = %s"
+        until(lambda: connection.execute(noted, (lanes, lanes)).fetchall() == [(True,)], "lanes begin", 20)
+
+
+def recovered(harvester: Harvester) -> int:
+    """Returns how many rows a harvester has found in the log when its lanes began."""
+    said = (line.text.split() for line in harvester.lines() if "rows were in the log already" in line.text)
+    return sum(int(words[words.index("rows") - 1]) for words in said)
+
+
+def markers(shop: Shop) -> set[str]:
+    """Returns the consumer groups that carry the markers of lanes."""
+    groups = shop.admin.list_consumer_groups().result(10).valid
+    return {each.group_id for each in groups if each.group_id.startswith("outbox.")}
+
+
+def outbox(harvester: Harvester, *arguments: str) -> Any:
+    """Runs a command with the settings of a harvester; returns the JSON that it prints."""
+    settings = str(harvester.log.with_suffix(".yaml"))
+    done = subprocess.run(
+        [sys.executable, "-m", "outbox_core", *arguments, "--json", "-f", settings],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return json.loads(done.stdout)
+
+
+def left(shop: Shop) -> int:
+    with shop.connect() as connection:
+        row = connection.execute("SELECT count(*) FROM outbox").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_leader_killed_amid_a_backlog_leaves_no_duplicate(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    shop.stash(10_000, keys=100)
+    first = start(fleet, switchboard, "first")
+    until(lambda: left(shop) < 9_000, "the harvest is on", 20)
+    first.kill()
+    assert left(shop), "the leader had finished"
+    start(fleet, switchboard, "second").wait_for("lane", 20)
+    shop.wait_until_harvested(30)
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert result.repeated == 0
+
+
+def test_poison_in_a_batch_parks_its_key_and_the_others_arrive_once(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    missing = f"{shop.topic}-missing"
+    with shop.connect() as connection, connection.transaction():
+        shop.stash(100, keys=10, start=1, connection=connection)
+        shop.sell(connection, "large", 1, "x" * 5 * SMALL)
+        shop.sell(connection, "large", 2, "tail")
+        shop.sell(connection, "lost", 1, "value", topic=missing)
+        shop.sell(connection, "lost", 2, "tail")
+        shop.stash(100, keys=10, start=101, connection=connection)
+    producer = {
+        "delivery.timeout.ms": 4000,
+        "topic.metadata.propagation.max.ms": 500,
+        "compression.type": "none",
+    }
+    harvester = start(
+        fleet, switchboard, "a", lanes=1, producerKafkaConfig=producer, failures={"parkAfter": 2}
+    )
+    until(lambda: left(shop) == 4, "all others are delivered", 20)
+    letters = outbox(harvester, "parked", "list")["letters"]
+    assert {letter["key"] for letter in letters} == {"large", "lost"}
+    result = shop.audit()
+    assert (result.delivered, result.repeated, result.out_of_order) == (200, 0, 0)
+
+    shop.allow(100_000)
+    shop.create_topic(name=missing)
+    outbox(harvester, "parked", "retry", "large", "lost")
+    until(lambda: not left(shop), "what was parked is delivered", 20)
+    result = shop.audit()
+    # The first record of "lost" is on the other topic.
+    assert (result.lost, result.repeated, result.out_of_order) == (1, 0, 0), result.verdict()
+    assert len(shop.messages(missing)) == 1
+    harvester.leave()
+
+
+def test_what_other_lanes_have_committed_is_purged_when_their_number_changes(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    before = 0
+    for turn, lanes in enumerate((1, 3, 2)):
+        harvester = start(fleet, switchboard, f"of-{lanes}", lanes)
+        wait_for_lanes(shop, lanes)
+        assert recovered(harvester) == before, "what was committed and not purged"
+        switchboard.mute_commits(lanes)
+        shop.stash(60, keys=20, start=1 + 1000 * turn)
+        switchboard.wait_until_committed()
+        harvester.kill()
+        before = left(shop)
+        assert before
+    last = start(fleet, switchboard, "last", 1)
+    shop.wait_until_harvested(20)
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert result.repeated == 0
+    assert 0 < recovered(last) <= before
+    last.leave()
+
+
+def test_a_lane_whose_marker_is_gone_waits_for_an_operator(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    before = markers(shop)
+    first = start(fleet, switchboard, "first", lanes=1)
+    wait_for_lanes(shop, 1)
+    switchboard.mute_commits(1)
+    shop.stash(50, keys=10)
+    switchboard.wait_until_committed()
+    first.kill()
+    (marker,) = markers(shop) - before
+    shop.admin.delete_consumer_groups([marker])[marker].result(20)
+
+    refused = fleet.start("refused", **switchboard.settings, failures={"stopAfter": "1s"})
+    assert refused.wait(30) != 0
+    assert refused.find("outbox fence forget"), refused.tail()
+    assert left(shop) == 50
+    outbox(refused, "fence", "forget", "--yes")
+
+    last = start(fleet, switchboard, "last", lanes=1)
+    shop.wait_until_harvested(20)
+    result = shop.audit()
+    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
+    assert result.repeated == 50, "which is what forgetting means"
+    last.leave()
+
+
+def test_a_live_outbox_changes_its_delivery_and_changes_back(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    with shop.selling():
+        first = start(fleet, switchboard, "once")
+        wait_for_lanes(shop, 2)
+        shop.wait_for_sales(100)
+        switchboard.mute_commits(2)
+        switchboard.wait_until_committed()
+        first.kill()
+        ends_once = shop.ends()
+
+        second = start(fleet, switchboard, "at-least-once", delivery="at-least-once")
+        assert recovered(second) > 0, "what was committed and not purged"
+        shop.wait_for_sales(100)
+        with shop.connect() as connection, connection.transaction():
+            # Deliveries go on, purges wait.
+            connection.execute("SELECT FROM outbox_fence FOR UPDATE")
+            until(lambda: shop.ends() != ends_once, "at-least-once delivery is on", 10)
+            shop.wait_for_sales(30)
+            second.kill()
+        begins_again = shop.ends()
+
+        start(fleet, switchboard, "once-again")
+        wait_for_lanes(shop, 2)
+        shop.wait_for_sales(100)
+    shop.wait_until_harvested(20)
+
+    result = shop.audit()
+    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
+    arrivals: dict[tuple[bytes | None, int | None], list[bool]] = {}
+    for message in shop.messages():
+        part, offset = place(message)
+        once = offset < ends_once[part] or offset >= begins_again[part]
+        arrivals.setdefault((message.key(), sequence(message)), []).append(once)
+    after_a_transaction = [sale for sale, modes in arrivals.items() if True in modes[:-1]]
+    assert not after_a_transaction, "what a transaction has committed came again"

@@ -1,0 +1,61 @@
+"""What topics hold: their ends, and what readers of committed messages get."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    OffsetSpec,
+)
+from outbox_core.audit import SEQUENCE_HEADER
+
+READ_SECONDS = 20.0
+"""In which everything is read; a transaction that somebody left open takes as long as its time-out."""
+
+
+def ends(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
+    """Returns partition → the offset behind what a topic holds now, committed or not."""
+    everywhere = {TopicPartition(topic, part): OffsetSpec.latest() for part in range(partitions)}
+    found = admin.list_offsets(everywhere)
+    return {place.partition: int(end.result(10).offset) for place, end in found.items()}
+
+
+def messages(bootstrap: str, topic: str, until: Mapping[int, int]) -> list[Message]:
+    """Returns what is committed on a topic before these ends, each partition in its order."""
+    name = {"group.id": "shop", "enable.partition.eof": True, "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **name})
+    try:
+        left = {part for part, end in until.items() if end}
+        consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in left])
+        found: list[Message] = []
+        deadline = time.monotonic() + READ_SECONDS
+        while left:
+            assert time.monotonic() < deadline, f"partitions {left} do not come to their ends"
+            for message in consumer.consume(1000, 0.2):
+                part, offset = place(message)
+                if message.error() is None:
+                    found.append(message)
+                    offset += 1
+                # What stands at the end may be a transaction's, of which only the end itself tells.
+                if offset >= until[part]:
+                    left.discard(part)
+    finally:
+        consumer.close()
+    return found
+
+
+def place(message: Message) -> tuple[int, int]:
+    """Returns partition and offset of a message, or of the end of its partition."""
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None, message.error()
+    assert offset is not None
+    return partition, offset
+
+
+def sequence(message: Message) -> int | None:
+    """Returns the number that a record of an application's carries."""
+    value = dict(message.headers() or []).get(SEQUENCE_HEADER)
+    return int(value) if value is not None else None
