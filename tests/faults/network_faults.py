@@ -18,6 +18,8 @@ DELAY_SECONDS = 0.1
 DELAYED_SECONDS = 5.0
 SPRING_SECONDS = 5.0
 """In which at least one connection must have been used, and thereby cut."""
+COMMIT_SECONDS = 30.0
+"""The same for a lane that may be about to begin."""
 SILENT_COMMIT_SESSIONS = 2
 """So long, in session time-outs, that the transaction's own time has run out."""
 
@@ -68,8 +70,12 @@ class CutCommits(Fault):
     def _trap(self, site: Site) -> int:
         proxy = site.to_kafka
         before = proxy.sprung
-        proxy.set_trap(self.trap)
-        until(lambda: proxy.sprung > before, "a transaction is committed", SPRING_SECONDS)
+
+        def sprung() -> bool:
+            proxy.set_trap(self.trap)  # also for lanes that are only about to connect
+            return proxy.sprung > before
+
+        until(sprung, "a transaction is committed", COMMIT_SECONDS)
         time.sleep(0.5)  # for the other lanes
         return proxy.sprung - before
 

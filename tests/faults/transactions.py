@@ -1,8 +1,9 @@
 """What exactly-once delivery went through in each round: what it found in the log, and what was aborted.
 
-Recoveries are read from the harvesters' logs, aborted batches from the readings that lanes write beside their
-fence once a second: of a process that is killed both may miss the last. Records of aborted transactions stay
-on the topic, where readers of uncommitted messages see them: of these none is missed.
+Both are read from what lanes write beside their fence, once a second: of an attempt that ends sooner, or is
+killed, the last may be missing. What is settled for lanes of another number stands in the leader's log.
+Records of aborted transactions stay on the topic, where readers of uncommitted messages see them: of these
+none is missed.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ..shop import PARTITIONS  # noqa: TID252 - pytest gives tests no absolute n
 from .judge import Round
 from .site import Site
 
-_RECOVERED = re.compile(r"(\d+) rows were in the log already")
+_SETTLED = re.compile(r"settled lane .*: (\d+) rows were in the log already")
 _GLANCE = 0.5
 _READ_SECONDS = 30.0
 
 
 def enter_transactions(site: Site, rounds: Sequence[Round]) -> None:
     """Enters into each round what happened from its beginning to that of the next, once all has been read."""
-    recovered, aborted = list(_recovered(site)), site.shop.counted("aborted")
+    recovered, aborted = [*site.shop.counted("recovered"), *_settled(site)], site.shop.counted("aborted")
     hidden = list(_hidden(site))
     for each, following in zip_longest(rounds, rounds[1:]):
         ends = following.began if following else float("inf")
@@ -44,11 +45,11 @@ def enter_transactions(site: Site, rounds: Sequence[Round]) -> None:
         )
 
 
-def _recovered(site: Site) -> Iterator[tuple[float, int]]:
-    """Yields when a lane found rows of its own in the log, and how many."""
+def _settled(site: Site) -> Iterator[tuple[float, int]]:
+    """Yields when a lane of an earlier term was settled, and how many of its rows were in the log."""
     for harvester in site.fleet.harvesters:
         for at, text in harvester.lines():
-            if found := _RECOVERED.search(text):
+            if found := _SETTLED.search(text):
                 yield at, int(found[1])
 
 
