@@ -40,8 +40,10 @@ _ALIASES: Mapping[str, str] = {
 _SETTLING_MS = 7000
 """Milliseconds of a transaction in which no record is under way: for its marker and its end."""
 
-_RETRY_MS = 10
-"""Milliseconds between two tries: a transaction is refused for as long as the one before is not complete."""
+_RETRY_MS = 2
+"""Milliseconds before the second try, twice that before the third, and so on: a transaction is refused for as
+long as the one before is not complete, usually a few milliseconds.
+"""
 
 _SECRET = re.compile(r"password|secret|token|\.pem$|jaas|oauthbearer\.config")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')

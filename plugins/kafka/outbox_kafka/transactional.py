@@ -171,13 +171,16 @@ class KafkaTransactionalSender:
 
         It is lost, too, if the attempt has any trouble with a record.
         """
+        trouble = self._send_marker(text, deadline)
+        if trouble is not None:
+            return trouble
         for portion in portions(records, self._portion):
             self._attempt.portion = portion
             self._hand_over(portion)
             trouble = self._settle(deadline)
             if trouble is not None or self._attempt:
                 return trouble
-        return self._send_marker(text, deadline)
+        return None
 
     def _hand_over(self, records: Sequence[MarkedRecord]) -> None:
         attempt = self._attempt
@@ -216,8 +219,12 @@ class KafkaTransactionalSender:
     def _send_marker(self, text: str, deadline: float) -> KafkaError | None:
         """Makes the marker part of the transaction; returns why the transaction is lost, if it is.
 
-        It goes last, when nothing else can fail: a request for it that the client has given up on may still
-        be sent, as part of the next transaction. So after a failure there must not be a next one.
+        It goes first, and is waited for: while the broker still completes the transaction before, it refuses
+        whatever belongs to the next. The client then asks again about a marker after ``retry.backoff.ms``,
+        but about records only after 20 ms, however long the broker took.
+
+        A request for it that the client has given up on may still be sent, as part of the next transaction.
+        So after a failure there must not be a next one.
         """
         offsets, group = self._place.offsets(text), self._place.group
 
