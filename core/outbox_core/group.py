@@ -144,6 +144,8 @@ class LaneGroup:
                 lane = self._kind(self._plan, number, self._leash)
                 self._lanes[number] = lane
                 lane.run()
+                if not (self._leash.stopped or self._leash.draining):
+                    self._retire(number)
             except LeadershipLost as error:
                 self._lost = str(error)
                 self._leash.stopped = True

@@ -93,10 +93,10 @@ class Harvest:
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
-        if self._settings.delivery is Delivery.EXACTLY_ONCE:
-            self._refuse_unsafe()
         self._dialect.connect(self._settings.affinity.create().eligible()).close()
         self._publisher.prepare((), partitions=1)
+        if self._settings.delivery is Delivery.EXACTLY_ONCE:
+            self._refuse_unsafe()
         try:
             self._engine.warm()
             self._thread.start()
