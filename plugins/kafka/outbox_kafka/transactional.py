@@ -258,7 +258,7 @@ class KafkaTransactionalSender:
             self._retry(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108 - as above
         except KafkaException as error:
             ended = self._end(_NOTHING, error)
-            # To the broker there is no transaction, as when it refused every partition: as good as aborted.
+            # To the broker there is no transaction, as when it did not learn of any: as good as aborted.
             if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
                 raise ended from error
 

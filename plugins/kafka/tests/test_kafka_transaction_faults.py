@@ -133,7 +133,5 @@ def test_every_permission_that_is_missing_is_named(guarded: GuardedKafka, topic:
     assert failure.record.id == 2
     assert not failure.retryable
     assert "grant WRITE on the topic" in failure.reason
-    sender.close()
-    sender = kafka.open_transactional("a")
     assert sender.publish([other], []) == []
     sender.close()
