@@ -90,10 +90,12 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
     if (trouble := timeouts_trouble(settings)) is not None:
         raise ConfigError(f"Kafka setting {trouble[0]}; {trouble[1]}")
     timeout_ms = transaction_timeout_ms(settings)
+    # A client that has lost all connections would forget its brokers, and with them the marker that is on its
+    # way: the call waits out the transaction's time. A sender that fails is opened anew, with all brokers.
+    defaults = {"retry.backoff.ms": str(_RETRY_MS), "metadata.recovery.strategy": "none"} | settings
     # Only failures need to be known one by one; that the rest went through shows in what is left.
-    defaults = {} if "retry.backoff.ms" in settings else {"retry.backoff.ms": str(_RETRY_MS)}
     own = {"transactional.id": name, "delivery.report.only.error": True}
-    return settings | defaults | own | {"transaction.timeout.ms": str(timeout_ms)}
+    return defaults | own | {"transaction.timeout.ms": str(timeout_ms)}
 
 
 def timeouts_trouble(producer: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -32,7 +32,7 @@ def test_marker_that_is_too_long_is_refused() -> None:
         encode([Batch(uuid4(), -(2**63), 2**63 - 1)] * 60)
 
 
-@pytest.mark.parametrize("text", ["", "2 x", "1 x", f"1 {UUID(int=1).hex}:1:2,", f"1 {UUID(int=1).hex}:1", "xyz"])
+@pytest.mark.parametrize("text", ["", "2 x", "1 x", f"1 {UUID(int=1).hex}:1:2,", f"1 {UUID(int=1).hex}:1"])
 def test_strange_marker_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"form|names no batch"):
         decode(text)
