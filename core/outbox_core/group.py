@@ -138,13 +138,13 @@ class LaneGroup:
         """Runs one lane, attempt after attempt; one that is refused for too long ends the harvest."""
         pause, last = RESTART_SECONDS
         refused_since: float | None = None
-        while not (self._leash.stopped or self._leash.draining):
+        while not self._leash.over:
             started = monotonic()
             try:
                 lane = self._kind(self._plan, number, self._leash)
                 self._lanes[number] = lane
                 lane.run()
-                if not (self._leash.stopped or self._leash.draining):
+                if not self._leash.over:
                     self._retire(number)
             except LeadershipLost as error:
                 self._lost = str(error)
@@ -176,5 +176,5 @@ class LaneGroup:
 
     def _pause(self, seconds: float) -> None:
         until = monotonic() + seconds
-        while monotonic() < until and not (self._leash.stopped or self._leash.draining):
+        while monotonic() < until and not self._leash.over:
             sleep(BEAT_SECONDS)

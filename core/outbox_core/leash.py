@@ -87,6 +87,11 @@ class Leash:
     draining: bool = False
     stopped: bool = False
 
+    @property
+    def over(self) -> bool:
+        """Whether lanes shall end, at once or when they have settled."""
+        return self.draining or self.stopped
+
     def follow(self, orders: Orders, sent_at: float) -> None:
         """Puts orders into force.
 
