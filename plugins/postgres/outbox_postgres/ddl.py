@@ -39,10 +39,13 @@ def outbox_ddl(options: PostgresOptions) -> str:
 )"""
 
 
+# As gen_random_uuid() would, which PostgreSQL 12 does not have.
+_RANDOM = "encode(substr(sha256((random()::text || clock_timestamp())::bytea), 1, 16), 'hex')::uuid"
+
 FENCE_ADDITIONS = {
     "releases": "BIGINT NOT NULL DEFAULT 0",
     "transacting": "INTEGER NOT NULL DEFAULT 0",
-    "identity": "UUID NOT NULL DEFAULT gen_random_uuid()",
+    "identity": f"UUID NOT NULL DEFAULT {_RANDOM}",
 }
 """Columns that a fence made by an earlier version may lack.
 

@@ -32,9 +32,9 @@ class Marking:
         parameters: The values of the conditions, as text whose type the server takes from the column.
         mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from if the releases
             that the mark sees are $9, then the values of the conditions. Returns nothing when the fence is
-            lost, else the marked rows, and with each the number of rows that were deleted, the number that
-            were found to mark, and the releases, null when they are $9; a row without an id when none was
-            marked.
+            lost; else a row that holds nothing but, in its last column, the number of rows that were deleted,
+            the number that were found to mark, and the releases, null when they are $9; and behind it the
+            marked rows.
         mark_lane: The same for one of several lanes.
     """
 
@@ -122,8 +122,10 @@ class Marking:
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
                 RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
             )
-            SELECT marked.*, {_deleted(batches)}, cardinality(ids), (SELECT releases FROM seen)
-            FROM chosen LEFT JOIN marked ON true"""
+            SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL,
+                   ARRAY[{_deleted(batches)}, cardinality(ids), (SELECT releases FROM seen)]::bigint[]
+            FROM chosen
+            UNION ALL SELECT marked.*, NULL FROM marked"""
 
 
 def _deleted(batches: int) -> str:

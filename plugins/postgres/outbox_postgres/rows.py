@@ -4,26 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+import psycopg
 from outbox_sdk import Header, MarkedRecord
 
 Row = tuple[Any, ...]
-"""Id, topic, key, value, header names, header values; then three columns of what the mark as a whole did."""
+"""Id, topic, key, value, header names, header values; then a column of what the mark as a whole did."""
+
+PORTION = 100
+"""So many rows are fetched at once.
+
+What they are made of is gone before the next are, so that Python's garbage collector has less to look at and
+the processor's cache holds it.
+"""
 
 _new = tuple.__new__
 _id = itemgetter(0)
 
 
+class Claimed(NamedTuple):
+    """What a mark did.
+
+    Attributes:
+        purged: How many rows it deleted.
+        found: How many rows it found to mark.
+        releases: The fence's releases if they are not those that it was told, or ``None``.
+        records: What it marked, ordered by id.
+    """
+
+    purged: int
+    found: int
+    releases: int | None
+    records: list[MarkedRecord]
+
+
+def claimed(cursor: psycopg.Cursor[Any]) -> Claimed | None:
+    """Reads what a mark returned; ``None`` when it returned nothing."""
+    # The server returns what UNION ALL puts together one after the other.
+    first = cursor.fetchone()
+    if first is None:
+        return None
+    purged, found, releases = first[-1]
+    marked: list[MarkedRecord] = []
+    while rows := cursor.fetchmany(PORTION):
+        marked += records(rows)
+    # It touches rows in the order of its index; nothing but habit says so, therefore this.
+    marked.sort(key=_id)
+    return Claimed(purged, found, releases, marked)
+
+
 def records(rows: Sequence[Row]) -> list[MarkedRecord]:
-    """Makes the rows of a mark into records, ordered by id; a single row without an id stands for none.
+    """Makes rows into records.
 
     This is the only place where Python touches every row, so the two usual shapes, no header and one, are
     built without a call. A row that cannot be made into a message becomes a record with a fault.
     """
-    if rows[0][0] is None:
-        return []
-    marked = [
+    return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
         _new(MarkedRecord, (number, topic, key, value, (), None, None, None))
         if not names and not values and topic is not None and key is not None
@@ -37,11 +74,8 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         or key is None
         else _new(MarkedRecord, (number, topic, key, value, ((names[0], values[0]),), None, None, None))
         for row in rows
-        for number, topic, key, value, names, values, _, _, _ in (row,)
+        for number, topic, key, value, names, values, _ in (row,)
     ]
-    # The server touches rows in the order of its index; nothing but habit says so, therefore this.
-    marked.sort(key=_id)
-    return marked
 
 
 def record(row: Row) -> MarkedRecord:

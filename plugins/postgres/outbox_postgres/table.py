@@ -27,11 +27,14 @@ from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking_sql import Marking
 from outbox_postgres.parking_sql import Parking
-from outbox_postgres.rows import records
+from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.settled import FIRST, Settled
 
 _UNKNOWN = -1
 """Releases that no fence has."""
+
+IDENTITY_DIGITS = 12
+"""Of a lane's identity; enough to be unlike any other at one broker."""
 
 COUNTED = 10_000
 """Up to this many rows the backlog is counted, beyond it is estimated."""
@@ -80,14 +83,15 @@ class PostgresTable:
             raise LeadershipLost(
                 f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
             )
-        return Fence(lane=lane, lanes=lanes, token=token, attempt=rows[0][0])
+        attempt, identity = rows[0]
+        return Fence(lane, lanes, token, attempt, identity.hex[:IDENTITY_DIGITS])
 
     def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
         statement = self._marking.mark if fence.lanes == 1 else self._marking.mark_lane
         start = self._start((fence.lane, fence.lanes, leader_id))
-        rows = self._fetch(statement, self._claim(fence, leader_id, limit, start), "mark")
-        return self._take(fence, rows)
+        taken = self._claimed(statement, self._claim(fence, leader_id, limit, start), "mark")
+        return self._take(fence, taken).records
 
     def advance(
         self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
@@ -112,9 +116,9 @@ class PostgresTable:
         statement = self._marking.advance(len(done), lane=fence.lanes > 1)
         start = self._start(fence, (*done, *pending))
         claim = self._claim(fence, leader_id, limit, start)
-        rows = self._fetch(statement, (*claim, [*done, *pending, leader_id], *purged), "advance")
-        marked = self._take(fence, rows, pending, leader_id)
-        return Advanced(rows[0][-3], marked)
+        taken = self._claimed(statement, (*claim, [*done, *pending, leader_id], *purged), "advance")
+        taken = self._take(fence, taken, pending, leader_id)
+        return Advanced(taken.purged, taken.records)
 
     def transact(self, fence: Fence, *, begun: bool) -> None:
         """Notes durably whether the lane publishes in transactions, and as one of how many."""
@@ -213,24 +217,27 @@ class PostgresTable:
     def _take(
         self,
         fence: Fence,
-        rows: list[tuple[Any, ...]],
+        taken: Claimed | None,
         pending: Sequence[UUID] = (),
         batch: UUID | None = None,
-    ) -> list[MarkedRecord]:
-        if not rows:
+    ) -> Claimed:
+        if taken is None:
             raise self._lost(fence)
-        marked = records(rows)
-        found, releases = rows[0][-2:]
-        if releases is not None:
-            self._releases = releases
+        if taken.releases is not None:
+            self._releases = taken.releases
             if self._settled:
                 self._settled.released()
         if self._settled:
+            marked = taken.records
             span = (marked[0].id, marked[-1].id) if marked else None
             # A name that no row carries is nobody's batch, and its absence later no sign of anything.
             own = (batch,) if batch and marked else ()
-            self._settled.marked(found, span, (*pending, *own))
-        return marked
+            self._settled.marked(taken.found, span, (*pending, *own))
+        return taken
+
+    def _claimed(self, statement: str, parameters: tuple[object, ...], doing: str) -> Claimed | None:
+        with translated(self._source, doing):
+            return claimed(self._execute(statement, parameters))
 
     def _list(self, settled: Settled) -> None:
         newest, holders, prepared = self._fetch(
@@ -269,5 +276,7 @@ class PostgresTable:
 
     def _fetch(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
         with translated(self._source, doing):
-            cursor = self._connection.execute(statement, parameters, prepare=self._prepare, binary=True)
-            return cursor.fetchall()
+            return self._execute(statement, parameters).fetchall()
+
+    def _execute(self, statement: str, parameters: tuple[object, ...]) -> psycopg.Cursor[Any]:
+        return self._connection.execute(statement, parameters, prepare=self._prepare, binary=True)

@@ -201,7 +201,7 @@ def test_another_table_in_the_place_of_the_dead_letters(outbox: Outbox) -> None:
     assert "set deadLetterTable to another name" in str(refusal(outbox))
 
 
-@pytest.mark.parametrize("lacking", [["transacting"], ["releases", "transacting"]])
+@pytest.mark.parametrize("lacking", [["transacting"], ["identity", "releases", "transacting"]])
 def test_a_fence_made_by_an_earlier_version_is_mended_by_the_statement_in_the_message(
     outbox: Outbox, lacking: list[str]
 ) -> None:

@@ -27,6 +27,23 @@ def test_tokens_rise_and_attempts_start_anew(outbox: Outbox) -> None:
     ]
 
 
+def test_a_lane_keeps_an_identity_that_no_other_has(make_outbox: MakeOutbox, outbox: Outbox) -> None:
+    table = outbox.connect()
+    second = make_outbox(table="second")
+    second.dialect.create()
+    other = second.connect()
+    identities = {
+        taken.enter(lane, 50, token).identity
+        for taken in (table, other)
+        for token in (taken.bump(50, "test"),)
+        for lane in range(50)
+    }
+    assert len(identities) == 100
+    assert all(identity.isalnum() for identity in identities)
+    lane = table.enter(49, 2, table.bump(2, "another"))
+    assert lane.identity in identities
+
+
 def test_a_leader_with_another_number_of_lanes_fences_every_lane(outbox: Outbox) -> None:
     table = outbox.connect()
     wide = [table.enter(lane, 4, table.bump(4, "wide") if lane == 0 else 1) for lane in range(4)]
