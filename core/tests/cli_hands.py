@@ -4,6 +4,9 @@ import json
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
@@ -64,3 +67,23 @@ def wait_for(process: subprocess.Popen[str], words: str) -> str:
         if words in line:
             return seen
     raise AssertionError(f"the harvester ended without '{words}':\n{seen}")
+
+
+@contextmanager
+def harvester(file: Path) -> Iterator[subprocess.Popen[str]]:
+    """A harvester that leads, and is killed in the end."""
+    process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(process, "leader acquired")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Waits for something to come true."""
+    end = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < end, "did not come true within 30 s"
+        time.sleep(0.1)

@@ -1,24 +1,19 @@
-"""What an operator does to a real outbox: parked keys, the fence, health, and an audit at the end."""
+"""What an operator does to a real outbox: parked keys, health, and an audit at the end."""
 
 import json
-import os
-import pty
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 from outbox_core.cli import main
-from outbox_core.config import load
 
-from .cli_hands import OUTBOX, changed, configure, free_port, outbox, told, wait_for
+from .cli_hands import changed, configure, free_port, harvester, outbox, told, until
 
 STASH = """
     INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
@@ -42,30 +37,10 @@ def running(file: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@contextmanager
-def harvester(file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A harvester that leads, and is killed in the end."""
-    process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for(process, "leader acquired")
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def stash(dsn: str, topic: str, key: str, number: int, *, sound: bool = True) -> None:
     """Commits a record; one that is not sound lacks the value of its header, and cannot be sent."""
     with psycopg.connect(dsn) as connection:
         connection.execute(STASH, (topic, key, ["Seq"], [str(number)] if sound else []))
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Waits for something to come true."""
-    end = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < end, "did not come true within 30 s"
-        time.sleep(0.1)
 
 
 def letters(file: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -137,97 +112,6 @@ def test_a_parked_record_is_skipped_and_redriven(
     told(file, "parked", "redrive", "--all")
     until(lambda: rows(postgres_dsn) == 0)
     assert letters(file, "--skipped") == []
-
-
-def test_a_bump_fences_the_leader_which_acquires_again(
-    file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str
-):
-    before = json.loads(told(file, "fence", "show", "--json"))["lanes"]
-    assert [(lane["lane"], lane["lanes"], lane["token"]) for lane in before] == [(0, 2, 1), (1, 2, 1)]
-    refused = outbox(file, "fence", "bump")
-    assert refused.returncode == 2
-    assert "add --yes" in refused.stderr
-    bumped = json.loads(told(file, "fence", "bump", "--yes", "--json"))
-    assert (bumped["token"], bumped["lanes"]) == (2, 2)
-    assert bumped["holder"].startswith("operator ")
-    seen = wait_for(running, "leader acquired")
-    assert "leader fenced" in seen
-    assert "fence token 3" in seen
-    stash(postgres_dsn, topic, "key", 0)
-    until(lambda: rows(postgres_dsn) == 0)
-    assert {lane["token"] for lane in json.loads(told(file, "fence", "show", "--json"))["lanes"]} == {3}
-
-
-def test_the_fence_before_anybody_has_led(file: Path):
-    assert told(file, "fence", "show") == "nobody has ever led\n"
-    bumped = json.loads(told(file, "fence", "bump", "--yes", "--json"))
-    assert (bumped["token"], bumped["lanes"]) == (1, 2)
-    shown = told(file, "fence", "show")
-    assert "operator " in shown
-    assert "none yet" in shown
-
-
-@pytest.mark.parametrize(("answer", "code", "token"), [(b"y\n", 0, 2), (b"n\n", 1, 1)])
-def test_a_bump_asks_on_a_terminal(answer: bytes, code: int, token: int, file: Path):
-    told(file, "fence", "bump", "--yes")
-    ours, theirs = pty.openpty()
-    command = [OUTBOX, "fence", "bump", "-f", str(file)]
-    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        os.write(ours, answer)
-        _, err = process.communicate(timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert process.returncode == code
-    assert "The present leader is fenced" in " ".join(err.decode().split())
-    assert json.loads(told(file, "fence", "show", "--json"))["lanes"][0]["token"] == token
-
-
-def test_what_lanes_may_have_published_is_forgotten(file: Path):
-    with closing(load(file).harvest.dialect.create().connect()) as table:
-        for lanes in (
-            3,
-            2,
-        ):  # a leader of three lanes dies, and so does one of two before it has settled them
-            token = table.bump(lanes, "dead")
-            table.transact(table.enter(lanes - 1, lanes, token), begun=True)
-        shown = json.loads(told(file, "fence", "show", "--json"))
-        assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
-        assert shown["former"] == [{"lane": 2, "transacting": 3}]
-        assert outbox(file, "fence", "forget").returncode == 2
-        assert told(file, "fence", "forget", "--dry-run").endswith("in the log: lanes 1, 2\n")
-        assert table.transacting() == {1: 2, 2: 3}
-        done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
-        assert (done["token"], len(done["lanes"])) == (token + 1, 2)
-        assert table.transacting() == {}
-    assert "no lane is noted" in told(file, "fence", "forget", "--yes")
-
-
-def test_lanes_whose_markers_are_lost_refuse_until_that_is_forgotten(
-    tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
-):
-    name = f"t{topic[-12:]}"  # no other test has left markers for it
-    own = {"delivery": "exactly-once", "outboxTable": name, "failures": {"stopAfter": "100ms"}}
-    file = configure(tmp_path, postgres_dsn, kafka_bootstrap, **own)
-    told(file, "init")
-    ledger = str(tmp_path / "ledger")
-    with harvester(file):
-        told(file, "pump", "--topic", topic, "--ledger", ledger, "--records", "50")
-        until(lambda: json.loads(told(file, "status", "--json"))["backlog"]["records"] == 0)
-    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    groups = [
-        each.group_id for each in admin.list_consumer_groups().result().valid if f".{name}." in each.group_id
-    ]
-    assert len(groups) == 2
-    for done in admin.delete_consumer_groups(groups).values():
-        done.result()
-    refused = outbox(file, "run")
-    assert refused.returncode == 1
-    assert "'outbox fence forget'" in refused.stderr.splitlines()[-1]
-    told(file, "fence", "forget", "--yes")
-    with harvester(file):
-        told(file, "pump", "--topic", topic, "--ledger", ledger, "--records", "50")
-        until(lambda: json.loads(told(file, "status", "--json"))["backlog"]["records"] == 0)
-    assert "All 100 records" in told(file, "audit", "--ledger", ledger, "--exactly-once")
 
 
 def test_health_without_a_leader(file: Path):

@@ -1,0 +1,116 @@
+"""`outbox fence` on a real outbox: a leader is fenced, and what lanes may have published is forgotten."""
+
+import json
+import os
+import pty
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from outbox_core.config import load
+
+from .cli_hands import OUTBOX, configure, harvester, outbox, told, until, wait_for
+
+
+@pytest.fixture
+def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
+    path = configure(tmp_path, postgres_dsn, kafka_bootstrap)
+    told(path, "init")
+    return path
+
+
+def drained(file: Path) -> bool:
+    records: int = json.loads(told(file, "status", "--json"))["backlog"]["records"]
+    return records == 0
+
+
+def test_a_bump_fences_the_leader_which_acquires_again(file: Path, topic: str):
+    with harvester(file) as running:
+        before = json.loads(told(file, "fence", "show", "--json"))["lanes"]
+        assert [(lane["lane"], lane["lanes"], lane["token"]) for lane in before] == [(0, 2, 1), (1, 2, 1)]
+        refused = outbox(file, "fence", "bump")
+        assert refused.returncode == 2
+        assert "add --yes" in refused.stderr
+        bumped = json.loads(told(file, "fence", "bump", "--yes", "--json"))
+        assert (bumped["token"], bumped["lanes"]) == (2, 2)
+        assert bumped["holder"].startswith("operator ")
+        seen = wait_for(running, "leader acquired")
+        assert "leader fenced" in seen
+        assert "fence token 3" in seen
+        told(file, "pump", "--topic", topic, "--records", "1")
+        until(lambda: drained(file))
+        assert {lane["token"] for lane in json.loads(told(file, "fence", "show", "--json"))["lanes"]} == {3}
+
+
+def test_the_fence_before_anybody_has_led(file: Path):
+    assert told(file, "fence", "show") == "nobody has ever led\n"
+    bumped = json.loads(told(file, "fence", "bump", "--yes", "--json"))
+    assert (bumped["token"], bumped["lanes"]) == (1, 2)
+    shown = told(file, "fence", "show")
+    assert "operator " in shown
+    assert "none yet" in shown
+
+
+@pytest.mark.parametrize(("answer", "code", "token"), [(b"y\n", 0, 2), (b"n\n", 1, 1)])
+def test_a_bump_asks_on_a_terminal(answer: bytes, code: int, token: int, file: Path):
+    told(file, "fence", "bump", "--yes")
+    ours, theirs = pty.openpty()
+    command = [OUTBOX, "fence", "bump", "-f", str(file)]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.write(ours, answer)
+        _, err = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == code
+    assert "The present leader is fenced" in " ".join(err.decode().split())
+    assert json.loads(told(file, "fence", "show", "--json"))["lanes"][0]["token"] == token
+
+
+def test_what_lanes_may_have_published_is_forgotten(file: Path):
+    with closing(load(file).harvest.dialect.create().connect()) as table:
+        for lanes in (
+            3,
+            2,
+        ):  # a leader of three lanes dies, and so does one of two before it has settled them
+            token = table.bump(lanes, "dead")
+            table.transact(table.enter(lanes - 1, lanes, token), begun=True)
+        shown = json.loads(told(file, "fence", "show", "--json"))
+        assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
+        assert shown["former"] == [{"lane": 2, "transacting": 3}]
+        assert outbox(file, "fence", "forget").returncode == 2
+        assert told(file, "fence", "forget", "--dry-run").endswith("in the log: lanes 1, 2\n")
+        assert table.transacting() == {1: 2, 2: 3}
+        done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
+        assert (done["token"], len(done["lanes"])) == (token + 1, 2)
+        assert table.transacting() == {}
+    assert "no lane is noted" in told(file, "fence", "forget", "--yes")
+
+
+def test_lanes_whose_markers_are_lost_refuse_until_that_is_forgotten(
+    tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
+):
+    name = f"t{topic[-12:]}"  # no other test has left markers for it
+    own = {"delivery": "exactly-once", "outboxTable": name, "failures": {"stopAfter": "100ms"}}
+    file = configure(tmp_path, postgres_dsn, kafka_bootstrap, **own)
+    told(file, "init")
+    ledger = str(tmp_path / "ledger")
+    with harvester(file):
+        told(file, "pump", "--topic", topic, "--ledger", ledger, "--records", "50")
+        until(lambda: drained(file))
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    groups = [
+        each.group_id for each in admin.list_consumer_groups().result().valid if f".{name}." in each.group_id
+    ]
+    assert len(groups) == 2
+    for done in admin.delete_consumer_groups(groups).values():
+        done.result()
+    refused = outbox(file, "run")
+    assert refused.returncode == 1
+    assert "'outbox fence forget'" in refused.stderr.splitlines()[-1]
+    told(file, "fence", "forget", "--yes")
+    with harvester(file):
+        told(file, "pump", "--topic", topic, "--ledger", ledger, "--records", "50")
+        until(lambda: drained(file))
+    assert "All 100 records" in told(file, "audit", "--ledger", ledger, "--exactly-once")
