@@ -122,12 +122,12 @@ class Harvester:
         self.ahead += bool(hand.table._settled and hand.table._settled._start > FIRST)
 
 
-def write(outbox: Outbox, stop: threading.Event) -> None:
+def write(outbox: Outbox, written: set[int], stop: threading.Event) -> None:
     connection = outbox.session(autocommit=True)
     for number in itertools.count():
         if stop.is_set():
             return
-        outbox.write(f"k{number % 7}", str(number), connection=connection)
+        written.add(outbox.write(f"k{number % 7}", str(number), connection=connection))
 
 
 @pytest.mark.usefixtures("eager")
@@ -138,7 +138,8 @@ def test_while_operators_free_keys_no_key_is_ever_marked_out_of_order(
     stop = threading.Event()
     harvester = Harvester(outbox, lanes)
     operators = [Operator(outbox, seed) for seed in range(2)]
-    running = [pool.submit(write, outbox, stop), *(pool.submit(one.run, stop) for one in operators)]
+    written: set[int] = set()
+    running = [pool.submit(write, outbox, written, stop), *(pool.submit(one.run, stop) for one in operators)]
     deadline = monotonic() + 4
     latest = deadline + 30  # a busy machine comes to less in the same time
     try:
@@ -150,7 +151,10 @@ def test_while_operators_free_keys_no_key_is_ever_marked_out_of_order(
         stop.set()
     for task in running:
         task.result(10)
-    assert all(numbers == sorted(numbers) for numbers in harvester.purged.values())
+    # What is redriven is stashed beside the writer, and may commit behind what has a later id.
+    for purged in harvester.purged.values():
+        numbers = [number for number in purged if number in written]
+        assert numbers == sorted(numbers)
     assert harvester.parked > 20
     assert harvester.ahead > 20, "the test did not come to what it tests"
     assert all(sum(one.done[verb] for one in operators) for verb in ("retry", "skip", "redrive"))
