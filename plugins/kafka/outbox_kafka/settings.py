@@ -40,7 +40,7 @@ _ALIASES: Mapping[str, str] = {
 _SETTLING_MS = 7000
 """Milliseconds of a transaction in which no record is under way: for its marker and its end."""
 
-_RETRY_MS = 2
+_RETRY_MS = 1
 """Milliseconds before the second try, twice that before the third, and so on: a transaction is refused for as
 long as the one before is not complete, usually a few milliseconds.
 """
