@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from outbox_testkit.services import KafkaBroker
 
 from .faults.proxy import Proxy, Trap
-from .harvesters import Fleet, Harvester, until
+from .harvesters import Fleet, Harvester, Measure, until
 from .shop import Shop
 from .topics import place, sequence
 
@@ -104,15 +105,18 @@ def left(shop: Shop) -> int:
 
 
 def test_a_leader_killed_amid_a_backlog_leaves_no_duplicate(
-    shop: Shop, fleet: Fleet, switchboard: Switchboard
+    shop: Shop, fleet: Fleet, switchboard: Switchboard, measure: Measure
 ) -> None:
     shop.stash(10_000, keys=100)
     first = start(fleet, switchboard, "first")
     until(lambda: left(shop) < 9_000, "the harvest is on", 20)
-    first.kill()
+    killed_at = first.kill()
     assert left(shop), "the leader had finished"
-    start(fleet, switchboard, "second").wait_for("lane", 20)
+    second = start(fleet, switchboard, "second")
     shop.wait_until_harvested(30)
+    measure("killed leader to acquired", second.wait_for("leader acquired", 1).at - killed_at)
+    measure("killed leader to an empty outbox", time.time() - killed_at)
+    measure("records found in the log", recovered(second))
     result = shop.audit()
     assert result.good, result.verdict()
     assert result.repeated == 0
