@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from outbox_core.commands import Advance, Park, Publish, Tell
 from outbox_core.config.settings import Failures, Limits
+from outbox_core.events import BatchStage
 from outbox_core.transaction import LONG_SECONDS, TransactionalMarkPurge
 from outbox_sdk import Batch, Failure, MarkedRecord
 
@@ -143,6 +144,50 @@ def test_a_faulty_row_is_never_published():
     commands = line.decide(0)
     none(commands, Publish)
     assert only(commands, Tell).failures[0].reason == "header arrays differ in length"
+
+
+def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
+    line = machine(Limits(max_batch_records=1000))
+    now = 0.0
+    for _ in range(3):
+        size = only(line.decide(now), Advance).limit
+        line.advanced(now, [record(n) for n in range(size)])
+        only(line.decide(now), Publish)
+        line._database = None
+        line.published(now)
+    only(line.decide(now), Advance)
+    line.advanced(now, [record(1, "bad"), record(2)])
+    only(line.decide(now), Publish)
+    line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
+    assert only(line.decide(now), Advance).limit == 100
+
+
+def test_what_cannot_be_parked_any_more_is_not_tried_without_end():
+    line = machine(failures=Failures(first_backoff=0.1, park_after=1, most_parked_keys=0))
+    now = abort(line, 0.0, record(1, "bad"))
+    assert now == pytest.approx(0.1)
+    none(line.decide(0.05), Advance)
+    only(line.decide(now), Advance)
+
+
+def test_the_life_of_each_batch_is_told():
+    line = machine()
+    line.decide(0)
+    line.advanced(0, [record(1), record(2)])
+    assert line.batches() == [(UUID(int=1), 2, BatchStage.MARKED)]
+    line.decide(0)
+    assert line.batches() == [(UUID(int=1), 2, BatchStage.PUBLISHING)]
+    line.published(0)
+    line.decide(0)
+    assert line.batches() == [(UUID(int=1), 2, BatchStage.PUBLISHED)], "its purge is not durable yet"
+    line.advanced(0, [record(3)])
+    line.decide(0)
+    line.aborted(0, [Failure(record(3), "timed out", retryable=True)])
+    assert line.batches() == []
+    first = [stage for name, _, stage in line.moves if name == UUID(int=1)]
+    assert first == [BatchStage.MARKED, BatchStage.PUBLISHING, BatchStage.PUBLISHED, BatchStage.PURGED]
+    second = [stage for name, _, stage in line.moves if name == UUID(int=2)]
+    assert second == [BatchStage.MARKED, BatchStage.PUBLISHING, BatchStage.ABANDONED]
 
 
 def test_attempts_end_with_a_delivery():
