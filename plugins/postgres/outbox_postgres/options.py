@@ -64,7 +64,8 @@ class PostgresOptions:
         value_type: The value column's type in the DDL, ``text`` or ``bytea``; an existing table keeps its
             own.
         fillfactor: Percentage of a page that inserts may fill in a table of the DDL; the rest takes the
-            marked versions of the same rows, which then need no index entries.
+            marked versions of the same rows, which then need no index entries. They are longer by the leader
+            id, hence less than half.
         connect_timeout: How long to try to connect to each address.
         lock_timeout: How long a statement may wait for a lock; a forgotten transaction then shows as an
             error.
@@ -82,7 +83,7 @@ class PostgresOptions:
     fence_table: str = "outbox_fence"
     dead_letter_table: str = "outbox_dead_letters"
     value_type: str = "text"
-    fillfactor: int = 50
+    fillfactor: int = 45
     connect_timeout: Duration = 5.0
     lock_timeout: Duration = 5.0
     statement_timeout: Duration = 30.0

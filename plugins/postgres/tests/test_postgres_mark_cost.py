@@ -110,6 +110,18 @@ def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_marks(
     assert sum(node.get("Rows Removed by Filter", 0) for node in scans) == 0
 
 
+@pytest.mark.parametrize("length", [0, 100, 1000])
+def test_a_marked_row_stays_in_its_page(outbox: Outbox, hand: Hand, length: int) -> None:
+    outbox.admin.execute(
+        "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value) "
+        f"SELECT 'orders', 'k' || i, repeat('x', {length}) FROM generate_series(1, 2000) AS i"
+    )
+    pages = "SELECT id, (ctid::text::point)[0]::int FROM outbox ORDER BY id"
+    before = outbox.admin.execute(pages).fetchall()
+    assert len(hand.mark(2000)) == 2000
+    assert outbox.admin.execute(pages).fetchall() == before
+
+
 def test_a_session_that_lists_letters_plans_as_usual(outbox: Outbox) -> None:
     assert ask(outbox.letters()._connection, "SHOW enable_seqscan") == "on"
     assert ask(outbox.connect()._connection, "SHOW enable_seqscan") == "off"
