@@ -30,12 +30,26 @@ SERVER_PROBES = (
     Probe(
         subject="durability",
         sql="""
-            SELECT name || ' is off: a crash of the server can lose committed records'
+            SELECT name || ' is off: a crash of the server can lose records that were committed'
+                   || CASE name WHEN 'synchronous_commit' THEN ''
+                      ELSE ', and marks and purges, so that even exactly-once delivery repeats records' END
             FROM pg_settings
             WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'""",
         level=Level.WARNING,
-        cure="switch it on (the harvester's own purges are durable even where synchronous_commit is off)",
+        cure="switch it on (purges and advances are durable even where synchronous_commit is off)",
         well="commits are durable",
+    ),
+    Probe(
+        subject="standbys",
+        # A logical receiver has a database, and is nothing to fail over to.
+        sql="""
+            SELECT 'no standby is synchronous: after a failover the latest records can be missing, and even '
+                   'exactly-once delivery can repeat records whose purge the standby had not received'
+            WHERE current_setting('synchronous_standby_names') = '' AND EXISTS (
+                SELECT FROM pg_stat_replication JOIN pg_stat_activity USING (pid) WHERE datid IS NULL)""",
+        level=Level.WARNING,
+        cure="name the standbys to fail over to in synchronous_standby_names, if that must not happen",
+        well="none, or synchronous",
     ),
     Probe(
         subject="encoding",
@@ -77,6 +91,15 @@ SERVER_PROBES = (
 
 TABLE_PROBES = (
     Probe(
+        subject="table durability",
+        sql="""
+            SELECT 'the table is unlogged: after a crash of the server it is empty'
+            FROM pg_class WHERE oid = $1 AND relpersistence <> 'p'""",
+        level=Level.WARNING,
+        cure="ALTER TABLE … SET LOGGED",
+        well="survives a crash",
+    ),
+    Probe(
         subject="primary key",
         sql="""
             SELECT 'no unique index has id as its only column: every mark and purge reads the whole table'
@@ -115,7 +138,7 @@ TABLE_PROBES = (
             LEFT JOIN LATERAL pg_options_to_table(c.reloptions) AS f ON f.option_name = 'fillfactor'
             WHERE c.oid = $1 AND coalesce(f.option_value, '100')::int > 70""",
         level=Level.WARNING,
-        cure="ALTER TABLE … SET (fillfactor = 50); it applies to new pages",
+        cure="ALTER TABLE … SET (fillfactor = 45); it applies to new pages",
         well="leaves room for marks",
     ),
     Probe(
