@@ -1,12 +1,13 @@
-"""Applications that stash records, and an operator who looks after dead letters."""
+"""Applications that stash records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .audit import Entry
 from .broker import hash_of
-from .database import Database, Row, Transaction
+from .database import Database, Transaction
+from .tables import Row
+from .trail import Entry
 
 if TYPE_CHECKING:
     from .world import World
@@ -79,51 +80,6 @@ class Stash(Transaction):
         super()._release()
 
 
-class Free(Transaction):
-    """An operator's retry or skip of one parked key."""
-
-    def __init__(self, world: World, key: str, *, skip: bool, cure: bool) -> None:
-        super().__init__(world.database)
-        self._world = world
-        self._key = key
-        self._skip = skip
-        self._cure = cure
-
-    def run(self) -> None:
-        self.database.alone.acquire(self, True, lambda: self._lock(sorted(self.database.fence)))
-
-    def _lock(self, lanes: list[int]) -> None:
-        if lanes:
-            self.database.fence[lanes[0]].lock.acquire(self, True, lambda: self._lock(lanes[1:]))
-        else:
-            self.pause_then(self._take)
-
-    def _take(self) -> None:
-        head = self.database.rows.get(self.database.parked.get(self._key, 0))
-        self.lock_rows([head] if self._skip and head is not None else [], self.finish)
-
-    def apply(self) -> None:
-        database, world = self.database, self._world
-        number = database.parked.pop(self._key, None)
-        if number is None:
-            return
-        self.raise_releases(database)
-        world.tell(None, self._key, "an operator %s %d", "skips" if self._skip else "retries", number)
-        if self._skip:
-            for row in self.locked:
-                database.remove(row)
-                world.audit.skipped(row.id)
-                database.skipped[row.id] = self._key
-        elif self._cure:
-            world.audit.entries[number].refusals = 0
-        database.logged([], durable=True)
-
-    def raise_releases(self, database: Database) -> None:
-        """Has the next mark of every lane start at the head."""
-        for row in database.fence.values():
-            row.releases += 1
-
-
 class Applications:
     """Stashes at random times until told to end."""
 
@@ -147,33 +103,3 @@ class Applications:
             seconds = chance.random() * chance.choice((0.05, 0.5, 3.0)) if late else 0.0
             Stash(world, keys, seconds, gives_up=gives_up).start()
         world.scheduler.after(chance.expovariate(scenario.transactions_per_second), self._next)
-
-
-class Operator:
-    """Now and then frees a parked key, or stashes a skipped record again."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.busy = True
-        world.scheduler.after(world.chance.expovariate(1.0), self._next)
-
-    def _next(self) -> None:
-        if not self.busy:
-            return
-        self.act(cure=self.world.chance.random() < 0.5)
-        self.world.scheduler.after(self.world.chance.expovariate(1.0), self._next)
-
-    def act(self, *, cure: bool) -> None:
-        """Frees one key, if one is parked; else redrives one record, if one was skipped."""
-        world, database, chance = self.world, self.world.database, self.world.chance
-        if database.down:
-            return
-        if database.parked:
-            key = chance.choice(list(database.parked))
-            skip = chance.random() < 0.4
-            world.faults["skips" if skip else "retries"] += 1
-            world.parts.free(world, key, skip=skip, cure=cure).start()
-        elif database.skipped:
-            number = chance.choice(list(database.skipped))
-            world.faults["redrives"] += 1
-            Stash(world, [database.skipped[number]], 0.0, gives_up=False, redrives=number).start()

@@ -15,113 +15,21 @@ order.
 I5 is then: of the records of one key that a session appends stale, no two are causally related. That is one
 record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on
 with a record of a lower id that was committed late and is related to nothing.
+
+All this is as a reader of committed messages sees it. A transaction's copies are never stale, as its commit is
+in the past of whoever takes over the lane.
+
+I6 is: a record that a transaction has committed is committed by no other, and appended by no live session
+without a transaction. A stale copy of it is another matter: while lanes of at-least-once delivery have been
+lost and not ended, nobody can refuse what they still send (I5 bounds it).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-
-class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
-    """An invariant was broken.
-
-    Attributes:
-        invariant: Its name.
-        key: The key at fault, or ``None``.
-        lane: The lane at fault, or ``None``.
-    """
-
-    def __init__(self, invariant: str, message: str, key: str | None = None, lane: int | None = None) -> None:
-        super().__init__(f"{invariant}: {message}")
-        self.invariant = invariant
-        self.key = key
-        self.lane = lane
-
-
-class Session(Protocol):
-    """What the audit needs to know of a producer."""
-
-    name: str
-    lane: int
-    superseded: bool
-    trail: Trail
-
-
-@dataclass(slots=True)
-class Entry:
-    """One record an application inserted, and what became of it.
-
-    Attributes:
-        id: Its id.
-        key: Its key.
-        bucket: The hash of its key.
-        transaction: What inserted it.
-        inserted: The number of the event that inserted it.
-        committed: The number of the event that committed it; 0 for never.
-        appended: How many copies the log holds.
-        skipped: Whether an operator has deleted it.
-        refusals: How often the broker will still refuse it for good.
-    """
-
-    id: int
-    key: str
-    bucket: int
-    transaction: int
-    inserted: int
-    committed: int = 0
-    appended: int = 0
-    skipped: bool = False
-    refusals: int = 0
-
-    def precedes(self, other: Entry) -> bool:
-        """Tells whether this record comes causally before another of its key."""
-        if self.transaction == other.transaction:
-            return self.id < other.id
-        return 0 < self.committed < other.inserted
-
-
-@dataclass(slots=True)
-class Furthest:
-    """How far the appends of one key have come; enough to tell whether one goes back.
-
-    Attributes:
-        inserted: The highest event number at which one of them was inserted.
-        entry: Which one.
-        siblings: Transaction → the highest id of those appended that it inserted.
-    """
-
-    inserted: int = 0
-    entry: Entry | None = None
-    siblings: dict[int, int] = field(default_factory=dict)
-
-    def reaches_behind(self, entry: Entry) -> bool:
-        """Tells whether a causal successor of ``entry`` was appended before."""
-        return self.inserted > entry.committed or self.siblings.get(entry.transaction, 0) > entry.id
-
-    def take(self, entry: Entry) -> None:
-        if entry.inserted > self.inserted:
-            self.inserted, self.entry = entry.inserted, entry
-        if self.siblings.get(entry.transaction, 0) < entry.id:
-            self.siblings[entry.transaction] = entry.id
-
-
-@dataclass(slots=True)
-class Trail:
-    """What one session has done.
-
-    Attributes:
-        flying: Key → the record published and not yet purged or failed.
-        acked: Records of which it was told that they were delivered.
-        furthest: Key → how far its own appends have come.
-        stale: Key → the records that it appended after it was superseded.
-    """
-
-    flying: dict[str, int] = field(default_factory=dict)
-    acked: set[int] = field(default_factory=set)
-    furthest: defaultdict[str, Furthest] = field(default_factory=lambda: defaultdict(Furthest))
-    stale: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+from .trail import Entry, Furthest, Session, Violation
 
 
 class Audit:
@@ -129,7 +37,7 @@ class Audit:
 
     Attributes:
         entries: Id → record, for all that were ever inserted.
-        undelivered: Key → committed records of which the log holds no copy and which nobody skipped, by id.
+        undelivered: Key → committed records that no reader has seen and nobody skipped, by id.
         counts: What happened, for the report.
     """
 
@@ -153,6 +61,10 @@ class Audit:
         entry = self.entries[number]
         entry.skipped = True
         self.undelivered[entry.key].pop(number, None)
+
+    def forgiven(self, number: int) -> None:
+        """Takes that an operator has a record delivered whether or not it is in the log."""
+        self.entries[number].forgiven = True
 
     # --- the lanes ----------------------------------------------------------------------------------
 
@@ -179,25 +91,55 @@ class Audit:
 
     # --- the broker ---------------------------------------------------------------------------------
 
-    def appended(self, session: Session, number: int) -> None:
-        """I2, I5 and *foreign*: what may come next in the log of a key."""
-        entry = self.entries.get(number)
-        if entry is None or not entry.committed:
-            raise Violation("foreign", f"record {number} is in the log, but nobody committed it")
+    def appended(self, session: Session, number: int) -> bool:
+        """I6 and *foreign*: a copy is in the log, without a transaction; returns whether it is stale."""
+        entry = self._known(number)
+        if entry.transacted and not session.superseded:
+            text = f"{session.name} appended {number} of key {entry.key!r}, which a transaction had committed"
+            self._again(entry, session, text)
+        elif entry.transacted:
+            self.counts["stale copies of committed records"] += 1
+        entry.copies += 1
+        return session.superseded
+
+    def committed_copy(self, session: Session, number: int) -> None:
+        """I6 and *foreign*: a transaction is certain to commit a copy."""
+        entry = self._known(number)
+        if entry.transacted:
+            self._again(entry, session, f"{session.name} committed {number} of key {entry.key!r} a second time")
+        entry.copies += 1
+        entry.transacted += 1
+
+    def seen(self, session: Session, number: int, *, stale: bool) -> None:
+        """I2 and I5: what a reader of committed messages may come to next in the log of a key."""
+        entry = self.entries[number]
         key, trail = entry.key, session.trail
-        if not entry.appended:
+        if entry.seen and entry.forgiven:
+            return
+        if not entry.seen:
             self._delivered_first(entry, session)
-        entry.appended += 1
+        entry.seen = True
         if trail.furthest[key].reaches_behind(entry):
             self._reappeared(entry, session, trail.furthest[key], "its own")
         trail.furthest[key].take(entry)
-        if session.superseded:
+        if stale:
             self.counts["stale copies"] += 1
             self._stale(entry, session)
             return
         if self._furthest[key].reaches_behind(entry):
             self._reappeared(entry, session, self._furthest[key], "a live")
         self._furthest[key].take(entry)
+
+    def _again(self, entry: Entry, session: Session, text: str) -> None:
+        if not entry.forgiven:
+            raise Violation("I6", text, entry.key, session.lane)
+        self.counts["forgiven copies"] += 1
+
+    def _known(self, number: int) -> Entry:
+        entry = self.entries.get(number)
+        if entry is None or not entry.committed:
+            raise Violation("foreign", f"record {number} is in the log, but nobody committed it")
+        return entry
 
     def _delivered_first(self, entry: Entry, session: Session) -> None:
         waiting = self.undelivered[entry.key]
@@ -222,16 +164,16 @@ class Audit:
 
     # --- the database -------------------------------------------------------------------------------
 
-    def purged(self, session: Session, number: int, *, owned: bool) -> None:
-        """I1, I4 and I8: a row was deleted for a lane."""
+    def purged(self, session: Session, number: int, *, owned: bool, told: bool) -> None:
+        """I1, I4 and I8: a row was deleted for a lane, which was told that it is delivered or was not."""
         entry = self.entries[number]
         if not owned:
             text = f"{session.name} purged {number}, which carries another leader id"
             raise Violation("I4", text, entry.key, session.lane)
-        if number not in session.trail.acked:
+        if not told:
             text = f"{session.name} purged {number}, of which it was not told that it was delivered"
             raise Violation("I8", text, entry.key, session.lane)
-        if not entry.appended:
+        if not entry.copies:
             raise Violation("I1", f"{session.name} purged {number}, undelivered", entry.key, session.lane)
 
     def settled(self, session: Session, number: int) -> None:

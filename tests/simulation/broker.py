@@ -8,11 +8,16 @@ from typing import Protocol
 
 from outbox_sdk import Failure, MarkedRecord
 
-from .audit import Audit, Trail
+from .audit import Audit
+from .log import Log
 from .scheduler import Host, Scheduler
+from .trail import Trail
+from .transactions import TransactionalId
 
 DELIVERY_SECONDS = 1.0
 """When a producer gives a record up that was not acknowledged."""
+ENDING_SECONDS = 0.005
+"""How long a transaction takes to end, when nothing is slow."""
 
 
 class Receiver(Protocol):
@@ -50,10 +55,19 @@ class Broker:
         away_until: When it is back.
         lossy: Which part of all records is lost, or its acknowledgement.
         late: The longest that a packet may take in a spike, in seconds.
+        slow: The longest that a transaction takes to end once that is decided, in seconds.
+        boot: Raised by every crash, with which the answers on their way are lost.
         partitions: How many the topic has.
     """
 
-    def __init__(self, scheduler: Scheduler, audit: Audit, chance: Random, counts: Counter[str]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        audit: Audit,
+        chance: Random,
+        counts: Counter[str],
+        transactional_id: type[TransactionalId] = TransactionalId,
+    ) -> None:
         self.scheduler = scheduler
         self.audit = audit
         self.chance = chance
@@ -61,7 +75,30 @@ class Broker:
         self.away_until = 0.0
         self.lossy = 0.0
         self.late = 0.0
+        self.slow = ENDING_SECONDS
+        self.boot = 0
         self.partitions = 3
+        self.log = Log(audit, self.partitions)
+        self.identities: dict[int, TransactionalId] = {}
+        self._transactional_id = transactional_id
+
+    def identity(self, lane: int) -> TransactionalId:
+        """Returns the transactional id of a lane."""
+        if lane not in self.identities:
+            self.identities[lane] = self._transactional_id(self)
+        return self.identities[lane]
+
+    def partition_of(self, key: str) -> int:
+        return hash_of(key) % self.partitions
+
+    def completion(self) -> float:
+        """Returns how long a transaction takes to end, from when that is decided."""
+        return self.chance.random() * self.slow
+
+    def crash(self, seconds: float) -> None:
+        """Dies, and is back after a while with all that it has answered, and some of what it has not."""
+        self.boot += 1
+        self.away_until = max(self.away_until, self.scheduler.now + seconds)
 
 
 class Producer:
@@ -115,7 +152,7 @@ class Producer:
             self._depart(packet, delay)
 
     def _depart(self, packet: Packet, delay: float) -> None:
-        scheduler, partition = self._broker.scheduler, hash_of(packet.record.key) % self._broker.partitions
+        scheduler, partition = self._broker.scheduler, self._broker.partition_of(packet.record.key)
         arrives = max(packet.departs + 0.0005 + self._broker.chance.random() * 0.003 + delay,
                       self._free.get(partition, 0.0))  # fmt: skip
         self._free[partition] = arrives + 1e-6
@@ -138,7 +175,7 @@ class Producer:
                     return
             broker.scheduler.at(broker.away_until, self._arrive, packet)
             return
-        broker.audit.appended(self, packet.record.id)
+        broker.log.append(broker.partition_of(packet.record.key), self, packet.record.id)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
 

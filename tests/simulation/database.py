@@ -7,13 +7,16 @@ is not durable is forgotten by a crash, with all that follows it in the log and 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from .audit import Audit, Session
+from outbox_sdk import Batch
+
+from .audit import Audit
 from .scheduler import Scheduler
+from .tables import FenceRow, Lock, Row
 
 FAILED = "failed"
 """The answer that stands for every error after which the outcome is unknown."""
@@ -24,86 +27,8 @@ LOCK_SECONDS = 3.0
 FLUSH_SECONDS = 0.6
 """How long a commit that is not durable may be forgotten by a crash."""
 
-
-class Row:
-    """One row of the outbox, as it was committed last.
-
-    Attributes:
-        leader: The leader id in it, or ``None``.
-        lock: The transaction that has changed it and not ended.
-        gone: Whether it was deleted.
-    """
-
-    __slots__ = ("bucket", "gone", "id", "key", "leader", "lock")
-
-    def __init__(self, number: int, key: str, bucket: int) -> None:
-        self.id = number
-        self.key = key
-        self.bucket = bucket
-        self.leader: Any = None
-        self.lock: Transaction | None = None
-        self.gone = False
-
-
-class Lock:
-    """A lock on a fence row, or the advisory one; first come, first served."""
-
-    __slots__ = ("_holders", "_queue")
-
-    def __init__(self) -> None:
-        self._holders: dict[Transaction, bool] = {}
-        self._queue: list[tuple[Transaction, bool, Callable[[], None]]] = []
-
-    def acquire(self, owner: Transaction, exclusive: bool, then: Callable[[], None]) -> None:
-        """Calls ``then`` once the lock is granted, at once if it is free."""
-        if not self._queue and self._free(exclusive):
-            self._grant(owner, exclusive)
-            then()
-        else:
-            self._queue.append((owner, exclusive, then))
-            owner.wait()
-
-    def release(self, owner: Transaction) -> None:
-        self._holders.pop(owner, None)
-        while self._queue:
-            waiting, exclusive, then = self._queue[0]
-            if not waiting.over:
-                if not self._free(exclusive):
-                    return
-                self._grant(waiting, exclusive)
-                waiting.waiting = False
-            del self._queue[0]
-            if not waiting.over:
-                then()
-
-    def _free(self, exclusive: bool) -> bool:
-        return not self._holders if exclusive else not any(self._holders.values())
-
-    def _grant(self, owner: Transaction, exclusive: bool) -> None:
-        self._holders[owner] = exclusive
-        owner.locks.append(self)
-
-
-class FenceRow:
-    """The fence of one lane, as it was committed last.
-
-    Attributes:
-        owner: The session that entered the lane, as nobody in the simulated world knows.
-        releases: How often keys were freed.
-    """
-
-    __slots__ = ("attempt", "lanes", "lock", "owner", "releases", "token")
-
-    def __init__(self) -> None:
-        self.lanes = self.token = self.attempt = self.releases = 0
-        self.owner: Session | None = None
-        self.lock = Lock()
-
-    def belong_to(self, owner: Session | None) -> None:
-        """Supersedes whoever entered the lane before."""
-        if self.owner is not None and self.owner is not owner:
-            self.owner.superseded = True
-        self.owner = owner
+Change = tuple[Row, Any, bool]
+"""What undoes the change of a row: the row, the leader id it had, and whether it was deleted."""
 
 
 class Database:
@@ -139,7 +64,7 @@ class Database:
         self.slow_share = 0.5
         self._next_id = 0
         self._running: dict[Transaction, None] = {}
-        self._unflushed: list[tuple[float, list[tuple[Row, Any, bool]]]] = []
+        self._unflushed: list[tuple[float, list[Change]]] = []
 
     def next_id(self) -> int:
         """Takes an id from the sequence, which no rollback gives back."""
@@ -161,13 +86,17 @@ class Database:
         del self.rows[row.id]
         del self.ids[bisect_left(self.ids, row.id)]
 
+    def ids_between(self, batch: Batch) -> list[int]:
+        """Returns the ids of the rows between the first and the last of a batch."""
+        return self.ids[bisect_left(self.ids, batch.first) : bisect_right(self.ids, batch.last)]
+
     def begin(self, transaction: Transaction) -> None:
         self._running[transaction] = None
 
     def end(self, transaction: Transaction) -> None:
         self._running.pop(transaction, None)
 
-    def logged(self, undo: list[tuple[Row, Any, bool]], *, durable: bool) -> None:
+    def logged(self, undo: list[Change], *, durable: bool) -> None:
         """Takes note of a commit: a durable one carries all before it to the disk."""
         if durable:
             self._unflushed.clear()

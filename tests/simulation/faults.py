@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .broker import ENDING_SECONDS
+from .scenario import Mode
+
 if TYPE_CHECKING:
     from .scheduler import Host
     from .world import World
@@ -107,6 +110,31 @@ def step_clock(world: World) -> None:
     world.chance.choice(world.processes).host.wall += world.chance.uniform(-3, 3)
 
 
+def crash_broker(world: World) -> None:
+    """Kills the broker, and with it the answers on their way; it is back soon."""
+    world.broker.crash(world.chance.random() * world.chance.choice((0.05, 0.5)))
+
+
+def end_slowly(world: World) -> None:
+    """Has transactions take long to end once that is decided."""
+    world.broker.slow = world.chance.choice((0.05, 0.5, 2.0))
+    _later(world, lambda: setattr(world.broker, "slow", ENDING_SECONDS))
+
+
+def time_out_transactions(world: World) -> None:
+    """Has the broker abort what is open, as though it had been for too long."""
+    for identity in world.broker.identities.values():
+        if identity.open is not None:
+            identity.time_out(identity.open)
+
+
+def forget_marker(world: World) -> None:
+    """Has the broker forget a marker, as it does when nobody has written it for days; seldom."""
+    identities = list(world.broker.identities.values())
+    if identities and world.chance.random() < 0.2:
+        world.chance.choice(identities).marker = None
+
+
 FAULTS: dict[str, Fault] = {
     "crashes": crash,
     "pauses": pause,
@@ -125,6 +153,21 @@ FAULTS: dict[str, Fault] = {
     "clock steps": step_clock,
 }
 """Name in the report → what it does."""
+
+TRANSACTION_FAULTS: dict[str, Fault] = {
+    "broker crashes": crash_broker,
+    "slow commits": end_slowly,
+    "timed-out transactions": time_out_transactions,
+    "forgotten markers": forget_marker,
+}
+"""The same, for histories in which somebody publishes in transactions."""
+
+EVERY_FAULT = {**FAULTS, **TRANSACTION_FAULTS}
+
+
+def kinds_of(mode: Mode) -> tuple[str, ...]:
+    """Returns the faults that concern a mode."""
+    return tuple(FAULTS if mode is Mode.AT_LEAST_ONCE else EVERY_FAULT)
 
 
 def _host(world: World) -> Host:

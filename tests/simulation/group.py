@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_core.config.settings import Delivery
 from outbox_core.group import ORPHAN_SECONDS
 from outbox_core.leash import BEAT_SECONDS, Leash, Orders, Report
 from outbox_core.term import Term
 
-from .lane import Lane
+from .attempt import Attempt
 from .scheduler import Host
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ class Group:
         self.term = term
         self.leash = Leash()
         self.over = False
-        self.running: dict[int, Lane] = {}
+        self.running: dict[int, Attempt] = {}
+        parts = self.world.parts
+        self._kind = parts.batch_lane if process.delivery is Delivery.EXACTLY_ONCE else parts.lane
         self.world.runs += 1
         self._run = str(self.world.runs)
         self._leader = process.host
@@ -88,7 +91,7 @@ class Group:
         if self._ending():
             self._check_over()
         else:
-            self.running[number] = self.world.parts.lane(self, number)
+            self.running[number] = self._kind(self, number)
             self.running[number].wake(0.0)
 
     def ended(self, number: int) -> None:

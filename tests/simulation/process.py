@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from outbox_core.config.settings import Delivery
 from outbox_core.term import Term
 
 from .database import FAILED
 from .election import Election, Member
 from .group import Group
+from .recovery import DONE
 from .scheduler import Host
 
 if TYPE_CHECKING:
@@ -29,17 +31,22 @@ class Process:
         number: Its number; a process started after a crash has the number of its forerunner.
         lanes: How many lanes it uses when it leads.
         workers: How many workers it spreads them over; 0 for threads of its own.
+        election: Says who leads.
+        delivery: What its lanes deliver.
 
     Attributes:
         office: Whether its elector says that it leads.
         groups: The groups of its term, and earlier runs of them that may still be about.
     """
 
-    def __init__(self, world: World, number: int, lanes: int, workers: int, election: Election) -> None:
+    def __init__(
+        self, world: World, number: int, lanes: int, workers: int, election: Election, delivery: Delivery
+    ) -> None:
         self.world = world
         self.number = number
         self.lanes = lanes
         self.workers = workers
+        self.delivery = delivery
         self.host = Host(f"process {number}", world.scheduler)
         self.office = False
         self.term: Term | None = None
@@ -97,12 +104,27 @@ class Process:
         self.world.wire.call(self.host, self.world.parts.bump(self.world.database, self.lanes), self._bumped)
 
     def _bumped(self, token: Any) -> None:
+        world = self.world
         if token is FAILED or not self.office:
-            self._begun = False
-            self.host.after(RETRY_SECONDS, self._lead)
-            return
+            self._lead_later()
+        elif world.scenario.transacts:
+            world.parts.settlement(self, token, lambda outcome: self._settled(token, outcome))
+        else:
+            self._begin(token)
+
+    def _settled(self, token: int, outcome: str) -> None:
+        if outcome is DONE and self.office:
+            self._begin(token)
+        else:
+            self._lead_later()
+
+    def _lead_later(self) -> None:
+        self._begun = False
+        self.host.after(RETRY_SECONDS, self._lead)
+
+    def _begin(self, token: int) -> None:
         self.world.audit.counts["terms"] += 1
-        self.world.tell(self, None, "leads with token %s and %s lanes", token, self.lanes)
+        self.world.tell(self, None, "leads with token %s and %s lanes, %s", token, self.lanes, self.delivery)
         self.term = term = Term(token, self._lease)
         self._cancel_at = float("inf")
         spread = max(self.workers, 1)

@@ -9,9 +9,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .audit import Violation
-from .faults import FAULTS
+from .faults import kinds_of
 from .mutants import BY_NAME, Mutant
+from .scenario import Mode
+from .trail import Violation
 from .world import World
 
 SHOWN = 40
@@ -28,6 +29,7 @@ class History:
 
     Attributes:
         seed: The seed.
+        mode: What harvesters delivered.
         steps: How many events ran.
         seconds: How long a processor took for that.
         faults: Kind → how many happened.
@@ -39,6 +41,7 @@ class History:
     """
 
     seed: int
+    mode: Mode
     steps: int
     seconds: float
     faults: Counter[str]
@@ -53,12 +56,14 @@ def run(
     seed: int,
     mutant: Mutant | None = None,
     kinds: Sequence[str] | None = None,
+    mode: Mode = Mode.AT_LEAST_ONCE,
     trace: deque[Event] | None = None,
 ) -> History:
-    """Runs one history; the same arguments give the same one."""
-    kinds = kinds or (mutant.kinds if mutant else tuple(FAULTS))
+    """Runs one history; the same arguments give the same one. A mutant has a mode of its own."""
+    mode = mutant.mode if mutant else mode
+    kinds = kinds or (mutant and mutant.kinds) or kinds_of(mode)
     fixed = mutant.fixed if mutant else {}
-    world = World(seed, mutant.parts if mutant else None, kinds, trace, fixed)
+    world = World(seed, mutant.parts if mutant else None, kinds, mode, trace, fixed)
     began, invariant, message = time.process_time(), "", ""
     key = lane = None
     try:
@@ -68,17 +73,17 @@ def run(
     except Exception as error:  # noqa: BLE001 - a bug found, to be reported with its seed like any other
         invariant, message = BROKEN, "".join(traceback.format_exception(error, limit=-4))
     seconds, faults, counts = time.process_time() - began, world.faults, world.audit.counts
-    return History(seed, world.scheduler.steps, seconds, faults, counts, invariant, message, key, lane)
+    steps = world.scheduler.steps
+    return History(seed, mode, steps, seconds, faults, counts, invariant, message, key, lane)
 
 
 def report(history: History, mutant: Mutant | None = None, kinds: Sequence[str] | None = None) -> str:
     """Returns what is worth reading about a history that failed, and how to see it again."""
     fewest = shrink(history, mutant, kinds)
     trace: deque[Event] = deque(maxlen=1_000_000)
-    history = run(history.seed, mutant, fewest, trace)
+    history = run(history.seed, mutant, fewest, history.mode, trace)
     replay = f"python -m tests.simulation --seed {history.seed}"
-    if mutant:
-        replay += f" --mutant {mutant.name}"
+    replay += f" --mutant {mutant.name}" if mutant else f" --mode {history.mode}"
     replay += f" --only '{','.join(fewest)}'"
     told = [_line(event) for event in trace if _concerns(event, history)]
     return "\n".join(
@@ -92,18 +97,18 @@ def report(history: History, mutant: Mutant | None = None, kinds: Sequence[str] 
 
 def shrink(history: History, mutant: Mutant | None, kinds: Sequence[str] | None) -> tuple[str, ...]:
     """Returns fewer kinds of faults with which the seed breaks the same invariant."""
-    fewest = tuple(kinds or (mutant.kinds if mutant else FAULTS))
+    fewest = tuple(kinds or (mutant and mutant.kinds) or kinds_of(history.mode))
     for kind in fewest:
         fewer = tuple(each for each in fewest if each != kind)
-        if fewer and run(history.seed, mutant, fewer).invariant == history.invariant:
+        if fewer and run(history.seed, mutant, fewer, history.mode).invariant == history.invariant:
             fewest = fewer
     return fewest
 
 
-def lines(seed: int, mutant: Mutant | None, kinds: Sequence[str] | None) -> Iterator[str]:
+def lines(seed: int, mutant: Mutant | None, kinds: Sequence[str] | None, mode: Mode) -> Iterator[str]:
     """Runs one history and returns all that happened in it."""
     trace: deque[Event] = deque()
-    history = run(seed, mutant, kinds, trace)
+    history = run(seed, mutant, kinds, mode, trace)
     yield from map(_line, trace)
     yield history.message or "no violation"
 
@@ -158,9 +163,11 @@ class Tally:
         return "\n".join([title, *rows, f"violations: {len(self.failed)}"])
 
 
-def many(seeds: Iterable[int], jobs: int, kinds: Sequence[str] | None = None) -> Iterator[History]:
+def many(
+    seeds: Iterable[tuple[int, Mode]], jobs: int, kinds: Sequence[str] | None = None
+) -> Iterator[History]:
     """Runs histories in ``jobs`` processes, and yields them as they end."""
-    work = ((seed, None, kinds) for seed in seeds)
+    work = ((seed, None, kinds, mode) for seed, mode in seeds)
     if jobs == 1:
         yield from (run(*arguments) for arguments in work)
         return
@@ -168,7 +175,7 @@ def many(seeds: Iterable[int], jobs: int, kinds: Sequence[str] | None = None) ->
         yield from pool.imap_unordered(_run, work, chunksize=4)
 
 
-def _run(arguments: tuple[int, Mutant | None, Sequence[str] | None]) -> History:
+def _run(arguments: tuple[int, Mutant | None, Sequence[str] | None, Mode]) -> History:
     return run(*arguments)
 
 

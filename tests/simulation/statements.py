@@ -9,8 +9,9 @@ from typing import Any
 from outbox_postgres.settled import FIRST
 from outbox_sdk import MarkedRecord
 
-from .audit import Session
-from .database import LOST, Database, FenceRow, Row, Transaction
+from .database import LOST, Database, Transaction
+from .tables import Row
+from .trail import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,13 @@ class Marked:
         records: What it marked, ordered by id.
         found: How many rows it found to mark.
         releases: The releases it saw, or ``None`` when the caller knows them.
+        purged: How many rows it deleted; only an advance does.
     """
 
     records: list[MarkedRecord]
     found: int
     releases: int | None
+    purged: int = 0
 
 
 class Fenced(Transaction):
@@ -114,6 +117,7 @@ class Mark(Fenced):
         self.limit = limit
         self.start_id = start
         self.releases = releases
+        self.left_out: frozenset[Any] = frozenset((self.leader_id,))
         self._found = 0
         self._seen: int | None = None
 
@@ -126,18 +130,18 @@ class Mark(Fenced):
         return row.key in self.database.parked
 
     def run(self) -> None:
-        self.under_fence(self._choose())
+        self.under_fence(self.choose())
 
-    def _choose(self) -> list[Row]:
+    def choose(self) -> list[Row]:
         database, right = self.database, self.right
         if (fence := database.fence.get(right.lane)) and fence.releases != self.releases:
             self.start_id, self._seen = FIRST, fence.releases
         chosen: list[Row] = []
-        rows, leader_id, lane, lanes = database.rows, self.leader_id, right.lane, right.lanes
+        rows, left_out, lane, lanes = database.rows, self.left_out, right.lane, right.lanes
         ids = database.ids
         for number in ids[bisect_left(ids, self.start_id) :]:
             row = rows[number]
-            if row.leader != leader_id and row.bucket % lanes == lane and not self.leaves_out(row):
+            if row.leader not in left_out and row.bucket % lanes == lane and not self.leaves_out(row):
                 chosen.append(row)
                 if len(chosen) >= self.limit:
                     break
@@ -145,15 +149,18 @@ class Mark(Fenced):
         return chosen
 
     def apply(self) -> Marked:
+        self.database.logged([(row, row.leader, False) for row in self.locked], durable=self.durable)
+        return self.claim(self.locked)
+
+    def claim(self, rows: list[Row]) -> Marked:
+        """Writes the leader id into rows, and returns the reply."""
         database, session = self.database, self.session
         current = self.still_current()
-        for row in self.locked:
-            database.audit.fenced_write(session, "mark", current=current, key=row.key)
+        for row in rows:
+            database.audit.fenced_write(session, self.verb, current=current, key=row.key)
             database.audit.marked(session, row.id, row.key, parked=row.key in database.parked)
-        database.logged([(row, row.leader, False) for row in self.locked], durable=self.durable)
-        for row in self.locked:
             row.leader = self.leader_id
-        records = [MarkedRecord(row.id, "t", row.key, "v") for row in self.locked]
+        records = [MarkedRecord(row.id, "t", row.key, "v") for row in rows]
         return Marked(records, self._found, self._seen)
 
 
@@ -172,7 +179,8 @@ class Purge(Fenced):
     def apply(self) -> int:
         database, session = self.database, self.session
         for row in self.locked:
-            database.audit.purged(session, row.id, owned=row.leader == self.leader_id)
+            told = row.id in session.trail.acked
+            database.audit.purged(session, row.id, owned=row.leader == self.leader_id, told=told)
             database.remove(row)
         for number in self.ids:
             database.audit.settled(session, number)
@@ -220,72 +228,6 @@ class Park(Reset):
             database.audit.counts["keys parked"] += 1
         super().apply()
         return len(heads)
-
-
-class Bump(Transaction):
-    """Makes a leader: raises the token of every lane there is, also beyond the leader's own."""
-
-    def __init__(self, database: Database, lanes: int) -> None:
-        super().__init__(database)
-        self.lanes = lanes
-
-    def covers(self, lane: int) -> bool:
-        return True
-
-    def run(self) -> None:
-        self.database.alone.acquire(self, True, lambda: self.pause_then(self._lock_fence))
-
-    def _lock_fence(self) -> None:
-        for lane in range(self.lanes):
-            if lane not in self.database.fence:
-                self.database.fence[lane] = FenceRow()
-        self._lock_next([lane for lane in sorted(self.database.fence) if self.covers(lane)])
-
-    def _lock_next(self, lanes: list[int]) -> None:
-        if lanes:
-            lock = self.database.fence[lanes[0]].lock
-            lock.acquire(self, True, lambda: self._lock_next(lanes[1:]))
-        else:
-            self.finish()
-
-    def apply(self) -> int:
-        fence = self.database.fence
-        token = max(row.token for row in fence.values()) + 1
-        for lane, row in fence.items():
-            if self.covers(lane):
-                row.token, row.lanes, row.attempt = token, self.lanes, 0
-                row.belong_to(None)
-        self.database.logged([], durable=True)
-        return token
-
-
-class Enter(Transaction):
-    """Starts an attempt at a lane under a token."""
-
-    def __init__(self, database: Database, session: Session, lane: int, lanes: int, token: int) -> None:
-        super().__init__(database)
-        self.session = session
-        self._wanted_right = (lane, lanes, token)
-
-    def run(self) -> None:
-        row = self.database.fence[self._wanted_right[0]]
-        self.pause_then(lambda: row.lock.acquire(self, True, self._check))
-
-    def _check(self) -> None:
-        lane, lanes, token = self._wanted_right
-        row = self.database.fence[lane]
-        if row.token == token and row.lanes == lanes:
-            self.finish()
-        else:
-            self.refuse(LOST)
-
-    def apply(self) -> tuple[Right, int]:
-        lane, lanes, token = self._wanted_right
-        row = self.database.fence[lane]
-        row.attempt += 1
-        row.belong_to(self.session)
-        self.database.logged([], durable=True)
-        return Right(lane, lanes, token, row.attempt), len(self.database.parked)
 
 
 class Listing(Transaction):

@@ -4,126 +4,27 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from math import ceil
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from outbox_core.config.settings import Failures, Limits
-from outbox_core.mpr import MarkPurgeReset
-from outbox_postgres.settled import Settled
-
-from . import statements
-from .applications import FOR_GOOD, Applications, Free, Operator
-from .audit import Audit, Violation
-from .broker import Broker, Producer
+from .applications import FOR_GOOD, Applications
+from .attempt import Attempt
+from .audit import Audit
+from .broker import ENDING_SECONDS, Broker
 from .database import Database
 from .election import Coordinator, Election, WallClocks
-from .faults import FAULTS
-from .lane import Lane
+from .faults import EVERY_FAULT, kinds_of
+from .operator import Operator
 from .process import Process
+from .scenario import Mode, Parts, draw
 from .scheduler import Host, Scheduler
+from .trail import Violation
+from .transactions import TRANSACTION_SECONDS
 from .wire import Wire
 
 CALM_SECONDS = 90.0
 """How long a world without faults may take to empty its outbox."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a world is made of; a mutant puts something broken in the place of one of them."""
-
-    machine: type[MarkPurgeReset] = MarkPurgeReset
-    lane: type[Lane] = Lane
-    producer: type[Producer] = Producer
-    settled: type[Settled] = Settled
-    mark: type[statements.Mark] = statements.Mark
-    purge: type[statements.Purge] = statements.Purge
-    reset: type[statements.Reset] = statements.Reset
-    park: type[statements.Park] = statements.Park
-    bump: type[statements.Bump] = statements.Bump
-    free: type[Free] = Free
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What a seed stands for, before anything has happened.
-
-    Attributes:
-        seconds: How long faults go on.
-        fault_kinds: Which of them happen at all.
-        faults_per_second: How many do.
-        lossy: Which part of statements and records meets an error also when nobody plans it.
-        slow: How long statements may pause when nobody plans it.
-        slow_share: In how many of the places where they could.
-        wall_clocks: Whether the election is the one that trusts wall clocks.
-    """
-
-    seconds: float
-    processes: int
-    lanes: tuple[int, ...]
-    workers: tuple[int, ...]
-    keys: int
-    transactions_per_second: float
-    late_commits: float
-    rollbacks: float
-    refused: float
-    refused_for_good: float
-    fault_kinds: tuple[str, ...]
-    faults_per_second: float
-    lossy: float
-    slow: float
-    wall_clocks: bool
-    limits: Limits
-    failures: Failures
-    slow_share: float = 0.5
-    _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
-
-    def limits_of_a_lane(self, lanes: int) -> Limits:
-        """Returns the limits with one lane's share of what may be in flight."""
-        if lanes not in self._shares:
-            share = ceil(self.limits.max_in_flight_records / lanes)
-            self._shares[lanes] = replace(self.limits, max_in_flight_records=share)
-        return self._shares[lanes]
-
-
-def draw(chance: Random, kinds: Iterable[str]) -> Scenario:
-    """Draws a scenario whose faults are some of ``kinds``."""
-    processes = chance.choice((2, 2, 3, 4))
-    lanes = chance.choice((1, 1, 2, 3, 4))
-    same = chance.random() < 0.6
-    enabled = chance.choice((0.2, 0.5, 0.8))
-    return Scenario(
-        seconds=chance.choice((4.0, 8.0, 12.0)),
-        processes=processes,
-        lanes=tuple(lanes if same else chance.randint(1, 4) for _ in range(processes)),
-        workers=tuple(chance.choice((0, 0, 1, 2, 4)) for _ in range(processes)),
-        keys=chance.choice((1, 2, 4, 8, 16)),
-        transactions_per_second=chance.choice((2.0, 10.0, 40.0, 100.0)),
-        late_commits=chance.choice((0.0, 0.1, 0.4)),
-        rollbacks=chance.choice((0.0, 0.05, 0.3)),
-        refused=chance.choice((0.0, 0.0, 0.05, 0.2)),
-        refused_for_good=chance.choice((0.0, 0.01, 0.05)),
-        fault_kinds=tuple(kind for kind in kinds if chance.random() < enabled),
-        faults_per_second=chance.choice((0.5, 2.0, 5.0)),
-        lossy=chance.choice((0.0, 0.0, 0.02)),
-        slow=chance.choice((0.0, 0.0, 0.01, 0.2)),
-        wall_clocks=chance.random() < 0.3,
-        limits=Limits(
-            max_in_flight_records=chance.choice((1, 4, 8, 20)),
-            send_buffer=chance.choice((0, 4, 20)),
-            mark_query_records=chance.choice((1, 5, 20)),
-            queue_timeout=chance.choice((1.0, 3.0, 30.0)),
-            io_error_backoff=chance.choice((0.01, 0.1)),
-        ),
-        failures=Failures(
-            first_backoff=chance.choice((0.01, 0.05)),
-            longest_backoff=0.4,
-            park_after=chance.choice((1, 2, 3)),
-            park_retryable_after=chance.choice((None, None, 3)),
-            most_parked_keys=chance.choice((1, 100, 100)),
-        ),
-    )
 
 
 class World:
@@ -132,16 +33,21 @@ class World:
     Args:
         seed: What it is drawn from; the same seed makes the same history.
         parts: What it is made of.
-        kinds: The faults that may happen.
+        kinds: The faults that may happen; all that concern the mode for ``None``.
+        mode: What harvesters deliver.
         trace: Where to write what happens: (time, host, lane, key, text); ``None`` for nowhere.
         fixed: What of the scenario is not drawn.
+
+    Attributes:
+        refused: Whether a lane has refused to begin since an operator has looked after that.
     """
 
     def __init__(
         self,
         seed: int,
         parts: Parts | None = None,
-        kinds: Iterable[str] = tuple(FAULTS),
+        kinds: Iterable[str] | None = None,
+        mode: Mode = Mode.AT_LEAST_ONCE,
         trace: deque[tuple[float, str, int | None, str | None, str]] | None = None,
         fixed: Mapping[str, Any] | None = None,
     ) -> None:
@@ -149,13 +55,15 @@ class World:
         self.parts = parts or Parts()
         self.trace = trace
         self.chance = Random(seed)
-        self.scenario = replace(draw(self.chance, kinds), **(fixed or {}))
+        self.scenario = replace(draw(self.chance, kinds or kinds_of(mode), mode), **(fixed or {}))
         self.scheduler = Scheduler()
         self.audit = Audit()
         self.faults: Counter[str] = Counter()
         self.database = Database(self.scheduler, self.audit, self.chance)
         self.wire = Wire(self.database, self.chance, self.faults)
-        self.broker = Broker(self.scheduler, self.audit, self.chance, self.faults)
+        transactional_id = self.parts.transactional_id
+        self.broker = Broker(self.scheduler, self.audit, self.chance, self.faults, transactional_id)
+        self.refused = False
         self.sessions = self.runs = self.transactions = 0
         self.frozen: list[Host] = []
         self._moment = 0
@@ -205,7 +113,7 @@ class World:
         """Writes what happens into the trace, if there is one."""
         if self.trace is not None:
             host = teller.host.name if teller is not None else "-"
-            lane = teller.number if isinstance(teller, Lane) else None
+            lane = teller.number if isinstance(teller, Attempt) else None
             self.trace.append((self.scheduler.now, host, lane, key, text % arguments))
 
     def restart(self, number: int) -> None:
@@ -220,7 +128,9 @@ class World:
         lanes = scenario.lanes[number]
         if len(set(scenario.lanes)) > 1:
             lanes = self.chance.choice(scenario.lanes)
-        return Process(self, number, lanes, scenario.workers[number], self.election)
+        deliveries = scenario.mode.deliveries
+        delivery = deliveries[0] if len(deliveries) == 1 else self.chance.choice(deliveries)
+        return Process(self, number, lanes, scenario.workers[number], self.election, delivery)
 
     def _next_fault(self) -> None:
         if self.scheduler.now < self.scenario.seconds and self.scenario.fault_kinds:
@@ -231,7 +141,7 @@ class World:
             kind = self.chance.choice(self.scenario.fault_kinds)
             self.faults[kind] += 1
             self.tell(None, None, "fault: %s", kind)
-            FAULTS[kind](self)
+            EVERY_FAULT[kind](self)
             self._next_fault()
 
     def _calm_down(self) -> None:
@@ -245,6 +155,7 @@ class World:
             self.processes[number].elector.cut_until = 0.0
         self.database.slow = self.wire.lossy = self.wire.late = 0.0
         self.broker.lossy = self.broker.late = self.broker.away_until = self.election.lies_until = 0.0
+        self.broker.slow = ENDING_SECONDS
         if self.database.down:
             self.database.start()
 
@@ -255,12 +166,15 @@ class World:
             if self.scheduler.now >= until:
                 self._stuck()
             self.scheduler.run(self.scheduler.now + 0.5)
+            if self.refused:
+                self.operator.act(cure=True)
             if self.database.parked and self._all_parked():
                 self._cure()
                 self.operator.act(cure=True)
             elif self.scheduler.now > until - CALM_SECONDS / 2:
                 self._cure()  # what is refused for good, but may not be parked as too many keys are
-        self.scheduler.run(self.scheduler.now + 1.0)
+        # Transactions that nobody ends are ended by the broker.
+        self.scheduler.run(self.scheduler.now + (2 * TRANSACTION_SECONDS if self.scenario.transacts else 1.0))
 
     def _all_parked(self) -> bool:
         return all(row.key in self.database.parked for row in self.database.rows.values())
@@ -280,9 +194,4 @@ class World:
         for process in self.processes:
             for group in (group for group in process.groups if group.host.alive):
                 for lane in group.running.values():
-                    machine = lane.machine
-                    board = machine.scoreboard
-                    if machine.in_flight or board.waiting or board.held or board.bytes or board.ready:
-                        text = f"at rest {machine.in_flight} in flight, {board.waiting} waiting, "
-                        text += f"{board.held} held, {board.bytes} bytes"
-                        raise Violation("I10", text, lane=lane.number)
+                    lane.check_rest()

@@ -1,0 +1,126 @@
+"""A lane's connection to the outbox, as the dialect keeps it: statements, and what it remembers between them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from outbox_core.commands import Advance, Mark, Park, Purge, Reset
+from outbox_postgres.settled import FIRST
+
+from . import statements
+from .database import FAILED, LOST, Transaction
+from .statements import Right
+
+if TYPE_CHECKING:
+    from .attempt import Attempt
+
+Work = Mark | Purge | Reset | Park | Advance
+
+
+class Desk:
+    """One connection to the outbox: carries out commands one by one, and connects anew after errors."""
+
+    def __init__(self, lane: Attempt) -> None:
+        self._lane = lane
+        self._work: deque[Work] = deque()
+        self._command: Work | None = None
+        self._connect()
+
+    def _connect(self) -> None:
+        self._settled = self._lane.world.parts.settled(self._lane.host.clock)
+        self._releases = -1
+        self._boot: int | None = None  # connects with the first command
+
+    def submit(self, command: Work) -> None:
+        self._work.append(command)
+        if self._command is None:
+            self._next()
+
+    def _next(self) -> None:
+        self._command = command = self._work.popleft()
+        if self._boot is None:
+            self._boot = self._lane.world.database.boot
+        if _marks(command) and self._settled.due():
+            listing = statements.Listing(self._lane.world.database, self._settled.floor())
+            self._lane.world.wire.call(self._lane.host, listing, self._listed, self._boot)
+        else:
+            self._execute(command)
+
+    def _listed(self, result: Any) -> None:
+        if result is FAILED:
+            self._answered(FAILED)
+        elif not self._lane.ended and self._command is not None:
+            newest, holders = result
+            self._settled.listed(newest, holders, prepared=False)
+            self._execute(self._command)
+
+    def _execute(self, command: Work) -> None:
+        lane = self._lane
+        assert lane.fence is not None
+        lane.world.tell(lane, None, "asks for %s", command)
+        lane.world.wire.call(lane.host, self._statement(command, lane.fence), self._answered, self._boot)
+
+    def _statement(self, command: Work, fence: Right) -> Transaction:
+        world, session = self._lane.world, self._lane.producer
+        common = (world.database, session, fence, command.leader_id)
+        parts = world.parts
+        match command:
+            case Mark(leader_id, limit):
+                start = self._settled.begin((fence.lane, fence.lanes, leader_id))
+                return parts.mark(common, limit, start, self._releases)
+            case Advance(finished, _, limit, pending):
+                left_out = (*(batch.leader_id for batch in finished), *pending)
+                start = self._settled.begin(fence, left_out) if limit else FIRST
+                return parts.advance(common, finished, limit, pending, start, self._releases)
+            case Purge(_, ids):
+                return parts.purge(common, ids)
+            case Park(_, poisons, ids):
+                self._settled.released()
+                return parts.park(common, [poison.id for poison in poisons], ids)
+            case Reset(_, ids):
+                self._settled.released()
+                return parts.reset(common, ids)
+
+    def _answered(self, result: Any) -> None:
+        lane, command, self._command = self._lane, self._command, None
+        if lane.ended or command is None:
+            return
+        if result is LOST:
+            lane.lose()
+            return
+        if result is FAILED:
+            self._connect()
+        elif isinstance(command, Mark | Advance):
+            self._take_note(command, result)
+        if lane.world.trace is not None:
+            lane.world.tell(lane, None, "is answered to %s: %s", type(command).__name__, _brief(result))
+        if self._work:
+            self._next()
+        lane.heed(command, result)
+
+    def _take_note(self, command: Mark | Advance, reply: statements.Marked) -> None:
+        """Does what the dialect does with the reply to a mark."""
+        if not _marks(command):
+            assert isinstance(command, Advance)
+            self._settled.finished([batch.leader_id for batch in command.finished])
+            return
+        if reply.releases is not None:
+            self._releases = reply.releases
+            self._settled.released()
+        records = reply.records
+        behind: tuple[Any, ...] = ()
+        if isinstance(command, Advance):
+            # A name that no row carries is nobody's batch.
+            behind = (*command.pending, *([command.leader_id] if records else []))
+        self._settled.marked(reply.found, (records[0].id, records[-1].id) if records else None, behind)
+
+
+def _marks(command: Work) -> bool:
+    return isinstance(command, Mark) or (isinstance(command, Advance) and command.limit > 0)
+
+
+def _brief(result: Any) -> str:
+    if isinstance(result, statements.Marked):
+        return ", ".join(f"{record.id} ({record.key})" for record in result.records) or "nothing"
+    return str(result)

@@ -1,0 +1,114 @@
+"""What leaders and lanes ask of the fence."""
+
+from __future__ import annotations
+
+from .database import LOST, Database, Transaction
+from .statements import Common, Fenced, Right
+from .tables import FenceRow
+from .trail import Session
+
+
+class Bump(Transaction):
+    """Makes a leader: raises the token of every lane there is, also beyond the leader's own."""
+
+    def __init__(self, database: Database, lanes: int) -> None:
+        super().__init__(database)
+        self.lanes = lanes
+
+    def covers(self, lane: int) -> bool:
+        return True
+
+    def run(self) -> None:
+        self.database.alone.acquire(self, True, lambda: self.pause_then(self._lock_fence))
+
+    def _lock_fence(self) -> None:
+        for lane in range(self.lanes):
+            if lane not in self.database.fence:
+                self.database.fence[lane] = FenceRow()
+        self._lock_next([lane for lane in sorted(self.database.fence) if self.covers(lane)])
+
+    def _lock_next(self, lanes: list[int]) -> None:
+        if lanes:
+            lock = self.database.fence[lanes[0]].lock
+            lock.acquire(self, True, lambda: self._lock_next(lanes[1:]))
+        else:
+            self.finish()
+
+    def apply(self) -> int:
+        fence = self.database.fence
+        token = max(row.token for row in fence.values()) + 1
+        for lane, row in fence.items():
+            if self.covers(lane):
+                row.token, row.lanes, row.attempt = token, self.lanes, 0
+                row.belong_to(None)
+        self.database.logged([], durable=True)
+        return token
+
+
+class Enter(Transaction):
+    """Starts an attempt at a lane under a token."""
+
+    def __init__(self, database: Database, session: Session, lane: int, lanes: int, token: int) -> None:
+        super().__init__(database)
+        self.session = session
+        self._wanted_right = (lane, lanes, token)
+
+    def run(self) -> None:
+        row = self.database.fence[self._wanted_right[0]]
+        self.pause_then(lambda: row.lock.acquire(self, True, self._check))
+
+    def _check(self) -> None:
+        lane, lanes, token = self._wanted_right
+        row = self.database.fence[lane]
+        if row.token == token and row.lanes == lanes:
+            self.finish()
+        else:
+            self.refuse(LOST)
+
+    def apply(self) -> tuple[Right, int]:
+        lane, lanes, token = self._wanted_right
+        row = self.database.fence[lane]
+        row.attempt += 1
+        row.belong_to(self.session)
+        self.database.logged([], durable=True)
+        return Right(lane, lanes, token, row.attempt), len(self.database.parked)
+
+
+class Transact(Fenced):
+    """Notes that the lane is one of so many that publish in transactions, or that it has ended that."""
+
+    verb = "note"
+
+    def __init__(self, common: Common, *, begun: bool) -> None:
+        super().__init__(common)
+        self.begun = begun
+
+    def run(self) -> None:
+        if self.held():
+            row = self.database.fence[self.right.lane]
+            self.pause_then(lambda: row.lock.acquire(self, True, self._check))
+        else:
+            self.refuse(LOST)
+
+    def _check(self) -> None:
+        if self.held():
+            self.finish()
+        else:
+            self.refuse(LOST)
+
+    def apply(self) -> None:
+        current = self.still_current()
+        self.database.audit.fenced_write(self.session, self.verb, current=current)
+        self.database.fence[self.right.lane].transacting = self.right.lanes if self.begun else 0
+        self.database.logged([], durable=True)
+
+
+class Transacting(Transaction):
+    """Reads which lanes are noted to publish in transactions: lane → how many there were then."""
+
+    def run(self) -> None:
+        self.pause_then(self._look)
+
+    def _look(self) -> None:
+        fence = self.database.fence
+        self.refuse({lane: row.transacting for lane, row in sorted(fence.items()) if row.transacting})

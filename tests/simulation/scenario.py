@@ -1,0 +1,160 @@
+"""What a seed stands for, before anything has happened; and what a world is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import ceil
+from random import Random
+
+from outbox_core.config.settings import Delivery, Failures, Limits
+from outbox_core.mpr import MarkPurgeReset
+from outbox_core.transaction import TransactionalMarkPurge
+from outbox_postgres.settled import Settled
+
+from . import fencing, statements
+from .advance import Advance
+from .batch_lane import BatchLane
+from .broker import Producer
+from .lane import Lane
+from .operator import Free
+from .recovery import Recovery, Settlement
+from .sender import TransactionalProducer
+from .transactions import TransactionalId
+
+
+class Mode(StrEnum):
+    """What harvesters deliver: the one, the other, or each what it was started with."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+    SWITCHING = "switching"
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """What a harvester may be started with."""
+        return tuple(Delivery) if self is Mode.SWITCHING else (Delivery(self.value),)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a world is made of; a mutant puts something broken in the place of one of them."""
+
+    machine: type[MarkPurgeReset] = MarkPurgeReset
+    lane: type[Lane] = Lane
+    producer: type[Producer] = Producer
+    settled: type[Settled] = Settled
+    mark: type[statements.Mark] = statements.Mark
+    purge: type[statements.Purge] = statements.Purge
+    reset: type[statements.Reset] = statements.Reset
+    park: type[statements.Park] = statements.Park
+    bump: type[fencing.Bump] = fencing.Bump
+    enter: type[fencing.Enter] = fencing.Enter
+    free: type[Free] = Free
+    batch_machine: type[TransactionalMarkPurge] = TransactionalMarkPurge
+    batch_lane: type[BatchLane] = BatchLane
+    batch_producer: type[TransactionalProducer] = TransactionalProducer
+    transactional_id: type[TransactionalId] = TransactionalId
+    advance: type[Advance] = Advance
+    transact: type[fencing.Transact] = fencing.Transact
+    recovery: type[Recovery] = Recovery
+    settlement: type[Settlement] = Settlement
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a seed stands for, before anything has happened.
+
+    Attributes:
+        seconds: How long faults go on.
+        fault_kinds: Which of them happen at all.
+        faults_per_second: How many do.
+        lossy: Which part of statements and records meets an error also when nobody plans it.
+        slow: How long statements may pause when nobody plans it.
+        slow_share: In how many of the places where they could.
+        wall_clocks: Whether the election is the one that trusts wall clocks.
+        mode: What harvesters deliver.
+        lane_seconds: After how long an idle lane of exactly-once delivery starts anew.
+    """
+
+    seconds: float
+    processes: int
+    lanes: tuple[int, ...]
+    workers: tuple[int, ...]
+    keys: int
+    transactions_per_second: float
+    late_commits: float
+    rollbacks: float
+    refused: float
+    refused_for_good: float
+    fault_kinds: tuple[str, ...]
+    faults_per_second: float
+    lossy: float
+    slow: float
+    wall_clocks: bool
+    limits: Limits
+    failures: Failures
+    slow_share: float = 0.5
+    mode: Mode = Mode.AT_LEAST_ONCE
+    lane_seconds: float = float("inf")
+    _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def transacts(self) -> bool:
+        """Whether any lane may publish in transactions."""
+        return self.mode is not Mode.AT_LEAST_ONCE
+
+    def limits_of_a_lane(self, lanes: int) -> Limits:
+        """Returns the limits with one lane's share of what may be in flight."""
+        if lanes not in self._shares:
+            share = ceil(self.limits.max_in_flight_records / lanes)
+            self._shares[lanes] = replace(self.limits, max_in_flight_records=share)
+        return self._shares[lanes]
+
+
+def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
+    """Draws a scenario whose faults are some of ``kinds``."""
+    drawn = _draw(chance, kinds)
+    if mode is Mode.AT_LEAST_ONCE:
+        return drawn
+    limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
+    return replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
+
+
+def _draw(chance: Random, kinds: Iterable[str]) -> Scenario:
+    processes = chance.choice((2, 2, 3, 4))
+    lanes = chance.choice((1, 1, 2, 3, 4))
+    same = chance.random() < 0.6
+    enabled = chance.choice((0.2, 0.5, 0.8))
+    return Scenario(
+        seconds=chance.choice((4.0, 8.0, 12.0)),
+        processes=processes,
+        lanes=tuple(lanes if same else chance.randint(1, 4) for _ in range(processes)),
+        workers=tuple(chance.choice((0, 0, 1, 2, 4)) for _ in range(processes)),
+        keys=chance.choice((1, 2, 4, 8, 16)),
+        transactions_per_second=chance.choice((2.0, 10.0, 40.0, 100.0)),
+        late_commits=chance.choice((0.0, 0.1, 0.4)),
+        rollbacks=chance.choice((0.0, 0.05, 0.3)),
+        refused=chance.choice((0.0, 0.0, 0.05, 0.2)),
+        refused_for_good=chance.choice((0.0, 0.01, 0.05)),
+        fault_kinds=tuple(kind for kind in kinds if chance.random() < enabled),
+        faults_per_second=chance.choice((0.5, 2.0, 5.0)),
+        lossy=chance.choice((0.0, 0.0, 0.02)),
+        slow=chance.choice((0.0, 0.0, 0.01, 0.2)),
+        wall_clocks=chance.random() < 0.3,
+        limits=Limits(
+            max_in_flight_records=chance.choice((1, 4, 8, 20)),
+            send_buffer=chance.choice((0, 4, 20)),
+            mark_query_records=chance.choice((1, 5, 20)),
+            queue_timeout=chance.choice((1.0, 3.0, 30.0)),
+            io_error_backoff=chance.choice((0.01, 0.1)),
+        ),
+        failures=Failures(
+            first_backoff=chance.choice((0.01, 0.05)),
+            longest_backoff=0.4,
+            park_after=chance.choice((1, 2, 3)),
+            park_retryable_after=chance.choice((None, None, 3)),
+            most_parked_keys=chance.choice((1, 100, 100)),
+        ),
+    )

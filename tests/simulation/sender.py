@@ -1,0 +1,160 @@
+"""A transactional producer: publishes a batch and its marker, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from outbox_sdk import Batch, Failure, MarkedRecord
+
+from .broker import Broker
+from .log import Publication
+from .requests import TIMED_OUT, Reply, Request
+from .scheduler import Host
+from .trail import Trail
+from .transactions import DONE, FENCED, TransactionalId
+
+UNKNOWN = "unknown"
+"""What came of a publication of which nobody can say whether it was committed; the producer has ended."""
+
+Outcome = Callable[[Any], None]
+"""Takes the failures for whose sake it was aborted, none once it is committed, or ``UNKNOWN``."""
+
+
+class TransactionalProducer:
+    """One session: the producer of one attempt at a lane.
+
+    Attributes:
+        superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
+    """
+
+    def __init__(self, broker: Broker, host: Host, lane: int, name: str) -> None:
+        self.name = name
+        self.lane = lane
+        self.superseded = False
+        self.trail = Trail()
+        self._broker = broker
+        self._host = host
+        self._epoch = 0
+
+    @property
+    def identity(self) -> TransactionalId:
+        """What it publishes under."""
+        return self._broker.identity(self.lane)
+
+    def open(self, then: Callable[[bool], None]) -> None:
+        """Ends what earlier producers were about; tells whether that went well."""
+
+        def opened(epoch: Any) -> None:
+            if epoch is not TIMED_OUT:
+                self._epoch = epoch
+            then(epoch is not TIMED_OUT)
+
+        self._ask(lambda reply: self.identity.initialize(reply), opened)
+
+    def read_marker(self, then: Reply) -> None:
+        """Reads the marker, ``None`` if there is none; or tells that it timed out."""
+        self._ask(lambda reply: self.identity.read_marker(reply), then)
+
+    def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch], then: Outcome) -> None:
+        """Publishes records in order, and the marker with them."""
+        publication = Publication(self, self._epoch)
+        failures = self._refuse(records)
+        refused = {failure.record.id for failure in failures}
+        if refused and self._broker.chance.random() < 0.5:
+            self._host.after(self._broker.chance.random() * 0.01, then, failures)  # nothing was sent
+            return
+        parts: dict[int, list[MarkedRecord]] = {}
+        for record in records:
+            if record.id not in refused:
+                parts.setdefault(self._broker.partition_of(record.key), []).append(record)
+        left, lost = len(parts), False
+
+        def appended(part: list[MarkedRecord], result: Any) -> None:
+            nonlocal left, lost
+            left -= 1
+            lost = lost or result is FENCED
+            if result is TIMED_OUT:
+                failures.extend(_first_of_each_key(part))
+            if not left:
+                self._fill_up(publication, failures, marker, lost, then)
+
+        for partition, part in parts.items():
+            self._append(publication, partition, part, appended)
+        if not parts:
+            self._fill_up(publication, failures, marker, lost, then)
+
+    def close(self) -> None:
+        """Leaves what is under way to whoever opens the lane next."""
+
+    def _append(
+        self,
+        publication: Publication,
+        partition: int,
+        part: list[MarkedRecord],
+        then: Callable[[list[MarkedRecord], Any], None],
+    ) -> None:
+        numbers = [record.id for record in part]
+        self._ask(
+            lambda reply: self.identity.append(publication, partition, numbers, reply),
+            lambda result: then(part, result),
+        )
+
+    def _fill_up(
+        self, publication: Publication, failures: list[Failure], marker: Sequence[Batch], lost: bool, then: Outcome
+    ) -> None:
+        if lost:
+            then(UNKNOWN)
+        elif failures:
+            self._abort(publication, failures, then)
+        else:
+                self._ask(
+                lambda reply: self.identity.name(publication, marker, reply),
+                lambda result: self._commit(publication, then) if result is DONE else then(UNKNOWN),
+            )
+
+    def _commit(self, publication: Publication, then: Outcome) -> None:
+        """Asks for the commit; from here on whatever is no success is an unknown outcome."""
+        self._ask(
+            lambda reply: self.identity.end(publication, commits=True, reply=reply),
+            lambda result: self.committed(publication, result, then),
+        )
+
+    def committed(self, publication: Publication, result: Any, then: Outcome) -> None:
+        """Takes the answer to a commit."""
+        if result is DONE:
+            then([])
+        else:
+            self._broker.audit.counts["unknown commits"] += 1
+            then(UNKNOWN)
+
+    def _abort(self, publication: Publication, failures: list[Failure], then: Outcome) -> None:
+        def aborted(epoch: Any) -> None:
+            if epoch in (TIMED_OUT, FENCED):
+                then(UNKNOWN)
+            else:
+                self._epoch = epoch
+                then(failures)
+
+        self._ask(lambda reply: self.identity.end(publication, commits=False, reply=reply), aborted)
+
+    def _refuse(self, records: Sequence[MarkedRecord]) -> list[Failure]:
+        """Returns the records that the client does not take, the first of each key."""
+        failures: dict[str, Failure] = {}
+        for record in records:
+            entry = self._broker.audit.entries[record.id]
+            if entry.refusals and record.key not in failures:
+                entry.refusals -= 1
+                self._broker.counts["refused records"] += 1
+                failures[record.key] = Failure(record, "too large", retryable=False)
+        return list(failures.values())
+
+    def _ask(self, action: Callable[[Reply], None], answer: Reply) -> None:
+        Request(self._broker, self._host, action, answer)
+
+
+def _first_of_each_key(records: Sequence[MarkedRecord]) -> list[Failure]:
+    first: dict[str, MarkedRecord] = {}
+    for record in records:
+        first.setdefault(record.key, record)
+    return [Failure(record, "timed out", retryable=True) for record in first.values()]

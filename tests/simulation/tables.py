@@ -1,0 +1,93 @@
+"""The rows of the outbox and of the fence, and their locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .trail import Session
+
+if TYPE_CHECKING:
+    from .database import Transaction
+
+
+class Row:
+    """One row of the outbox, as it was committed last.
+
+    Attributes:
+        leader: The leader id in it, or ``None``.
+        lock: The transaction that has changed it and not ended.
+        gone: Whether it was deleted.
+    """
+
+    __slots__ = ("bucket", "gone", "id", "key", "leader", "lock")
+
+    def __init__(self, number: int, key: str, bucket: int) -> None:
+        self.id = number
+        self.key = key
+        self.bucket = bucket
+        self.leader: Any = None
+        self.lock: Transaction | None = None
+        self.gone = False
+
+
+class Lock:
+    """A lock on a fence row, or the advisory one; first come, first served."""
+
+    __slots__ = ("_holders", "_queue")
+
+    def __init__(self) -> None:
+        self._holders: dict[Transaction, bool] = {}
+        self._queue: list[tuple[Transaction, bool, Callable[[], None]]] = []
+
+    def acquire(self, owner: Transaction, exclusive: bool, then: Callable[[], None]) -> None:
+        """Calls ``then`` once the lock is granted, at once if it is free."""
+        if not self._queue and self._free(exclusive):
+            self._grant(owner, exclusive)
+            then()
+        else:
+            self._queue.append((owner, exclusive, then))
+            owner.wait()
+
+    def release(self, owner: Transaction) -> None:
+        self._holders.pop(owner, None)
+        while self._queue:
+            waiting, exclusive, then = self._queue[0]
+            if not waiting.over:
+                if not self._free(exclusive):
+                    return
+                self._grant(waiting, exclusive)
+                waiting.waiting = False
+            del self._queue[0]
+            if not waiting.over:
+                then()
+
+    def _free(self, exclusive: bool) -> bool:
+        return not self._holders if exclusive else not any(self._holders.values())
+
+    def _grant(self, owner: Transaction, exclusive: bool) -> None:
+        self._holders[owner] = exclusive
+        owner.locks.append(self)
+
+
+class FenceRow:
+    """The fence of one lane, as it was committed last.
+
+    Attributes:
+        owner: The session that entered the lane, as nobody in the simulated world knows.
+        releases: How often keys were freed.
+        transacting: How many lanes there were when this one was noted to publish in transactions; 0 for not.
+    """
+
+    __slots__ = ("attempt", "lanes", "lock", "owner", "releases", "token", "transacting")
+
+    def __init__(self) -> None:
+        self.lanes = self.token = self.attempt = self.releases = self.transacting = 0
+        self.owner: Session | None = None
+        self.lock = Lock()
+
+    def belong_to(self, owner: Session | None) -> None:
+        """Supersedes whoever entered the lane before."""
+        if self.owner is not None and self.owner is not owner:
+            self.owner.superseded = True
+        self.owner = owner

@@ -1,0 +1,115 @@
+"""What the audit knows: of each record, of each producer, and how far the copies of a key have come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
+    """An invariant was broken.
+
+    Attributes:
+        invariant: Its name.
+        key: The key at fault, or ``None``.
+        lane: The lane at fault, or ``None``.
+    """
+
+    def __init__(self, invariant: str, message: str, key: str | None = None, lane: int | None = None) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+        self.key = key
+        self.lane = lane
+
+
+class Session(Protocol):
+    """What the audit needs to know of a producer."""
+
+    name: str
+    lane: int
+    superseded: bool
+    trail: Trail
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record an application inserted, and what became of it.
+
+    Attributes:
+        id: Its id.
+        key: Its key.
+        bucket: The hash of its key.
+        transaction: What inserted it.
+        inserted: The number of the event that inserted it.
+        committed: The number of the event that committed it; 0 for never.
+        copies: How many copies the log holds; one of a transaction counts from when that is certain to commit.
+        transacted: How many of these are a transaction's.
+        seen: Whether a reader of committed messages has seen a copy.
+        skipped: Whether an operator has deleted it.
+        forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
+        refusals: How often the broker will still refuse it for good.
+    """
+
+    id: int
+    key: str
+    bucket: int
+    transaction: int
+    inserted: int
+    committed: int = 0
+    copies: int = 0
+    transacted: int = 0
+    seen: bool = False
+    skipped: bool = False
+    forgiven: bool = False
+    refusals: int = 0
+
+    def precedes(self, other: Entry) -> bool:
+        """Tells whether this record comes causally before another of its key."""
+        if self.transaction == other.transaction:
+            return self.id < other.id
+        return 0 < self.committed < other.inserted
+
+
+@dataclass(slots=True)
+class Furthest:
+    """How far the appends of one key have come; enough to tell whether one goes back.
+
+    Attributes:
+        inserted: The highest event number at which one of them was inserted.
+        entry: Which one.
+        siblings: Transaction → the highest id of those appended that it inserted.
+    """
+
+    inserted: int = 0
+    entry: Entry | None = None
+    siblings: dict[int, int] = field(default_factory=dict)
+
+    def reaches_behind(self, entry: Entry) -> bool:
+        """Tells whether a causal successor of ``entry`` was appended before."""
+        return self.inserted > entry.committed or self.siblings.get(entry.transaction, 0) > entry.id
+
+    def take(self, entry: Entry) -> None:
+        if entry.inserted > self.inserted:
+            self.inserted, self.entry = entry.inserted, entry
+        if self.siblings.get(entry.transaction, 0) < entry.id:
+            self.siblings[entry.transaction] = entry.id
+
+
+@dataclass(slots=True)
+class Trail:
+    """What one session has done.
+
+    Attributes:
+        flying: Key → the record published and not yet purged or failed.
+        acked: Records of which it was told that they were delivered.
+        furthest: Key → how far its own appends have come.
+        stale: Key → the records that it appended after it was superseded.
+        told: Names of batches of which it was told that they are in the log.
+    """
+
+    flying: dict[str, int] = field(default_factory=dict)
+    acked: set[int] = field(default_factory=set)
+    furthest: defaultdict[str, Furthest] = field(default_factory=lambda: defaultdict(Furthest))
+    stale: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    told: set[Any] = field(default_factory=set)
