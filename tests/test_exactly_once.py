@@ -107,9 +107,9 @@ def left(shop: Shop) -> int:
 def test_a_leader_killed_amid_a_backlog_leaves_no_duplicate(
     shop: Shop, fleet: Fleet, switchboard: Switchboard, measure: Measure
 ) -> None:
-    shop.stash(10_000, keys=100)
+    shop.stash(6_000, keys=100)
     first = start(fleet, switchboard, "first")
-    until(lambda: left(shop) < 9_000, "the harvest is on", 20)
+    until(lambda: left(shop) < 5_400, "the harvest is on", 20)
     killed_at = first.kill()
     assert left(shop), "the leader had finished"
     second = start(fleet, switchboard, "second")
