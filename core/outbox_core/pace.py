@@ -39,9 +39,9 @@ class Pace:
         if full:  # a backlog: the next mark may be larger
             self.limit = min(self.limit * 2, self._most)
 
-    def begin_anew(self) -> None:
-        """Makes the next mark as small as the first."""
-        self.limit = self._least
+    def begin_anew(self, records: int = 0) -> None:
+        """Has the next mark ask for so many records, with 0 for as many as the first did."""
+        self.limit = records or self._least
 
     def shrink(self) -> None:
         """Makes the next marks smaller."""

@@ -20,6 +20,7 @@ The next batch is marked while the one before is published. What makes that safe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -160,9 +161,9 @@ class TransactionalMarkPurge:
         """Begins the transaction of the next batch."""
         if self._marked is None or self._publishing is not None or now < self._resume:
             return None
-        faulty = [record for record in self._marked.records if record.fault]
+        faulty = {record.key: record for record in reversed(self._marked.records) if record.fault}
         if faulty:
-            culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty]
+            culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty.values()]
             self._take_back(now, self._marked, culprits)
             return None
         self._publishing, self._marked = self._marked, None
@@ -214,7 +215,9 @@ class TransactionalMarkPurge:
         self._move(done, BatchStage.PUBLISHED)
         if self.attempts:
             for record in done.records:
-                self.attempts.pop(record.key, None)
+                attempts = self.attempts.get(record.key)
+                if attempts is not None and attempts.head <= record.id:
+                    del self.attempts[record.key]
         if now - self._published_at > LONG_SECONDS:
             self._pace.shrink()
         if not self._full:
@@ -241,20 +244,24 @@ class TransactionalMarkPurge:
     def _take_back(self, now: float, marked: _Marked, failures: Sequence[Failure]) -> None:
         """Abandons a batch and what was marked behind it, to be marked anew in order.
 
-        In small batches at first, so that few others share the next transactions of what failed. A failure
-        that time does not cure is not waited for, as the whole lane would wait.
+        The next batch ends before the first culprit. One that the culprit itself begins is tried again as a
+        small one: so few others share its transactions, and nothing is parked that could have gone before it.
+        A failure that time does not cure is not waited for, as the whole lane would wait.
         """
         if marked is not self._marked:
             self._move(marked, BatchStage.ABANDONED)
         self._drop_marked()
-        self._pace.begin_anew()
+        culprits = {failure.record.id for failure in failures}
+        before = itertools.takewhile(lambda record: record.id not in culprits, marked.records)
+        self._pace.begin_anew(sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
         self._failed.extend(failures)
+        first = {record.key: record.id for record in reversed(marked.records)}
         parking: set[str] = set()
         pause = 0.0
         for failure in failures:
             attempts = self._count(now, failure)
-            if self.policy.parks(attempts):
+            if first[failure.record.key] == failure.record.id and self.policy.parks(attempts):
                 parking.add(failure.record.key)
             elif failure.retryable or self.policy.full:
                 pause = max(pause, self.policy.pause(attempts))

@@ -162,6 +162,30 @@ def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
     assert only(line.decide(now), Advance).limit == 100
 
 
+def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
+    line = machine(Limits(max_batch_records=1000), Failures(park_after=2))
+    line.decide(0)
+    good, bad, rest = record(1), record(2), record(3)
+    line.advanced(0, [good, bad, rest])
+    only(line.decide(0), Publish)
+    line.aborted(0, [Failure(bad, "too large", retryable=False)])
+    commands = line.decide(0)
+    none(commands, Park)
+    assert only(commands, Advance).limit == 1
+    line.advanced(0, [good])
+    only(line.decide(0), Publish)
+    line._database = None
+    line.published(0)
+    only(line.decide(0), Advance)
+    line.advanced(0, [bad, rest])
+    only(line.decide(0), Publish)
+    line._database = None
+    line.aborted(0, [Failure(bad, "too large", retryable=False)])
+    park = only(line.decide(0), Park)
+    assert park.ids == [2, 3]
+    assert [(poison.id, poison.attempts) for poison in park.poisons] == [(2, 2)]
+
+
 def test_what_cannot_be_parked_any_more_is_not_tried_without_end():
     line = machine(failures=Failures(first_backoff=0.1, park_after=1, most_parked_keys=0))
     now = abort(line, 0.0, record(1, "bad"))

@@ -69,7 +69,9 @@ class Messages(logging.Handler):
 
     def __enter__(self) -> Self:
         """Starts collecting."""
-        logging.getLogger().addHandler(self)
+        root = logging.getLogger()
+        root.addHandler(self)
+        root.setLevel(self.level)
         return self
 
     def __exit__(self, *_: object) -> None:
