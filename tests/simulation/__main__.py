@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from .faults import FAULTS
-from .mutants import BY_NAME, MUTANTS
+from .faults import EVERY_FAULT
+from .mutants import BY_NAME, MUTANTS, Mutant
 from .runs import Tally, hunts, lines, many, report, run
+from .scenario import Mode
 
 HISTORIES = 200
 """Histories that are run when nothing is said."""
@@ -27,7 +28,7 @@ def main() -> int:
     kinds = options.only or None
     mutant = BY_NAME.get(options.mutant)
     if options.trace:
-        for line in lines(options.seed or 0, mutant, kinds):
+        for line in lines(options.seed or 0, mutant, kinds, options.mode or Mode.AT_LEAST_ONCE):
             print(line)
         return 0
     if options.mutant == "all":
@@ -35,33 +36,47 @@ def main() -> int:
     if mutant and options.seed is None:
         return _hunt([mutant.name], 1, None)
     if mutant or _is_replay(options):
-        history = run(options.seed, mutant, kinds)
-        print(report(history, mutant, kinds) if history.invariant else f"seed {history.seed}: no violation")
-        return 1 if history.invariant else 0
+        return _replay(options, mutant, kinds)
     return _simulate(options, kinds)
+
+
+def _replay(options: argparse.Namespace, mutant: Mutant | None, kinds: Sequence[str] | None) -> int:
+    failed = 0
+    for mode in [options.mode] if options.mode or mutant else Mode:
+        history = run(options.seed, mutant, kinds, mode)
+        failed += bool(history.invariant)
+        where = f"seed {history.seed}, {history.mode}"
+        print(report(history, mutant, kinds) if history.invariant else f"{where}: no violation")
+    return 1 if failed else 0
 
 
 def _simulate(options: argparse.Namespace, kinds: Sequence[str] | None) -> int:
     first = secrets.randbelow(1 << 40) if options.seed is None else options.seed
     print(f"seeds from {first}, {options.jobs} at a time", flush=True)
     tally, began = Tally(), time.monotonic()
+    modes = {mode: Tally() for mode in ([options.mode] if options.mode else Mode)}
     told = began
-    for history in many(_seeds(first, options, tally, began), options.jobs, kinds):
-        tally.take(history)
-        tally.seconds = time.monotonic() - began
+    for history in many(_seeds(first, list(modes), options, tally, began), options.jobs, kinds):
+        for each in (tally, modes[history.mode]):
+            each.take(history)
+            each.seconds = time.monotonic() - began
         if history.invariant and len(tally.failed) <= REPORTED:
             print(report(history, None, kinds), flush=True)
         if time.monotonic() - told > SECONDS_BETWEEN_LINES:
             told = time.monotonic()
             rate = tally.steps / tally.seconds
             print(f"  {tally.histories:,} histories, {tally.steps:,} steps, {rate:,.0f} a second", flush=True)
-    print(tally.table())
+    for mode, each in modes.items():
+        print(f"\n{mode}\n{each.table()}")
     if tally.failed:
-        print("seeds that failed:", *(f"{each.seed} ({each.invariant})" for each in tally.failed))
+        failed = (f"{each.seed} ({each.mode}, {each.invariant})" for each in tally.failed)
+        print("seeds that failed:", *failed)
     return 1 if tally.failed else 0
 
 
-def _seeds(first: int, options: argparse.Namespace, tally: Tally, began: float) -> Iterator[int]:
+def _seeds(
+    first: int, modes: Sequence[Mode], options: argparse.Namespace, tally: Tally, began: float
+) -> Iterator[tuple[int, Mode]]:
     histories = options.histories
     if histories is None and options.minutes is None and options.steps is None:
         histories = HISTORIES
@@ -75,7 +90,7 @@ def _seeds(first: int, options: argparse.Namespace, tally: Tally, began: float) 
         # The pool takes work as fast as it can: no more may be out than will soon be done.
         while number - tally.histories > 8 * options.jobs:
             time.sleep(0.01)
-        yield first + number
+        yield first + number // len(modes), modes[number % len(modes)]
 
 
 def _hunt(names: list[str], jobs: int, first: int | None) -> int:
@@ -102,9 +117,9 @@ def _is_replay(options: argparse.Namespace) -> bool:
 
 def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
-    if unknown := [kind for kind in kinds if kind not in FAULTS]:
+    if unknown := [kind for kind in kinds if kind not in EVERY_FAULT]:
         raise argparse.ArgumentTypeError(
-            f"no such fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}"
+            f"no such fault: {', '.join(unknown)}; there are {', '.join(EVERY_FAULT)}"
         )
     return kinds
 
@@ -115,6 +130,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--histories", type=int, help=f"how many; {HISTORIES} if nothing else is said")
     parser.add_argument("--minutes", type=float, help="for how long")
     parser.add_argument("--steps", type=int, help="until so many events have run")
+    parser.add_argument("--mode", type=Mode, choices=list(Mode), help="what is delivered; else all in turn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each core")
     parser.add_argument("--mutant", choices=["all", *(mutant.name for mutant in MUTANTS)], metavar="NAME|all",
                         help="hunt a deliberate bug: " + ", ".join(BY_NAME))  # fmt: skip

@@ -31,6 +31,7 @@ class Advance(Mark):
         common: Common,
         finished: Sequence[Batch],
         limit: int,
+        *,
         pending: Collection[object],
         start: int,
         releases: int,

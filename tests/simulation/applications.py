@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .broker import hash_of
-from .database import Database, Transaction
+from .database import Transaction
 from .tables import Row
 from .trail import Entry
 
 if TYPE_CHECKING:
     from .world import World
-
-FOR_GOOD = 1_000_000
-"""Refusals of a record that the broker never takes."""
 
 
 class Stash(Transaction):

@@ -12,11 +12,13 @@ from outbox_core.transaction import TransactionalMarkPurge
 
 from .broker import Producer
 from .desk import Work
+from .scheduler import Host
 from .sender import TransactionalProducer
 from .statements import Right
 
 if TYPE_CHECKING:
     from .group import Group
+    from .world import World
 
 
 class Attempt(ABC):
@@ -35,9 +37,10 @@ class Attempt(ABC):
     producer: Producer | TransactionalProducer
 
     def __init__(self, group: Group, number: int) -> None:
-        world, self.group, self.number = group.world, group, number
-        self.world = world
-        self.host = group.host
+        self.world: World = group.world
+        self.group, self.number = group, number
+        world = self.world
+        self.host: Host = group.host
         self.ended = False
         self.fence: Right | None = None
         world.sessions += 1
@@ -91,7 +94,9 @@ class Attempt(ABC):
             self.leave()
             return
         self.take(now)
-        while not self.ended and (commands := machine.decide(now, leading=self.may_lead(now))):
+        if self.ended:
+            return
+        while commands := machine.decide(now, leading=self.may_lead(now)):
             if not self.carry_out(commands):
                 return
         self.check_bounds()

@@ -16,12 +16,13 @@ I5 is then: of the records of one key that a session appends stale, no two are c
 record, but for this: a delivery that was given up may have a packet on its way still, while the key goes on
 with a record of a lower id that was committed late and is related to nothing.
 
-All this is as a reader of committed messages sees it. A transaction's copies are never stale, as its commit is
-in the past of whoever takes over the lane.
+All this is as a reader of committed messages sees it. A transaction's copies are never stale, as its commit
+is in the past of whoever takes over the lane.
 
 I6 is: a record that a transaction has committed is committed by no other, and appended by no live session
-without a transaction. A stale copy of it is another matter: while lanes of at-least-once delivery have been
-lost and not ended, nobody can refuse what they still send (I5 bounds it).
+without a transaction; nor does a transaction commit what a later leader has appended without one. A stale
+copy of it is another matter: while lanes of at-least-once delivery have been lost and not ended, nobody can
+refuse what they still send (I5 bounds it).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from .trail import Entry, Furthest, Session, Violation
+from .trail import FAULTY, Entry, Furthest, Session, Violation
 
 
 class Audit:
@@ -99,6 +100,7 @@ class Audit:
             self._again(entry, session, text)
         elif entry.transacted:
             self.counts["stale copies of committed records"] += 1
+        entry.token = max(entry.token, session.token)
         entry.copies += 1
         return session.superseded
 
@@ -106,7 +108,11 @@ class Audit:
         """I6 and *foreign*: a transaction is certain to commit a copy."""
         entry = self._known(number)
         if entry.transacted:
-            self._again(entry, session, f"{session.name} committed {number} of key {entry.key!r} a second time")
+            text = f"{session.name} committed {number} of key {entry.key!r} a second time"
+            self._again(entry, session, text)
+        elif entry.token > session.token:
+            text = f"{session.name} committed {number} of key {entry.key!r} behind a later leader's copy"
+            self._again(entry, session, text)
         entry.copies += 1
         entry.transacted += 1
 
@@ -139,6 +145,8 @@ class Audit:
         entry = self.entries.get(number)
         if entry is None or not entry.committed:
             raise Violation("foreign", f"record {number} is in the log, but nobody committed it")
+        if entry.refusals >= FAULTY:
+            raise Violation("foreign", f"record {number} is in the log, but makes no message", entry.key)
         return entry
 
     def _delivered_first(self, entry: Entry, session: Session) -> None:

@@ -1,7 +1,7 @@
 """One attempt at one lane of exactly-once delivery: the real state machine, between what is simulated.
 
-Does what ``outbox_core.transactional_lane`` does: one connection advances and parks while a producer publishes,
-and whatever is doubtful ends the attempt, though not what is under way.
+Does what ``outbox_core.transactional_lane`` does: one connection advances and parks while a producer
+publishes, and whatever is doubtful ends the attempt, though not what is under way.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class BatchLane(Attempt):
         super().__init__(group, number)
         world = self.world
         self.producer = world.parts.batch_producer(world.broker, self.host, number, self.name)
+        self.producer.token = group.token
         self.machine = world.parts.batch_machine(
             world.scenario.limits_of_a_lane(group.lanes),
             world.scenario.failures,

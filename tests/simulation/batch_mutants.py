@@ -1,59 +1,36 @@
-"""Deliberate bugs of exactly-once delivery: each breaks a rule of the protocol, of its statements or its lanes."""
+"""Deliberate bugs of exactly-once delivery: each breaks a rule of its protocol."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from outbox_core.commands import Advance as AdvanceCommand
 from outbox_core.commands import Park as ParkCommand
 from outbox_core.commands import Publish
-from outbox_core.config.settings import Delivery
+from outbox_core.config.settings import Limits
 from outbox_core.transaction import TransactionalMarkPurge
-from outbox_sdk import Batch, Failure
+from outbox_sdk import Failure
 
 from .advance import Advance
 from .batch_lane import BatchLane
-from .broker import Broker
-from .database import FAILED, Change
+from .database import Change
 from .mutant import Mutant, mutant
-from .recovery import DONE, Outcome, Recovery, Settlement
-from .requests import Reply
 from .scenario import Mode
-from .sender import TransactionalProducer
 from .tables import Row
-from .transactions import TransactionalId
-
-# --- the broker side -----------------------------------------------------------------------------------
-
-
-class IdOfOnesOwn(TransactionalId):
-    """Shares only the marker with the lane's other producers."""
-
-    def __init__(self, broker: Broker, shared: TransactionalId) -> None:
-        super().__init__(broker)
-        self._shared = shared
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "marker" and "_shared" in self.__dict__:
-            self._shared.marker = value
-        super().__setattr__(name, value)
-
-    def read_marker(self, reply: Reply) -> None:
-        self._shared.read_marker(reply)
-
-
-class UnfencedProducer(TransactionalProducer):
-    _own: TransactionalId | None = None
-
-    @property
-    def identity(self) -> TransactionalId:
-        if self._own is None:
-            self._own = IdOfOnesOwn(self._broker, super().identity)
-        return self._own
-
+from .takeover_mutants import (
+    EarlyReader,
+    Impatient,
+    MarkerIgnored,
+    MissingMarkerTrusted,
+    SameLanesOnly,
+    SameModeOnly,
+    UnfencedNote,
+    UnfencedProducer,
+    WipedMarker,
+)
 
 # --- the database side ---------------------------------------------------------------------------------
 
@@ -85,62 +62,6 @@ class Watermark(Advance):
 
     def keeps(self, row: Row) -> bool:
         return True
-
-
-# --- the beginning -------------------------------------------------------------------------------------
-
-
-class EarlyReader(Recovery):
-    """Reads the marker before it opens the transactional id."""
-
-    def open(self) -> None:
-        self.producer.read_marker(self._keep)
-
-    def _keep(self, marker: Sequence[Batch] | None | str) -> None:
-        self._marker = marker
-        super().open()
-
-    def read(self) -> None:
-        self.take(self._marker)
-
-
-class WipedMarker(Recovery):
-    """Writes the empty marker before what the former one names is purged."""
-
-    def take(self, marker: Sequence[Batch] | None | str) -> None:
-        proceed = super().take
-        if isinstance(marker, str) or not marker:
-            proceed(marker)
-        else:
-            self.producer.publish([], [], lambda failures: proceed(marker) if failures == [] else self.then(FAILED))
-
-
-class MarkerIgnored(Recovery):
-    def heeded(self, marker: Sequence[Batch]) -> Sequence[Batch]:
-        return []
-
-
-class MissingMarkerTrusted(Recovery):
-    def refuses(self) -> bool:
-        return False
-
-
-class SameLanesOnly(Settlement):
-    def former(self, noted: dict[int, int]) -> list[int]:
-        return [] if self.delivery is Delivery.EXACTLY_ONCE else super().former(noted)
-
-
-class SameModeOnly(Settlement):
-    def former(self, noted: dict[int, int]) -> list[int]:
-        return super().former(noted) if self.delivery is Delivery.EXACTLY_ONCE else []
-
-
-class Impatient(Settlement):
-    """Lets the lanes begin while it settles the former ones."""
-
-    def __init__(self, process: Any, token: int, then: Outcome) -> None:
-        super().__init__(process, token, lambda _: None)
-        then(DONE)
 
 
 # --- the lane ------------------------------------------------------------------------------------------
@@ -223,64 +144,86 @@ class KeptBehind(TransactionalMarkPurge):
         self._marked, self._abandon = behind, False
 
 
-class TaillessBatchPark(TransactionalMarkPurge):
-    """Resets the head of a parked key, and not what is behind it in the batch."""
-
+class PassingTail(TransactionalMarkPurge):
     def _take_back(self, now: float, marked: Any, failures: Sequence[Failure]) -> None:
         super()._take_back(now, marked, failures)
         if self._park is not None:
-            self._park = replace(self._park, ids=[poison.id for poison in self._park.poisons])
+            heads = {poison.id for poison in self._park.poisons}
+            rest = [record for record in marked.records if record.id not in heads]
+            self._park = replace(self._park, ids=sorted(heads))
+            self._marked = replace(marked, records=rest) if rest else None
 
 
-def _batches(name: str, says: str, invariants: str, budget: int, **parts: Any) -> Mutant:
-    return mutant(name, says, invariants, budget, Mode.EXACTLY_ONCE, FIRST.get(name, 1), **parts)
+BUSY: Mapping[str, Any] = {
+    "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 4, "seconds": 8.0,
+    "transactions_per_second": 40.0, "faults_per_second": 5.0, "wall_clocks": False,
+    "slow": 0.0, "lossy": 0.0, "refused": 0.0, "refused_for_good": 0.0,
+    "limits": Limits(max_batch_records=8, io_error_backoff=0.01),
+}  # fmt: skip
+"""A small world in which much is published and little fails but by the faults that are named."""
 
 
-def _switching(name: str, says: str, invariants: str, budget: int, **parts: Any) -> Mutant:
-    return mutant(name, says, invariants, budget, Mode.SWITCHING, FIRST.get(name, 1), **parts)
+def _batches(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
+    return mutant(name, says, invariants, 40, Mode.EXACTLY_ONCE, **parts)
 
 
-FIRST: dict[str, int] = {}
-"""Where the search begins, so that it is short."""
+def _switching(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
+    return mutant(name, says, invariants, 40, Mode.SWITCHING, **parts)
+
+
+def _under(faults: str, each: Mutant, **fixed: Any) -> Mutant:
+    """Returns a mutant that is hunted in a small world, under a few kinds of faults."""
+    kinds = tuple(faults.split(", "))
+    return replace(each, kinds=kinds, fixed={**BUSY, "fault_kinds": kinds, **fixed})
+
 
 BATCH_MUTANTS: Sequence[Mutant] = (
-    _batches("unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6", 100,
+    _batches("unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6",
              batch_producer=UnfencedProducer),
-    _batches("early-marker", "The marker is read before the former producer is fenced.", "I6", 100,
-             recovery=EarlyReader),
-    _batches("wiped-marker", "The marker is emptied before what it names is purged.", "I6", 100,
-             recovery=WipedMarker),
-    _batches("ignored-marker", "What the marker names is not purged.", "I6", 40, recovery=MarkerIgnored),
-    _batches("trusted-absence", "A marker that is missing is taken for an empty one.", "I6", 100,
-             recovery=MissingMarkerTrusted),
-    _batches("volatile-marks", "An advance does not wait until its marks are on the disk.", "I6", 100,
-             advance=VolatileMarks),
-    _batches("volatile-deletes", "An advance does not wait until its purges are on the disk.", "I6", 100,
-             advance=VolatileDeletes),
-    _batches("unfenced-advance", "An advance does not look at the fence.", "I4", 40, advance=UnfencedAdvance),
-    _batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4", 40,
+    _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
+        "early-marker", "The marker is read before the former producer is fenced.", "I6",
+        recovery=EarlyReader)),
+    _under("database crashes, lossy network, crashes", _batches(
+        "wiped-marker", "The marker is emptied before what it names is purged.", "I6",
+        recovery=WipedMarker)),
+    _batches("ignored-marker", "What the marker names is not purged.", "I6", recovery=MarkerIgnored),
+    _under("forgotten markers, database crashes", _batches(
+        "trusted-absence", "A marker that is missing is taken for an empty one.", "I6",
+        recovery=MissingMarkerTrusted)),
+    _under("database crashes", _batches(
+        "volatile-marks", "An advance does not wait until its marks are on the disk.", "I6",
+        advance=VolatileMarks)),
+    _under("database crashes", _batches(
+        "volatile-deletes", "An advance does not wait until its purges are on the disk.", "I6",
+        advance=VolatileDeletes)),
+    _batches("unfenced-advance", "An advance does not look at the fence.", "I4", advance=UnfencedAdvance),
+    _batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4",
              advance=Watermark),
-    _batches("short-marker", "A marker names only the batch that it is published with.", "I6", 100,
+    _batches("short-marker", "A marker names only the batch that it is published with.", "I6",
              batch_machine=ShortMarker),
-    _batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9", 40,
+    _batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9",
              batch_machine=ReusedName),
-    _batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8", 40,
+    _batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",
              batch_lane=Trusting),
-    _batches("pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6", 40,
+    _batches("pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6",
              batch_lane=Pessimist),
-    _batches("hurried", "The next batch is published before the former is known to be committed.", "I1 I2", 40,
+    _batches("hurried", "The next batch is published before the former is known to be committed.", "I1 I2",
              batch_machine=Hurried),
-    _batches("kept-behind", "What was marked behind an aborted batch is published.", "I2", 40,
+    _batches("kept-behind", "What was marked behind an aborted batch is published.", "I2",
              batch_machine=KeptBehind),
-    _batches("tailless-batch", "A park leaves the tail of the key in the batch.", "I2 I9", 40,
-             batch_machine=TaillessBatchPark),
-    _batches("unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6", 100,
-             settlement=SameLanesOnly),
-    _switching("unsettled-mode", "A leader of at-least-once delivery settles nothing.", "I6", 100,
+    _batches("passing-tail", "A batch goes on without what is parked, and takes the tails along.", "I2",
+             batch_machine=PassingTail),
+    _under("elector lies", lanes=(4, 1), each=_batches(
+        "unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6",
+        settlement=SameLanesOnly)),
+    _switching("unsettled-mode", "A leader of at-least-once delivery settles nothing.", "I6",
                settlement=SameModeOnly),
-    _switching("impatient", "Lanes begin while their leader settles the former ones.", "I6", 100,
-               settlement=Impatient),
-    _switching("silent", "A lane does not note that it publishes in transactions.", "I6", 100, batch_lane=Silent),
-    _switching("early-farewell", "A lane that is to end takes its note back before it has settled.", "I6", 100,
-               batch_lane=EarlyFarewell),
+    _under("elector lies, slow database", lanes=(4, 1), each=_switching(
+        "impatient", "Lanes begin while their leader settles the former ones.", "I6", settlement=Impatient)),
+    _switching("silent", "A lane does not note that it publishes in transactions.", "I6", batch_lane=Silent),
+    _under("handovers, late packets", _switching(
+        "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
+        batch_lane=EarlyFarewell)),
+    _under("handovers, elector lies, late network", _batches(
+        "unfenced-note", "Who takes a note back does not look at the fence.", "I4", transact=UnfencedNote)),
 )  # fmt: skip

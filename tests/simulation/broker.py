@@ -105,12 +105,14 @@ class Producer:
     """One session: the producer of one attempt at a lane.
 
     Attributes:
+        token: Its leader's.
         superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
     """
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
         self.name = name
         self.lane = lane
+        self.token = 0
         self.superseded = False
         self.trail = Trail()
         self._broker = broker

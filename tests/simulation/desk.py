@@ -1,4 +1,4 @@
-"""A lane's connection to the outbox, as the dialect keeps it: statements, and what it remembers between them."""
+"""A lane's connection to the outbox, as the dialect keeps it: statements, and what it remembers of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class Desk:
             case Advance(finished, _, limit, pending):
                 left_out = (*(batch.leader_id for batch in finished), *pending)
                 start = self._settled.begin(fence, left_out) if limit else FIRST
-                return parts.advance(common, finished, limit, pending, start, self._releases)
+                return parts.advance(
+                    common, finished, limit, pending=pending, start=start, releases=self._releases
+                )
             case Purge(_, ids):
                 return parts.purge(common, ids)
             case Park(_, poisons, ids):

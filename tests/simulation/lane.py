@@ -33,6 +33,7 @@ class Lane(Attempt):
         super().__init__(group, number)
         world = self.world
         self.producer = world.parts.producer(world.broker, self.host, number, self.name, self)
+        self.producer.token = group.token
         self.machine = world.parts.machine(
             world.scenario.limits_of_a_lane(group.lanes),
             world.scenario.failures,

@@ -37,7 +37,7 @@ class Mutant:
 
 
 def mutant(
-    name: str, says: str, invariants: str, budget: int, mode: Mode, first: int = 1, **parts: Any
+    name: str, says: str, invariants: str, budget: int, mode: Mode, *, first: int = 1, **parts: Any
 ) -> Mutant:
     """Returns a mutant that is a world with these parts, and shows in any scenario."""
     return Mutant(name, says, frozenset(invariants.split()), budget, Parts(**parts), first, mode=mode)

@@ -40,7 +40,14 @@ class Process:
     """
 
     def __init__(
-        self, world: World, number: int, lanes: int, workers: int, election: Election, delivery: Delivery
+        self,
+        world: World,
+        number: int,
+        lanes: int,
+        workers: int,
+        *,
+        election: Election,
+        delivery: Delivery,
     ) -> None:
         self.world = world
         self.number = number

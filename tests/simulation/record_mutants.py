@@ -26,7 +26,6 @@ from .scenario import Mode
 from .statements import Mark, Park, Purge, Reset
 from .tables import Row
 
-
 # --- the database side ---------------------------------------------------------------------------------
 
 
@@ -114,7 +113,7 @@ class BlindHorizon(Settled):
 
 
 class SameLeaderId(Lane):
-    def _mint(self) -> UUID:
+    def mint(self) -> UUID:
         self._minted: Any = getattr(self, "_minted", None) or self.world.mint()
         self.world.audit.leader_id_taken(self._minted, self.number)
         return UUID(int=self._minted)
@@ -201,7 +200,7 @@ class Greedy(MarkPurgeReset):
 
 
 def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) -> Mutant:
-    return mutant(name, says, invariants, budget, Mode.AT_LEAST_ONCE, FIRST.get(name, 1), **parts)
+    return mutant(name, says, invariants, budget, Mode.AT_LEAST_ONCE, first=FIRST.get(name, 1), **parts)
 
 
 FIRST = {"attemptless-mark": 24, "volatile-purge": 79, "unfenced-park": 75, "skipping-mark": 9}

@@ -97,7 +97,7 @@ class Recovery(Errand):
     def read(self) -> None:
         self.producer.read_marker(self.take)
 
-    def take(self, marker: Sequence[Batch] | None | str) -> None:
+    def take(self, marker: Sequence[Batch] | str | None) -> None:
         """Purges what the marker says is in the log."""
         if isinstance(marker, str):
             assert marker is TIMED_OUT
@@ -111,7 +111,8 @@ class Recovery(Errand):
             names = [batch.leader_id for batch in finished]
             self.world.tell(None, None, "%s finds in the log: batches %s", self.producer.name, names)
             self.producer.trail.told.update(names)
-            advance = self.world.parts.advance(self.common(self.world.mint()), finished, 0, (), FIRST, -1)
+            common, parts = self.common(self.world.mint()), self.world.parts
+            advance = parts.advance(common, finished, 0, pending=(), start=FIRST, releases=-1)
             self.ask(advance, self._purged)
         else:
             self.then(DONE)

@@ -1,4 +1,4 @@
-"""Requests of transactional producers to the broker: late, lost, unanswered, or answered by a broker that died."""
+"""Requests of transactional producers to the broker, which may be late, or lost, or go without an answer."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def run(
     mode = mutant.mode if mutant else mode
     kinds = kinds or (mutant and mutant.kinds) or kinds_of(mode)
     fixed = mutant.fixed if mutant else {}
-    world = World(seed, mutant.parts if mutant else None, kinds, mode, trace, fixed)
+    world = World(seed, mutant.parts if mutant else None, kinds, mode, trace=trace, fixed=fixed)
     began, invariant, message = time.process_time(), "", ""
     key = lane = None
     try:

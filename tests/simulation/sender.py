@@ -25,12 +25,14 @@ class TransactionalProducer:
     """One session: the producer of one attempt at a lane.
 
     Attributes:
+        token: Its leader's.
         superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
     """
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str) -> None:
         self.name = name
         self.lane = lane
+        self.token = 0
         self.superseded = False
         self.trail = Trail()
         self._broker = broker
@@ -50,11 +52,11 @@ class TransactionalProducer:
                 self._epoch = epoch
             then(epoch is not TIMED_OUT)
 
-        self._ask(lambda reply: self.identity.initialize(reply), opened)
+        self._ask(self.identity.initialize, opened)
 
     def read_marker(self, then: Reply) -> None:
         """Reads the marker, ``None`` if there is none; or tells that it timed out."""
-        self._ask(lambda reply: self.identity.read_marker(reply), then)
+        self._ask(self.identity.read_marker, then)
 
     def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch], then: Outcome) -> None:
         """Publishes records in order, and the marker with them."""
@@ -101,14 +103,19 @@ class TransactionalProducer:
         )
 
     def _fill_up(
-        self, publication: Publication, failures: list[Failure], marker: Sequence[Batch], lost: bool, then: Outcome
+        self,
+        publication: Publication,
+        failures: list[Failure],
+        marker: Sequence[Batch],
+        lost: bool,
+        then: Outcome,
     ) -> None:
         if lost:
             then(UNKNOWN)
         elif failures:
             self._abort(publication, failures, then)
         else:
-                self._ask(
+            self._ask(
                 lambda reply: self.identity.name(publication, marker, reply),
                 lambda result: self._commit(publication, then) if result is DONE else then(UNKNOWN),
             )

@@ -11,7 +11,7 @@ from outbox_sdk import MarkedRecord
 
 from .database import LOST, Database, Transaction
 from .tables import Row
-from .trail import Session
+from .trail import FAULTY, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,11 @@ class Mark(Fenced):
             database.audit.fenced_write(session, self.verb, current=current, key=row.key)
             database.audit.marked(session, row.id, row.key, parked=row.key in database.parked)
             row.leader = self.leader_id
-        records = [MarkedRecord(row.id, "t", row.key, "v") for row in rows]
-        return Marked(records, self._found, self._seen)
+        return Marked([self._record(row) for row in rows], self._found, self._seen)
+
+    def _record(self, row: Row) -> MarkedRecord:
+        faulty = self.database.audit.entries[row.id].refusals >= FAULTY
+        return MarkedRecord(row.id, "t", row.key, "v", fault="no message" if faulty else None)
 
 
 class Purge(Fenced):

@@ -6,6 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+FOR_GOOD = 1_000_000
+"""Refusals of a record that the broker never takes."""
+FAULTY = 2 * FOR_GOOD
+"""Those of a row that makes no message, and is never to be sent."""
+
 
 class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
     """An invariant was broken.
@@ -28,6 +33,7 @@ class Session(Protocol):
 
     name: str
     lane: int
+    token: int
     superseded: bool
     trail: Trail
 
@@ -43,8 +49,9 @@ class Entry:
         transaction: What inserted it.
         inserted: The number of the event that inserted it.
         committed: The number of the event that committed it; 0 for never.
-        copies: How many copies the log holds; one of a transaction counts from when that is certain to commit.
+        copies: How many copies the log holds; a transaction's from when it is certain to commit.
         transacted: How many of these are a transaction's.
+        token: The newest leader of whom there is one without a transaction.
         seen: Whether a reader of committed messages has seen a copy.
         skipped: Whether an operator has deleted it.
         forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
@@ -59,6 +66,7 @@ class Entry:
     committed: int = 0
     copies: int = 0
     transacted: int = 0
+    token: int = 0
     seen: bool = False
     skipped: bool = False
     forgiven: bool = False

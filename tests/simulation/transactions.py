@@ -47,9 +47,7 @@ class TransactionalId:
         if self._publication is not None and self._publication.stage is Stage.OPEN:
             self._end(self._publication, commits=False)
 
-    def append(
-        self, publication: Publication, partition: int, numbers: Sequence[int], reply: Reply
-    ) -> None:
+    def append(self, publication: Publication, partition: int, numbers: Sequence[int], reply: Reply) -> None:
         """Takes records of a transaction, which begins with them if it has not."""
         self._with(publication, reply, lambda: self._broker.log.append_to(publication, partition, numbers))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from .applications import FOR_GOOD, Applications
+from .applications import Applications
 from .attempt import Attempt
 from .audit import Audit
 from .broker import ENDING_SECONDS, Broker
@@ -19,7 +19,7 @@ from .operator import Operator
 from .process import Process
 from .scenario import Mode, Parts, draw
 from .scheduler import Host, Scheduler
-from .trail import Violation
+from .trail import FAULTY, FOR_GOOD, Violation
 from .transactions import TRANSACTION_SECONDS
 from .wire import Wire
 
@@ -48,6 +48,7 @@ class World:
         parts: Parts | None = None,
         kinds: Iterable[str] | None = None,
         mode: Mode = Mode.AT_LEAST_ONCE,
+        *,
         trace: deque[tuple[float, str, int | None, str | None, str]] | None = None,
         fixed: Mapping[str, Any] | None = None,
     ) -> None:
@@ -106,7 +107,7 @@ class World:
         if not self.applications.busy:  # redriven in the calm
             return 0
         if drawn < scenario.refused_for_good:
-            return FOR_GOOD
+            return FAULTY if scenario.transacts and self.chance.random() < 0.5 else FOR_GOOD
         return self.chance.randint(1, 2) if drawn < scenario.refused_for_good + scenario.refused else 0
 
     def tell(self, teller: Any, key: str | None, text: str, *arguments: object) -> None:
@@ -130,7 +131,8 @@ class World:
             lanes = self.chance.choice(scenario.lanes)
         deliveries = scenario.mode.deliveries
         delivery = deliveries[0] if len(deliveries) == 1 else self.chance.choice(deliveries)
-        return Process(self, number, lanes, scenario.workers[number], self.election, delivery)
+        workers = scenario.workers[number]
+        return Process(self, number, lanes, workers, election=self.election, delivery=delivery)
 
     def _next_fault(self) -> None:
         if self.scheduler.now < self.scenario.seconds and self.scenario.fault_kinds:
