@@ -142,7 +142,8 @@ def read(bootstrap: str, topic: str, partitions: int, out: Connection) -> None:
     ages: list[float] = []
     last = time.monotonic() + 10
     while time.monotonic() < last + 2:
-        for message in consumer.consume(1000, 0.05):
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
             last = time.monotonic()
             ages.append(1000 * (last - float(message.value() or 0)))
     consumer.close()

@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from outbox_sdk import AccessDenied, Batch, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.attempt import Attempt, portions
-from outbox_kafka.bounded import bounded
+from outbox_kafka.bounded import Bounded
 from outbox_kafka.client_log import ClientLog
 from outbox_kafka.handover import hand_over
 from outbox_kafka.marker import MarkerPlace, encode
 from outbox_kafka.settings import config_error, redact
-from outbox_kafka.verdict import is_fenced, is_hopeless, is_refusal, reason
+from outbox_kafka.verdict import ending, is_hopeless, is_refusal, reason
 
 _OPENING = 30.0
 """Seconds for the coordinator to end what an earlier sender was about, and to take this one."""
@@ -26,7 +26,6 @@ _SLICE = 0.1
 
 _PORTION = 1_000_000
 """Bytes that the client puts into a request unless told otherwise; where smaller portions are cut from."""
-
 
 _PAUSE = 0.02
 """Seconds between two tries."""
@@ -72,6 +71,7 @@ class KafkaTransactionalSender:
         self._place = place
         self._unwritable = unwritable
         self._log = ClientLog()
+        self._bounded = Bounded()
         self._ended: DriverError | None = None
         self._attempt = Attempt()
         self._portion: int | None = None
@@ -128,6 +128,7 @@ class KafkaTransactionalSender:
         variable, which an error's traceback would keep alive. A transaction that is still open is aborted by
         whoever opens the lane next, or by the broker in due time.
         """
+        self._bounded.close()
         self._producer = None
 
     @property
@@ -230,7 +231,7 @@ class KafkaTransactionalSender:
 
         def call(left: float) -> None:
             # The client forgets its own timeout while it looks for the group's coordinator.
-            if not bounded(
+            if not self._bounded.call(
                 lambda: self._client.send_offsets_to_transaction(offsets, group, left), left + _GRACE
             ):
                 raise KafkaException(_TIMED_OUT)
@@ -298,17 +299,5 @@ class KafkaTransactionalSender:
 
     def _end(self, what: str, caught: KafkaException) -> DriverError:
         """Makes the error after which this sender can only be closed, and keeps it."""
-        error = caught.args[0]
-        why = redact(reason(error), self._settings)
-        name = self._settings["transactional.id"]
-        if is_refusal(error) or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._ended = AccessDenied(f"{what}, as Kafka refuses '{name}': {why}")
-        elif is_fenced(error):
-            self._ended = DriverError(
-                f"{what}: somebody else has opened '{name}', or it took longer than transaction.timeout.ms "
-                f"({why}); open a new sender",
-                retryable=True,
-            )
-        else:
-            self._ended = DriverError(f"{what}: {why}; open a new sender", retryable=True)
+        self._ended = ending(what, caught.args[0], self._settings)
         return self._ended

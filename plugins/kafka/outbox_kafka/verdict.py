@@ -4,7 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from confluent_kafka import KafkaError
+from outbox_sdk import AccessDenied, DriverError
+
+from outbox_kafka.settings import redact
 
 _PERMANENT = frozenset(
     {
@@ -117,6 +123,26 @@ def is_fenced(error: KafkaError) -> bool:
 def is_hopeless(error: KafkaError) -> bool:
     """Tells whether a client that is opened in the same way again meets the same error."""
     return error.code() in _HOPELESS or is_refusal(error)
+
+
+def ending(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
+    """Makes the error after which a transactional producer can only be closed, free of secrets.
+
+    Args:
+        what: What is known of its transaction.
+        error: What befell it.
+        settings: The producer's settings.
+    """
+    why, name = redact(reason(error), settings), settings["transactional.id"]
+    if is_refusal(error) or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return AccessDenied(f"{what}, as Kafka refuses '{name}': {why}")
+    if is_fenced(error):
+        return DriverError(
+            f"{what}: somebody else has opened '{name}', or it took longer than transaction.timeout.ms "
+            f"({why}); open a new sender",
+            retryable=True,
+        )
+    return DriverError(f"{what}: {why}; open a new sender", retryable=True)
 
 
 def reason(error: KafkaError) -> str:
