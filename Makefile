@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench simulate faults clean setup uv
+.PHONY: help demo test lint bench model simulate faults clean setup uv
 
 ARGS ?=
 
@@ -59,6 +59,9 @@ lint: $(READY)  ## Check style, types and import rules
 
 bench: $(READY)  ## Measure records per second, beside a plain sequential loop
 	@$(RUN) python bench/rate.py $(ARGS)
+
+model: $(READY)  ## Explore all histories of a small world of exactly-once delivery: ARGS="--histories"
+	@$(RUN) python -m tests.model $(ARGS)
 
 simulate: $(READY)  ## Try millions of faults in virtual time: ARGS="--minutes 10"
 	@$(RUN) python -m tests.simulation $(ARGS)

@@ -1,0 +1,132 @@
+"""What is explored, and what the protocol would be without each of its rules, which must show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from .checker import Found, explore
+from .protocol import ExactlyOnce
+from .scope import Fault, Rule, Scope, Setting
+
+_ALIKE = (Setting(), Setting())
+_LANES = (Setting(lanes=2), Setting(lanes=1))
+_MODES = (Setting(), Setting(once=False))
+_LATE = frozenset({1})
+
+
+def _any(*menu: Fault) -> frozenset[Fault]:
+    return frozenset(menu)
+
+
+_FAULTS = _any("crash", "doubt", "abort", "timeout", "loss", "restart", "age")
+SCOPES = (
+    Scope("two leaders, a fault", _ALIKE, (0, 0), menu=_FAULTS | {"bump"}),
+    Scope(
+        "two leaders, two faults", _ALIKE, (0,), faults=2, menu=_any("crash", "doubt", "timeout", "restart")
+    ),
+    Scope(
+        "two leaders, two lost transactions", _ALIKE, (0, 0), faults=2, menu=_any("abort", "timeout", "loss")
+    ),
+    Scope("three faults", _ALIKE, (0, 0), terms=0, faults=3, menu=_FAULTS),
+    Scope("three leaders", (Setting(),) * 3, (0, 0), terms=2, faults=0),
+    Scope("three batches", _ALIKE, (0, 0, 0), menu=_any("abort", "crash")),
+    Scope("a late row, batches of two", _ALIKE, (0, 1, 0), _LATE, (1, 2), faults=0),
+    Scope(
+        "a late row, a fault", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, menu=_any("crash", "doubt", "abort")
+    ),
+    Scope("lanes run twice", _ALIKE, (0, 0), terms=0, menu=_any("rerun")),
+    Scope("late markers", _ALIKE, (0,), menu=_any("crash", "doubt", "late marker")),
+    Scope("forgotten markers", _ALIKE, (0,), faults=2, menu=_any("crash", "forget")),
+    Scope("2 lanes and 1", _LANES, (0, 1), faults=0),
+    Scope("2 lanes and 1, a crash", _LANES, (0, 1), terms=0, menu=_any("crash")),
+    Scope("2 lanes and 1, changed twice", _LANES, (1,), terms=2, faults=0),
+    Scope("2 lanes and 1, two faults", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "doubt")),
+    Scope("2 lanes and 1, forgotten markers", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "forget")),
+    Scope("2 lanes, and at-least-once", (Setting(lanes=2), Setting(once=False)), (0, 1), faults=0),
+    Scope("both modes, a fault", _MODES, (0, 0), menu=_any("crash", "doubt", "restart")),
+    Scope("both modes, changed twice", _MODES, (0, 0), terms=2, faults=0),
+    Scope("both modes, twice, a fault", _MODES, (0,), terms=2, menu=_any("crash", "doubt", "restart")),
+)
+"""All that the protocol is tried in."""
+BOUNDED = (
+    Scope("two leaders, in small", _ALIKE, (0, 0), faults=0),
+    Scope("two faults, in small", _ALIKE, (0,), terms=0, faults=2, menu=_FAULTS),
+    Scope("three batches, in small", _ALIKE, (0, 0, 0), terms=0, menu=_FAULTS),
+    Scope("late markers, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late marker")),
+    Scope("forgotten markers, in small", _ALIKE, (0,), menu=_any("forget")),
+    Scope("lanes run twice, in small", _ALIKE, (0,), terms=0, menu=_any("rerun")),
+    Scope("2 lanes and 1, in small", _LANES, (1,), faults=0),
+    Scope("2 lanes and 1, forgotten, in small", _LANES, (1,), terms=0, menu=_any("crash", "forget")),
+    Scope("both modes, in small", _MODES, (0,), terms=2, faults=0),
+)
+"""The same in small, for every run of the tests."""
+
+Property = Literal["duplicate", "loss", "order", "stuck"]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A rule that is off.
+
+    Attributes:
+        rule: Which.
+        breaks: The property that it breaks.
+        scope: Where that shows.
+    """
+
+    rule: Rule
+    breaks: Property
+    scope: Scope
+
+
+_ZOMBIE = Scope("zombie", _ALIKE, (0,), faults=0)
+_RESTART = Scope("database crash", _ALIKE, (0, 0), terms=0, menu=_any("restart"))
+_CRASH = Scope("crash", _ALIKE, (0, 0), terms=0, menu=_any("crash"))
+_CRASHES = Scope("two crashes", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash"))
+_LATE_ROW = Scope("late row", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, menu=_any("crash"))
+_ABORT = Scope("abort", _ALIKE, (0, 0), terms=0, menu=_any("abort"))
+_UNKNOWN = Scope("unknown commit", _ALIKE, (0,), terms=0, faults=2, menu=_any("doubt", "timeout"))
+_CHANGED = Scope("lanes changed", _LANES, (1,), terms=0, menu=_any("crash"))
+_SWITCHED = Scope("mode changed", _MODES, (0,), faults=0)
+_FORGOTTEN = Scope("forgotten", _ALIKE, (0,), faults=1, menu=_any("forget"))
+_CHANGED_FORGOTTEN = Scope(
+    "lanes changed, forgotten", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "forget")
+)
+_TWICE = Scope("run twice", _ALIKE, (0,), terms=0, menu=_any("rerun"))
+_UNSTABLE = Scope("late marker", _ALIKE, (0,), terms=0, menu=_any("crash", "late marker"))
+
+ABLATIONS = (
+    Ablation("producer fence", "duplicate", _ZOMBIE),
+    Ablation("init before marker", "duplicate", _ZOMBIE),
+    Ablation("durable mark", "duplicate", _RESTART),
+    Ablation("durable purge", "duplicate", _RESTART),
+    Ablation("marker lists all unpurged", "duplicate", _CRASH),
+    Ablation("database fence", "duplicate", _ZOMBIE),
+    Ablation("marker", "duplicate", _CRASH),
+    Ablation("purge by name", "loss", _LATE_ROW),
+    Ablation("fresh names", "loss", _LATE_ROW),
+    Ablation("unknown never purges", "loss", _UNKNOWN),
+    Ablation("settle former lanes", "duplicate", _CHANGED),
+    Ablation("settle before the first mark", "duplicate", _CHANGED),
+    Ablation("note before the first publish", "duplicate", _CHANGED),
+    Ablation("settle before at-least-once", "duplicate", _SWITCHED),
+    Ablation("refuse a forgotten marker", "duplicate", _FORGOTTEN),
+    Ablation("refuse to settle by a forgotten marker", "duplicate", _CHANGED_FORGOTTEN),
+    Ablation("abandon what is marked behind", "order", _ABORT),
+    Ablation("attempt in the fence", "duplicate", _TWICE),
+    Ablation("stable marker", "duplicate", _UNSTABLE),
+    Ablation("purge before emptying the marker", "duplicate", _CRASHES),
+)
+"""Each must be caught."""
+LIMITS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)
+"""What is no mistake of the protocol, and is not promised either."""
+
+
+def ablate(ablation: Ablation) -> Found:
+    """Explores the protocol without a rule, up to the shortest history that breaks the property named."""
+    return explore(ExactlyOnce(ablation.scope, frozenset({ablation.rule})), ablation.breaks)
+
+
+if {each.rule for each in (*ABLATIONS, *LIMITS)} != set(get_args(Rule)):
+    raise TypeError("every rule has its ablation")

@@ -1,0 +1,137 @@
+"""What may go wrong, and what else does not happen by itself; each so many times as the scope says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from .batches import committed
+from .lanes import Lanes
+from .scope import Fault
+from .seat import Step, end, harvesting, told_rows, with_process, with_strays
+from .servers import with_channel
+from .world import Advance, Call, Lane, Process, World
+
+_BROKER = ("open", "fill", "commit", "freshen")
+"""Calls that a crash of the database does not concern."""
+
+
+def crash(lanes: Lanes, world: World) -> Iterator[Step]:
+    """A process is no more; what it has asked for is on its way."""
+    for number, (process, setting) in enumerate(zip(world.processes, lanes.settings, strict=True)):
+        if process.token:
+            yield f"process {number + 1} crashes", end(world, number, setting, lanes.off)
+
+
+def doubt(lanes: Lanes, world: World) -> Iterator[Step]:
+    """A call is not answered: it is carried out and its answer lost, or it comes late, or never.
+
+    That it is carried out at once is one way of coming late.
+    """
+    for seat in lanes.seats(world):
+        lane = seat.lane
+        if lane.phase != "run":
+            if lane.phase != "look" and (call := lanes.call(seat)):
+                yield seat.anew(f"waits in vain for '{call.name}', and starts anew", call)
+        elif lane.publishing and "unknown never purges" in lanes.off:
+            after = with_strays(world, (Call("commit", (lane.number, lane.epoch)),))
+            yield seat.step("takes an unknown commit for done", after, committed(lane, lane.publishing))
+        elif lane.publishing or lane.marked or lane.advance:
+            yield seat.anew("waits in vain, and starts anew")
+
+
+def bump(lanes: Lanes, world: World) -> Iterator[Step]:
+    """Somebody has asked for a token, which comes late, or never, and to nobody."""
+    for lanes_then in {setting.lanes for setting in lanes.settings}:
+        call = Call("bump", (lanes_then,))
+        yield (
+            f"a bump for {lanes_then} lanes is on its way, and nobody waits for it",
+            with_strays(world, (call,)),
+        )
+
+
+def abort(lanes: Lanes, world: World) -> Iterator[Step]:
+    """A record is refused, so its transaction is aborted for sure, and what is marked is marked anew."""
+    for seat in lanes.seats(world):
+        lane, channel = seat.lane, world.channels[seat.lane.number]
+        if not lane.publishing or lane.epoch != channel.epoch:
+            continue
+        if channel.transaction and not channel.transaction.prepared:
+            after = with_channel(world, lane.number, channel._replace(transaction=None))
+            back = lane._replace(publishing=None)
+            if "abandon what is marked behind" not in lanes.off:
+                back = back._replace(marked=None, advance=in_vain(lane))
+            yield seat.step(f"aborts {told_rows(lane.publishing)} because of a record", after, back)
+
+
+def timeout(_: Lanes, world: World) -> Iterator[Step]:
+    """An open transaction takes too long: the coordinator aborts it and fences its producer."""
+    for lane, channel in enumerate(world.channels):
+        if channel.transaction and not channel.transaction.prepared:
+            after = channel._replace(transaction=None, epoch=channel.epoch + 1)
+            yield f"the transaction of lane {lane} times out", with_channel(world, lane, after)
+
+
+def loss(_: Lanes, world: World) -> Iterator[Step]:
+    """The broker loses an open transaction, and does not know of it when it shall be committed."""
+    for lane, channel in enumerate(world.channels):
+        if channel.transaction and not channel.transaction.prepared:
+            after = channel._replace(transaction=None)
+            yield f"the broker loses the transaction of lane {lane}", with_channel(world, lane, after)
+
+
+def restart(lanes: Lanes, world: World) -> Iterator[Step]:
+    """The database crashes and comes back; what was not durable is lost, or it is not."""
+    after = world
+    while cut := next((seat for seat in lanes.seats(after) if seat.lane.advance), None):
+        _, after = cut.anew("")
+    after = after._replace(strays=tuple(call for call in after.strays if call.name in _BROKER))
+    yield "the database crashes", after._replace(database=after.disk)
+    if after.database != after.disk:
+        yield "the database crashes, with all on the disk", after._replace(disk=after.database)
+
+
+def forget(_: Lanes, world: World) -> Iterator[Step]:
+    """The broker forgets a marker."""
+    for lane, channel in enumerate(world.channels):
+        if channel.marker is not None:
+            after = with_channel(world, lane, channel._replace(marker=None))
+            yield f"the broker forgets the marker of lane {lane}", after
+
+
+def age(lanes: Lanes, world: World) -> Iterator[Step]:
+    """No fault: a lane that is settled starts anew, so that its marker is written anew."""
+    for seat in lanes.seats(world):
+        lane = seat.lane
+        if lane.phase == "run" and not (lane.publishing or lane.advance or lane.finished):
+            yield seat.step("has grown old, and starts anew", lane=Lane(lane.number))
+
+
+def rerun(lanes: Lanes, world: World) -> Iterator[Step]:
+    """An engine runs the lanes of a term once more, in another process, while they still run in the first."""
+    for process, setting in zip(world.processes, lanes.settings, strict=True):
+        if not process.token or process.draining or any(lane.settles for lane in process.lanes):
+            continue
+        for other, idle in enumerate(world.processes):
+            if not idle.token and lanes.settings[other] == setting:
+                again = Process(process.token, harvesting(setting))
+                yield f"process {other + 1} runs these lanes as well", with_process(world, other, again)
+
+
+def in_vain(lane: Lane) -> Advance | None:
+    """Returns the advance that is out, what it marks being of no use any more."""
+    return lane.advance and lane.advance._replace(vain=True)
+
+
+FAULTS: Mapping[Fault, Callable[[Lanes, World], Iterator[Step]]] = {
+    "crash": crash,
+    "doubt": doubt,
+    "bump": bump,
+    "abort": abort,
+    "timeout": timeout,
+    "loss": loss,
+    "restart": restart,
+    "forget": forget,
+    "age": age,
+    "rerun": rerun,
+}
+"""What happens by the name of a fault."""

@@ -1,0 +1,156 @@
+"""What lanes do one thing after the other: acquire, settle, and deliver at least once.
+
+The order is that of ``outbox_core.recovery``: enter, open, look at the marker, purge; then, to harvest, write
+the marker anew and note that the lane transacts. What a lane makes of an answer belongs to the step in which
+the server carries out what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .batches import run
+from .names import fresh
+from .scope import Rule, Scope
+from .seat import Seat, Step, harvesting, seats, told, told_rows
+from .servers import FENCED, LOST, Servers
+from .world import NOTHING, ONCE, Call, Lane, Phase, World
+
+
+class Lanes:
+    """The steps of the lanes of all processes.
+
+    Args:
+        scope: What is explored.
+        off: The rules that are off.
+        servers: What the lanes call.
+    """
+
+    def __init__(self, scope: Scope, off: frozenset[Rule], servers: Servers) -> None:
+        self.settings = scope.settings
+        self.limits = scope.limits
+        self.off = off
+        self.servers = servers
+
+    def begin(self, world: World, number: int) -> tuple[Lane, ...]:
+        """Returns the lanes with which a process begins to lead: those to settle, if there are any."""
+        setting = self.settings[number]
+        same = (0, setting.lanes) if setting.once else (0,)
+        noted = [lane for lane, row in enumerate(world.database.fence) if row.noted not in same]
+        if ("settle former lanes" if setting.once else "settle before at-least-once") in self.off:
+            noted = []
+        former = tuple(Lane(lane, settles=True) for lane in noted)
+        if former and "settle before the first mark" not in self.off:
+            return former
+        return former + harvesting(setting)
+
+    def seats(self, world: World) -> Iterator[Seat]:
+        """Returns the lanes of all processes."""
+        for number, setting in enumerate(self.settings):
+            yield from seats(world, number, setting, self.off)
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Returns what lanes may do next."""
+        for seat in self.seats(world):
+            if seat.lane.phase == "run":
+                yield from run(seat, self.servers, self.limits)
+            elif seat.lane.phase == "mark" and seat.process.draining:
+                yield seat.step("is drained", lane=seat.lane._replace(phase="over"))
+            elif seat.lane.phase == "send":
+                yield self._send(seat)
+            elif call := self.call(seat):
+                yield from self._carry_out(seat, call)
+
+    def call(self, seat: Seat) -> Call | None:
+        """Returns what a lane asks of a server next."""
+        lane, right = seat.lane, seat.right
+        if lane.phase == "mark" and not self.servers.eligible(seat.world, right, set()):
+            return None
+        calls: dict[Phase, tuple[str, tuple[Any, ...]]] = {
+            "enter": ("enter", right[:3]),
+            "open": ("open", (lane.number,)),
+            "look": ("look", (lane.number,)),
+            "purge": ("advance", (right, lane.known, NOTHING)),
+            "empty": ("freshen", (lane.number, lane.epoch, ())),
+            "note": ("transact", (right, not lane.settles)),
+            "clear": ("advance", (right, (lane.marked.batch,) if lane.marked else (), NOTHING)),
+        }
+        if lane.phase == "mark":
+            return Call("mark", (right, fresh(seat.world), 1))
+        return Call(*calls[lane.phase]) if lane.phase in calls else None
+
+    def _carry_out(self, seat: Seat, call: Call) -> Iterator[Step]:
+        outcome = self.servers.carry_out(seat.world, call)
+        if outcome is None:
+            return
+        after, answer = outcome
+        if answer is LOST:
+            yield seat.fenced(after)
+        elif answer is FENCED:
+            yield seat.anew("is fenced by the broker, and starts anew", world=after)
+        elif answer is None and seat.lane.phase == "look" and seat.noted and self._refuses(seat.lane):
+            refused = seat.lane._replace(phase="refused")
+            yield seat.step("finds the marker forgotten, and refuses", after, refused)
+        else:
+            words, lane = _heeded(seat.lane, answer)
+            yield seat.step(words, after, lane._replace(phase=self._next(seat, lane)))
+
+    def _next(self, seat: Seat, lane: Lane) -> Phase:
+        """Returns what a lane does after its present phase."""
+        if lane.phase in ("enter", "mark", "clear") and not (seat.setting.once or lane.settles):
+            return "send" if lane.phase == "mark" and lane.marked else "mark"
+        order: list[Phase] = ["enter", "open", "look", "purge", "empty", "note"]
+        if "init before marker" in self.off:
+            order = ["enter", "look", "open", "purge", "empty", "note"]
+        if "purge before emptying the marker" in self.off:
+            order = ["enter", "open", "look", "empty", "purge", "note"]
+        if "note before the first publish" in self.off and not lane.settles:
+            order.remove("note")
+        for phase in order[order.index(lane.phase) + 1 :]:
+            if _needed(phase, lane, noted=seat.noted):
+                return phase
+        return "over" if lane.settles else "run"
+
+    def _refuses(self, lane: Lane) -> bool:
+        if lane.settles:
+            return "refuse to settle by a forgotten marker" not in self.off
+        return "refuse a forgotten marker" not in self.off
+
+    def _send(self, seat: Seat) -> Step:
+        rows = seat.lane.marked.rows if seat.lane.marked else ()
+        if seat.stale and "excuse stale copies" not in self.off:
+            # At-least-once delivery allows a lost leader a stale copy, whatever the new leader's mode.
+            rows = tuple(row for row in rows if seat.world.log[row] != ONCE)
+        words, lane = f"sends {told_rows(seat.lane.marked)}", seat.lane._replace(phase="clear")
+        return seat.step(words, self.servers.send(seat.world, rows), lane)
+
+
+def _needed(phase: Phase, lane: Lane, *, noted: bool) -> bool:
+    if phase == "purge":
+        return bool(lane.known)
+    if phase == "empty":
+        return not lane.settles
+    return phase != "note" or lane.settles or not noted
+
+
+def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:
+    """Returns what was answered, in words, and what a lane keeps of it."""
+    match lane.phase:
+        case "enter":
+            words, lane = "enters", lane._replace(attempt=answer)
+        case "open":
+            words, lane = "opens its producer", lane._replace(epoch=answer)
+        case "look":
+            words, lane = f"reads the marker {told(answer)}", lane._replace(known=answer or ())
+        case "purge":
+            words, lane = f"purges {told(lane.known)}", lane._replace(known=())
+        case "empty":
+            words = "commits an empty marker"
+        case "note":
+            words = "deletes the note" if lane.settles else "notes that it transacts"
+        case "mark":
+            words, lane = f"marks {told_rows(answer)}", lane._replace(marked=answer)
+        case _:
+            words, lane = f"purges {told_rows(lane.marked)}", lane._replace(marked=None)
+    return words, lane

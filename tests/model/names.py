@@ -1,0 +1,51 @@
+"""Names of batches: one is as good as another, so a fresh one is any that is not to be found anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .world import Batch, Lane, Marker, World
+
+
+def fresh(world: World, *, reused: bool = False) -> int:
+    """Returns the lowest name that appears nowhere; that it may have been used long ago cannot matter.
+
+    With ``reused``, one that nothing carries in the database and in processes, and that markers may tell.
+    """
+    used = {*world.database.rows, *world.disk.rows, *_asked(world)}
+    used.update(
+        batch.name for process in world.processes for lane in process.lanes for batch in _of_lane(lane)
+    )
+    if not reused:
+        used.update(batch.name for batch in _at_the_broker(world))
+    name = 1
+    while name in used:
+        name += 1
+    return name
+
+
+def _asked(world: World) -> Iterator[int]:
+    """Returns the names in calls to the database."""
+    calls = [lane.advance.call for process in world.processes for lane in process.lanes if lane.advance]
+    for name, arguments in (*calls, *world.strays):
+        if name == "advance":
+            _, finished, wish = arguments
+            yield from (batch.name for batch in finished)
+            yield from (wish.name, *wish.pending)
+        elif name == "mark":
+            yield arguments[1]
+
+
+def _at_the_broker(world: World) -> Iterator[Batch]:
+    for channel in world.channels:
+        yield from channel.marker or ()
+        yield from channel.late or ()
+        yield from channel.transaction.marker if channel.transaction else ()
+    for name, arguments in world.strays:
+        if name in ("fill", "freshen"):
+            yield from arguments[-1]
+
+
+def _of_lane(lane: Lane) -> Marker:
+    own = [marked.batch for marked in (lane.publishing, lane.marked) if marked]
+    return (*lane.known, *lane.finished, *own)

@@ -1,0 +1,136 @@
+"""One lane of one process, and what becomes of the world with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .scope import Rule, Setting
+from .servers import Right
+from .world import Call, Lane, Marked, Marker, Process, World
+
+Step = tuple[str, World]
+"""What happens, in words, and what comes of it."""
+
+
+class Seat:
+    """Where a lane is.
+
+    Args:
+        world: The state.
+        number: The process's, from 0.
+        place: The lane's, among those of the process.
+        setting: The process's.
+        off: The rules that are off.
+    """
+
+    def __init__(self, world: World, number: int, place: int, setting: Setting, off: frozenset[Rule]) -> None:
+        self.world = world
+        self.setting = setting
+        self.off = off
+        self.process = world.processes[number]
+        self.lane = lane = self.process.lanes[place]
+        self.right: Right = (lane.number, setting.lanes, self.process.token, lane.attempt)
+        self._number = number
+        self._place = place
+
+    @property
+    def noted(self) -> bool:
+        """Whether the fence notes that the lane transacts."""
+        return self.world.database.fence[self.lane.number].noted > 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether somebody else has bumped the fence."""
+        return self.process.token != self.world.database.fence[0].token
+
+    def told(self, what: str) -> str:
+        """Returns what the lane does, in words."""
+        settles = " (settles)" if self.lane.settles else ""
+        return f"process {self._number + 1}, lane {self.lane.number}{settles}: {what}"
+
+    def step(self, what: str, world: World | None = None, lane: Lane | None = None) -> Step:
+        """Returns a step: its words, and the world with another state of the lane."""
+        world, lane, place = world or self.world, lane or self.lane, self._place
+        lanes = (*self.process.lanes[:place], lane, *self.process.lanes[place + 1 :])
+        process = self.process._replace(lanes=lanes)
+        if lane.phase == "over":
+            process = _ended(process, self.setting)
+        return self.told(what), with_process(world, self._number, process)
+
+    def anew(self, what: str, *strays: Call, world: World | None = None) -> Step:
+        """Returns a step with which the lane starts anew; what its threads have asked for is on its way.
+
+        A lane that is settled does not: its process begins the whole term anew.
+        """
+        world = with_strays(world or self.world, (*strays, *self.under_way()))
+        if self.lane.settles:
+            return self.told(what), end(world, self._number, self.setting, self.off)
+        return self.step(what, world, Lane(self.lane.number))
+
+    def fenced(self, world: World) -> Step:
+        """Returns the step with which the process finds that somebody else leads."""
+        words = self.told("finds that it is fenced, which ends the term")
+        return words, end(world, self._number, self.setting, self.off)
+
+    def under_way(self) -> Iterator[Call]:
+        """Returns what the threads of a lane have asked for, or may have."""
+        lane = self.lane
+        if lane.publishing:
+            yield Call("commit", (lane.number, lane.epoch))
+        elif lane.marked and lane.phase == "run":
+            yield Call("fill", (lane.number, lane.epoch, lane.marked.rows, self.marker(lane.marked)))
+        if lane.advance:
+            yield lane.advance.call
+
+    def marker(self, marked: Marked) -> Marker:
+        """Returns the marker that goes with a batch: all that may be in the log and not purged."""
+        if "marker lists all unpurged" in self.off:
+            return (marked.batch,)
+        # A purge that is out may fail.
+        purging = self.lane.advance.call.arguments[1] if self.lane.advance else ()
+        return (*purging, *self.lane.finished, marked.batch)
+
+
+def harvesting(setting: Setting) -> tuple[Lane, ...]:
+    """Returns the lanes of a process that has none to settle."""
+    return tuple(Lane(number) for number in range(setting.lanes))
+
+
+def _ended(process: Process, setting: Setting) -> Process:
+    """Returns a process of which a lane is over."""
+    lanes = tuple(lane for lane in process.lanes if not (lane.settles and lane.phase == "over"))
+    if process.draining and all(lane.phase == "over" for lane in lanes):
+        return Process()
+    return process._replace(lanes=lanes or harvesting(setting))
+
+
+def seats(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> Iterator[Seat]:
+    """Returns the lanes of a process."""
+    for place in range(len(world.processes[number].lanes)):
+        yield Seat(world, number, place, setting, off)
+
+
+def end(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> World:
+    """Ends a process's term; what its threads have asked for is on its way."""
+    strays = [call for seat in seats(world, number, setting, off) for call in seat.under_way()]
+    return with_process(with_strays(world, strays), number, Process())
+
+
+def with_strays(world: World, strays: list[Call] | tuple[Call, ...]) -> World:
+    """Returns a world with more calls that nobody waits for."""
+    return world._replace(strays=(*world.strays, *strays)) if strays else world
+
+
+def with_process(world: World, number: int, process: Process) -> World:
+    """Returns a world with another state of one process."""
+    return world._replace(processes=(*world.processes[:number], process, *world.processes[number + 1 :]))
+
+
+def told(batches: Marker | None) -> str:
+    """Returns batches in words."""
+    return "none" if batches is None else f"[{', '.join(str(batch.name) for batch in batches)}]"
+
+
+def told_rows(marked: Marked | None) -> str:
+    """Returns a batch with its rows in words."""
+    return f"batch {marked.batch.name} of rows {list(marked.rows)}" if marked else "nothing"

@@ -1,0 +1,174 @@
+"""The states of the model: a database, a broker, and processes of which any may believe that it leads."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+GONE, ABSENT, FREE = -2, -1, 0
+"""What stands for the leader id of a row that is purged, not committed yet, or unmarked."""
+
+UNSENT, REPEATABLE, ONCE = 0, 1, 2
+"""Where a row is: not in the log; there by at-least-once delivery only; there by a transaction."""
+
+Rows = tuple[int, ...]
+"""Rows by their ids, which count from 0."""
+
+
+class Batch(NamedTuple):
+    """As ``outbox_sdk.Batch``; names count from 1."""
+
+    name: int
+    first: int
+    last: int
+
+
+Marker = tuple[Batch, ...]
+
+
+class FenceRow(NamedTuple):
+    """The fence's row of one lane; ``noted`` is for how many lanes it is noted as transacting, 0 for not."""
+
+    lanes: int
+    token: int
+    attempt: int
+    noted: int
+
+
+class Database(NamedTuple):
+    """The fence, a row for each lane, and the leader id of each row of the outbox."""
+
+    fence: tuple[FenceRow, ...]
+    rows: Rows
+
+
+class Transaction(NamedTuple):
+    """What a producer has begun.
+
+    Attributes:
+        rows: In the order of their ids; none once it is sure that they are committed.
+        marker: What it makes the marker.
+        early: Whether a row lies ahead of one that should come first.
+        prepared: Whether it is sure to be committed.
+    """
+
+    rows: Rows
+    marker: Marker
+    early: bool = False
+    prepared: bool = False
+
+
+class Channel(NamedTuple):
+    """What the broker knows of one lane.
+
+    Attributes:
+        epoch: The producer epoch.
+        transaction: The one that is open or prepared.
+        marker: The last committed one; ``None`` when there is none.
+        late: A marker that is committed and cannot be read yet.
+    """
+
+    epoch: int = 0
+    transaction: Transaction | None = None
+    marker: Marker | None = None
+    late: Marker | None = None
+
+
+class Call(NamedTuple):
+    """A request to a server: the name of one of the methods of ``Servers``, and its arguments."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+class Marked(NamedTuple):
+    """A batch with its rows."""
+
+    batch: Batch
+    rows: Rows
+
+
+class Wish(NamedTuple):
+    """What an advance shall mark: under which name, how many rows, and what it leaves out."""
+
+    name: int
+    limit: int
+    pending: Rows
+
+
+NOTHING = Wish(0, 0, ())
+
+
+class Advance(NamedTuple):
+    """An advance that a lane waits for; what it marks is ``vain`` if the lane has lost its use for it."""
+
+    call: Call
+    vain: bool = False
+
+
+Acquiring = Literal["enter", "open", "look", "purge", "empty", "note", "refused"]
+Working = Literal["run", "over"]
+Repeating = Literal["mark", "send", "clear"]
+Phase = Acquiring | Working | Repeating
+"""What a lane does next: to be acquired, in exactly-once delivery, in at-least-once delivery."""
+
+
+class Lane(NamedTuple):
+    """What a process does for one lane.
+
+    Attributes:
+        number: The lane's number.
+        settles: Whether it only settles what former lanes have left.
+        phase: What it does next.
+        attempt: The fence's, as the lane knows it.
+        epoch: The producer's.
+        known: The batches that the marker named.
+        publishing: The batch whose transaction is open.
+        marked: The batch that comes next.
+        advance: What is out at the database.
+        finished: The batches that are committed and not being purged.
+    """
+
+    number: int
+    settles: bool = False
+    phase: Phase = "enter"
+    attempt: int = 0
+    epoch: int = 0
+    known: Marker = ()
+    publishing: Marked | None = None
+    marked: Marked | None = None
+    advance: Advance | None = None
+    finished: Marker = ()
+
+
+class Process(NamedTuple):
+    """A harvester; without a token it does not lead, nor believe to."""
+
+    token: int = 0
+    lanes: tuple[Lane, ...] = ()
+    draining: bool = False
+
+
+class World(NamedTuple):
+    """One state.
+
+    Attributes:
+        database: As everybody sees it.
+        disk: As it is after a crash.
+        channels: The broker, by lane.
+        log: Where each row is.
+        processes: The harvesters.
+        strays: Calls that nobody waits for, which may be carried out at any time or never.
+        terms: How often a process may still be elected while another leads, or be told to hand over.
+        faults: How many faults may still happen.
+        wrong: The property that the last step broke, empty for none.
+    """
+
+    database: Database
+    disk: Database
+    channels: tuple[Channel, ...]
+    log: Rows
+    processes: tuple[Process, ...]
+    strays: tuple[Call, ...]
+    terms: int
+    faults: int
+    wrong: str = ""

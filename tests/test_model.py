@@ -1,0 +1,104 @@
+"""The model in small: no history breaks a property, every ablation is caught, and the code does the same."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from outbox_core.commands import Publish
+from outbox_core.transaction import TransactionalMarkPurge
+
+from .model.ablations import ABLATIONS, BOUNDED, LIMITS, SCOPES, ablate
+from .model.beside import Beside
+from .model.checker import explore
+from .model.protocol import ExactlyOnce
+from .model.scope import Fault
+from .model.world import ONCE
+
+
+@pytest.mark.parametrize("scope", BOUNDED, ids=lambda scope: scope.name)
+def test_no_history_breaks_a_property(scope):
+    found = explore(ExactlyOnce(scope))
+    assert not found.wrong, "\n".join(found.history)
+    assert found.states > 100
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.rule)
+def test_without_a_rule_a_property_breaks(ablation):
+    found = ablate(ablation)
+    assert found.wrong == ablation.breaks
+    assert len(found.history) > 10
+
+
+def test_a_lost_at_least_once_leader_may_send_what_a_transaction_has_committed():
+    [limit] = LIMITS
+    found = ablate(limit)
+    assert found.wrong == "duplicate"
+    assert "process 2, lane 0: sends" in found.history[-1]
+
+
+def test_every_fault_happens_somewhere():
+    assert {fault for scope in SCOPES for fault in scope.menu} == set(get_args(Fault))
+
+
+class Counting:
+    """Counts from 0 up to 4 by 1 or 2, and may fall into a pit at 3."""
+
+    def __init__(self, wrong_at=None, pit=False):
+        self.wrong_at = wrong_at
+        self.pit = pit
+
+    def first(self):
+        return 0
+
+    def steps(self, state):
+        for by in (1, 2):
+            if state + by <= 4 and not (self.pit and state == 3):
+                yield f"{state} + {by}", state + by
+
+    def wrong(self, state):
+        return "here" if state == self.wrong_at else ""
+
+    def rest(self, state):
+        return state == 4
+
+
+def test_the_checker_visits_each_state_once():
+    found = explore(Counting())
+    assert (found.states, found.transitions, found.depth, found.wrong) == (5, 7, 2, "")
+
+
+def test_the_checker_finds_the_shortest_history():
+    found = explore(Counting(wrong_at=4))
+    assert (found.wrong, found.history) == ("here", ("0 + 2", "2 + 2"))
+
+
+def test_the_checker_finds_a_state_without_a_way_to_rest():
+    found = explore(Counting(pit=True))
+    assert (found.wrong, found.history) == ("stuck", ("0 + 1", "1 + 2"))
+
+
+def run_many():
+    delivered = 0
+    for seed in range(100):
+        beside = Beside(seed)
+        beside.run(events=seed)
+        assert not beside.world.wrong
+        delivered += beside.world.log.count(ONCE)
+    return delivered
+
+
+def test_the_model_can_do_whatever_the_state_machine_decides():
+    assert run_many() > 300, "at least half of the rows"
+
+
+def test_the_comparison_tells_when_the_code_does_what_the_model_cannot(monkeypatch):
+    decide = TransactionalMarkPurge.decide
+
+    def forgetful(self, now, leading=True):
+        for command in decide(self, now, leading):
+            yield Publish(command.records, command.marker[-1:]) if isinstance(command, Publish) else command
+
+    monkeypatch.setattr(TransactionalMarkPurge, "decide", forgetful)
+    with pytest.raises(AssertionError):
+        run_many()
