@@ -8,7 +8,7 @@ import pytest
 from outbox_core.commands import Publish
 from outbox_core.transaction import TransactionalMarkPurge
 
-from .model.ablations import ABLATIONS, BOUNDED, LIMITS, SCOPES, ablate
+from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
 from .model.beside import Beside
 from .model.checker import explore
 from .model.protocol import ExactlyOnce
@@ -31,8 +31,8 @@ def test_without_a_rule_a_property_breaks(ablation):
 
 
 def test_a_lost_at_least_once_leader_may_send_what_a_transaction_has_committed():
-    [limit] = LIMITS
-    found = ablate(limit)
+    [gap] = GAPS
+    found = ablate(gap)
     assert found.wrong == "duplicate"
     assert "process 2, lane 0: sends" in found.history[-1]
 

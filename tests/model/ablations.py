@@ -119,8 +119,8 @@ ABLATIONS = (
     Ablation("purge before emptying the marker", "duplicate", _CRASHES),
 )
 """Each must be caught."""
-LIMITS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)
-"""What is no mistake of the protocol, and is not promised either."""
+GAPS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)
+"""What the protocol does not prevent and the exploration excuses; here it is not excused."""
 
 
 def ablate(ablation: Ablation) -> Found:
@@ -128,5 +128,5 @@ def ablate(ablation: Ablation) -> Found:
     return explore(ExactlyOnce(ablation.scope, frozenset({ablation.rule})), ablation.breaks)
 
 
-if {each.rule for each in (*ABLATIONS, *LIMITS)} != set(get_args(Rule)):
+if {each.rule for each in (*ABLATIONS, *GAPS)} != set(get_args(Rule)):
     raise TypeError("every rule has its ablation")
