@@ -99,6 +99,7 @@ class Session:
     def __init__(self, token=1):
         self.token = token
         self.superseded = False
+        self.losses = 0
         self.trail = Trail()
 
 
@@ -134,14 +135,13 @@ def test_the_audit_knows_a_predecessor_by_its_commit_or_its_transaction(records)
 def test_the_audit_allows_a_lost_session_one_stale_record_of_a_key():
     log, lost, live = Log(audited((1, 1, 1, 2), (2, 2, 3, 4)), 1), Session(), Session()
     log.append(0, lost, 1)
-    lost.superseded = True
     log.append(0, live, 1)
     log.append(0, live, 2)
     with pytest.raises(Violation, match="I2"):
         log.append(0, live, 1)
-    log.append(0, lost, 1)
+    log.append(0, lost, 1, stale=True)
     with pytest.raises(Violation, match="I5"):
-        log.append(0, lost, 2)
+        log.append(0, lost, 2, stale=True)
 
 
 def transaction(log, session, *numbers):
@@ -171,9 +171,7 @@ def test_the_audit_allows_one_transaction_to_commit_a_record():
         log.decide(transaction(log, Session(3), 1), commits=True)
     with pytest.raises(Violation, match="I6"):
         log.append(0, Session(3), 1)
-    lost = Session(1)
-    lost.superseded = True
-    log.append(0, lost, 1)
+    log.append(0, Session(1), 1, stale=True)
 
 
 def test_the_audit_allows_no_transaction_to_commit_behind_a_later_leader():

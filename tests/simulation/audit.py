@@ -5,8 +5,8 @@ committed before *b* was inserted, or the same transaction inserted *a* first. I
 Two records whose transactions overlapped may arrive either way, whatever their ids.
 
 A *session* is one lane's producer: from the start of an attempt at a lane until it ends. It is *superseded*
-from the moment the fence row it entered belongs to another attempt or token. What it appends from then on is
-*stale*, what it appended before is *live*.
+from the moment the fence row it entered belongs to another attempt or token, until it enters the lane anew.
+A record that it was handed while superseded, or before, is *stale* when it is appended; all else is *live*.
 
 I2 is then: no record is delivered for the first time before one that comes before it; no live copy is
 appended behind a live copy of a record that comes after it; and no session, live or not, goes back in its own
@@ -92,17 +92,16 @@ class Audit:
 
     # --- the broker ---------------------------------------------------------------------------------
 
-    def appended(self, session: Session, number: int) -> bool:
-        """I6 and *foreign*: a copy is in the log, without a transaction; returns whether it is stale."""
+    def appended(self, session: Session, number: int, *, stale: bool) -> None:
+        """I6 and *foreign*: a copy is in the log, without a transaction."""
         entry = self._known(number)
-        if entry.transacted and not session.superseded:
+        if entry.transacted and not stale:
             text = f"{session.name} appended {number} of key {entry.key!r}, which a transaction had committed"
             self._again(entry, session, text)
         elif entry.transacted:
             self.counts["stale copies of committed records"] += 1
         entry.token = max(entry.token, session.token)
         entry.copies += 1
-        return session.superseded
 
     def committed_copy(self, session: Session, number: int) -> None:
         """I6 and *foreign*: a transaction is certain to commit a copy."""
@@ -209,6 +208,15 @@ class Audit:
         if parked:
             text = f"{session.name} marked {number} of key {key!r}, which is parked"
             raise Violation("parked", text, key, session.lane)
+
+    def parks(self, session: Session, number: int) -> None:
+        """*parked*: no key is parked for a record while one that comes before it is not delivered."""
+        self.counts["keys parked"] += 1
+        head = self.entries[number]
+        for other in self.undelivered[head.key].values():
+            if not other.copies and other.precedes(head):
+                text = f"{session.name} parked {number} of key {head.key!r} before {other.id} was delivered"
+                raise Violation("parked", text, head.key, session.lane)
 
     # --- at rest ------------------------------------------------------------------------------------
 

@@ -144,6 +144,15 @@ class KeptBehind(TransactionalMarkPurge):
         self._marked, self._abandon = behind, False
 
 
+class ParkedBefore(TransactionalMarkPurge):
+    """Parks a key for any of its records that is refused, also where some before it are not published."""
+
+    def _take_back(self, now: float, marked: Any, failures: Sequence[Failure]) -> None:
+        culprits = {failure.record.key: failure.record.id for failure in failures}
+        records = [record for record in marked.records if record.id >= culprits.get(record.key, 0)]
+        super()._take_back(now, replace(marked, records=records), failures)
+
+
 class PassingTail(TransactionalMarkPurge):
     def _take_back(self, now: float, marked: Any, failures: Sequence[Failure]) -> None:
         super()._take_back(now, marked, failures)
@@ -178,8 +187,9 @@ def _under(faults: str, each: Mutant, **fixed: Any) -> Mutant:
 
 
 BATCH_MUTANTS: Sequence[Mutant] = (
-    _batches("unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6",
-             batch_producer=UnfencedProducer),
+    _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
+        "unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6",
+        batch_producer=UnfencedProducer)),
     _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
         "early-marker", "The marker is read before the former producer is fenced.", "I6",
         recovery=EarlyReader)),
@@ -199,20 +209,26 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _batches("unfenced-advance", "An advance does not look at the fence.", "I4", advance=UnfencedAdvance),
     _batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4",
              advance=Watermark),
-    _batches("short-marker", "A marker names only the batch that it is published with.", "I6",
-             batch_machine=ShortMarker),
+    _under("database crashes", keys=1, transactions_per_second=100.0, each=_batches(
+        "short-marker", "A marker names only the batch that it is published with.", "I6",
+        batch_machine=ShortMarker)),
     _batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9",
              batch_machine=ReusedName),
     _batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",
              batch_lane=Trusting),
-    _batches("pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6",
-             batch_lane=Pessimist),
+    _under("failing deliveries, broker crashes", _batches(
+        "pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6",
+        batch_lane=Pessimist)),
     _batches("hurried", "The next batch is published before the former is known to be committed.", "I1 I2",
              batch_machine=Hurried),
     _batches("kept-behind", "What was marked behind an aborted batch is published.", "I2",
              batch_machine=KeptBehind),
-    _batches("passing-tail", "A batch goes on without what is parked, and takes the tails along.", "I2",
-             batch_machine=PassingTail),
+    _under("slow database", refused_for_good=0.05, each=_batches(
+        "parked-before", "A key is parked for a record that is not its first.", "parked",
+        batch_machine=ParkedBefore)),
+    _under("slow database", refused_for_good=0.05, each=_batches(
+        "passing-tail", "A batch goes on without what is parked, and takes the tails along.", "I2",
+        batch_machine=PassingTail)),
     _under("elector lies", lanes=(4, 1), each=_batches(
         "unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6",
         settlement=SameLanesOnly)),
@@ -220,7 +236,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
                settlement=SameModeOnly),
     _under("elector lies, slow database", lanes=(4, 1), each=_switching(
         "impatient", "Lanes begin while their leader settles the former ones.", "I6", settlement=Impatient)),
-    _switching("silent", "A lane does not note that it publishes in transactions.", "I6", batch_lane=Silent),
+    _under("elector lies, crashes", _switching(
+        "silent", "A lane does not note that it publishes in transactions.", "I6", batch_lane=Silent)),
     _under("handovers, late packets", _switching(
         "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
         batch_lane=EarlyFarewell)),

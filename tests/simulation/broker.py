@@ -34,17 +34,19 @@ class Packet:
     Attributes:
         departs: When it leaves its host, if that is then running.
         deadline: When the producer gives it up.
+        losses: How often its session had been superseded when it was handed over; -1 if it was just then.
         lost: Whether the broker never gets it.
         mute: Whether no acknowledgement comes back in time.
         told: Whether the producer has reported it.
     """
 
-    __slots__ = ("deadline", "departs", "lost", "mute", "record", "told")
+    __slots__ = ("deadline", "departs", "losses", "lost", "mute", "record", "told")
 
-    def __init__(self, record: MarkedRecord, departs: float, deadline: float) -> None:
+    def __init__(self, record: MarkedRecord, departs: float, deadline: float, losses: int) -> None:
         self.record = record
         self.departs = departs
         self.deadline = deadline
+        self.losses = losses
         self.lost = self.mute = self.told = False
 
 
@@ -107,6 +109,7 @@ class Producer:
     Attributes:
         token: Its leader's.
         superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
+        losses: How often it was; it may enter the lane anew.
     """
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
@@ -114,6 +117,7 @@ class Producer:
         self.lane = lane
         self.token = 0
         self.superseded = False
+        self.losses = 0
         self.trail = Trail()
         self._broker = broker
         self._host = host
@@ -140,7 +144,8 @@ class Producer:
             broker.counts["refused records"] += 1
             self._host.after(random() * 0.01, self._fail, record, "too large", False)
             return
-        packet = Packet(record, now + random() * 0.002, now + DELIVERY_SECONDS)
+        losses = -1 if self.superseded else self.losses
+        packet = Packet(record, now + random() * 0.002, now + DELIVERY_SECONDS, losses)
         if random() < broker.lossy:
             fate = broker.chance.choice(("lost records", "lost acknowledgements", "late records"))
             broker.counts[fate] += 1
@@ -177,7 +182,8 @@ class Producer:
                     return
             broker.scheduler.at(broker.away_until, self._arrive, packet)
             return
-        broker.log.append(broker.partition_of(packet.record.key), self, packet.record.id)
+        partition, stale = broker.partition_of(packet.record.key), packet.losses != self.losses
+        broker.log.append(partition, self, packet.record.id, stale=stale)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)
 

@@ -57,9 +57,9 @@ class Log:
             deque() for _ in range(partitions)
         ]
 
-    def append(self, partition: int, session: Session, number: int) -> None:
+    def append(self, partition: int, session: Session, number: int, *, stale: bool = False) -> None:
         """Appends a record without a transaction."""
-        stale = self._audit.appended(session, number)
+        self._audit.appended(session, number, stale=stale)
         if self._unread[partition]:
             self._unread[partition].append((session, number, stale, None))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
@@ -22,6 +22,9 @@ from .operator import Free
 from .recovery import Recovery, Settlement
 from .sender import TransactionalProducer
 from .transactions import TransactionalId
+
+NARROW_SHARE = 0.5
+"""Which part of the scenarios with transactions has but a few kinds of faults, and many of them."""
 
 
 class Mode(StrEnum):
@@ -115,11 +118,32 @@ class Scenario:
 
 def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     """Draws a scenario whose faults are some of ``kinds``."""
+    kinds = tuple(kinds)
     drawn = _draw(chance, kinds)
     if mode is Mode.AT_LEAST_ONCE:
         return drawn
     limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
-    return replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
+    drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
+    return _narrowed(drawn, chance, kinds) if chance.random() < NARROW_SHARE else drawn
+
+
+def _narrowed(drawn: Scenario, chance: Random, kinds: Sequence[str]) -> Scenario:
+    """Has few kinds of faults happen often in a small and busy world: some bugs show in no other."""
+    few = chance.sample(kinds, min(len(kinds), chance.randint(1, 3)))
+    return replace(
+        drawn,
+        processes=2,
+        lanes=(chance.choice((1, 2, 4)), chance.choice((1, 2, 4))),
+        workers=drawn.workers[:2],
+        keys=min(drawn.keys, 4),
+        transactions_per_second=40.0,
+        fault_kinds=tuple(few),
+        faults_per_second=5.0,
+        lossy=0.0,
+        slow=0.0,
+        refused=0.0,
+        refused_for_good=0.0,
+    )
 
 
 def _draw(chance: Random, kinds: Iterable[str]) -> Scenario:

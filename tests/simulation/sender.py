@@ -27,6 +27,7 @@ class TransactionalProducer:
     Attributes:
         token: Its leader's.
         superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
+        losses: How often it was.
     """
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str) -> None:
@@ -34,6 +35,7 @@ class TransactionalProducer:
         self.lane = lane
         self.token = 0
         self.superseded = False
+        self.losses = 0
         self.trail = Trail()
         self._broker = broker
         self._host = host

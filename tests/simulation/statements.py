@@ -228,7 +228,7 @@ class Park(Reset):
         for row in heads:
             database.audit.fenced_write(self.session, "park", current=current, key=row.key)
             database.parked[row.key] = row.id
-            database.audit.counts["keys parked"] += 1
+            database.audit.parks(self.session, row.id)
         super().apply()
         return len(heads)
 

@@ -87,7 +87,11 @@ class FenceRow:
         self.lock = Lock()
 
     def belong_to(self, owner: Session | None) -> None:
-        """Supersedes whoever entered the lane before."""
+        """Supersedes whoever entered the lane before; who enters it anew is superseded no more."""
         if self.owner is not None and self.owner is not owner:
             self.owner.superseded = True
+            self.owner.losses += 1
+        if owner is not None and owner.superseded:
+            owner.superseded = False
+            owner.trail.stale.clear()
         self.owner = owner

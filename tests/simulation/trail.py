@@ -35,6 +35,7 @@ class Session(Protocol):
     lane: int
     token: int
     superseded: bool
+    losses: int
     trail: Trail
 
 
