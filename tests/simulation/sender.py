@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outbox_sdk import Batch, Failure, MarkedRecord
@@ -63,14 +63,15 @@ class TransactionalProducer:
     def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch], then: Outcome) -> None:
         """Publishes records in order, and the marker with them."""
         publication = Publication(self, self._epoch)
-        failures = self._refuse(records)
-        refused = {failure.record.id for failure in failures}
-        if refused and self._broker.chance.random() < 0.5:
-            self._host.after(self._broker.chance.random() * 0.01, then, failures)  # nothing was sent
+        troubles = self._refuse(records)
+        if troubles and self._broker.chance.random() < 0.5:
+            self._host.after(
+                self._broker.chance.random() * 0.01, then, _verdict(troubles)
+            )  # nothing was sent
             return
         parts: dict[int, list[MarkedRecord]] = {}
         for record in records:
-            if record.id not in refused:
+            if record.id not in troubles:
                 parts.setdefault(self._broker.partition_of(record.key), []).append(record)
         left, lost = len(parts), False
 
@@ -79,14 +80,14 @@ class TransactionalProducer:
             left -= 1
             lost = lost or result is FENCED
             if result is TIMED_OUT:
-                failures.extend(_first_of_each_key(part))
+                troubles.update((each.id, Failure(each, "timed out", retryable=True)) for each in part)
             if not left:
-                self._fill_up(publication, failures, marker, lost, then)
+                self._fill_up(publication, _verdict(troubles), marker, lost, then)
 
         for partition, part in parts.items():
             self._append(publication, partition, part, appended)
         if not parts:
-            self._fill_up(publication, failures, marker, lost, then)
+            self._fill_up(publication, _verdict(troubles), marker, lost, then)
 
     def close(self) -> None:
         """Leaves what is under way to whoever opens the lane next."""
@@ -147,23 +148,26 @@ class TransactionalProducer:
 
         self._ask(lambda reply: self.identity.end(publication, commits=False, reply=reply), aborted)
 
-    def _refuse(self, records: Sequence[MarkedRecord]) -> list[Failure]:
-        """Returns the records that the client does not take, the first of each key."""
-        failures: dict[str, Failure] = {}
+    def _refuse(self, records: Sequence[MarkedRecord]) -> dict[int, Failure]:
+        """Returns the records that the client does not take, by their ids; of each key only the first."""
+        keys: set[str] = set()
+        refused: dict[int, Failure] = {}
         for record in records:
             entry = self._broker.audit.entries[record.id]
-            if entry.refusals and record.key not in failures:
+            if entry.refusals and record.key not in keys:
                 entry.refusals -= 1
                 self._broker.counts["refused records"] += 1
-                failures[record.key] = Failure(record, "too large", retryable=False)
-        return list(failures.values())
+                keys.add(record.key)
+                refused[record.id] = Failure(record, "too large", retryable=False)
+        return refused
 
     def _ask(self, action: Callable[[Reply], None], answer: Reply) -> None:
         Request(self._broker, self._host, action, answer)
 
 
-def _first_of_each_key(records: Sequence[MarkedRecord]) -> list[Failure]:
-    first: dict[str, MarkedRecord] = {}
-    for record in records:
-        first.setdefault(record.key, record)
-    return [Failure(record, "timed out", retryable=True) for record in first.values()]
+def _verdict(troubles: Mapping[int, Failure]) -> list[Failure]:
+    """Returns the failures, of each key only that of its first record."""
+    first: dict[str, Failure] = {}
+    for number in sorted(troubles):
+        first.setdefault(troubles[number].record.key, troubles[number])
+    return list(first.values())
