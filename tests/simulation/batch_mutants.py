@@ -54,6 +54,12 @@ class UnfencedAdvance(Advance):
         return True
 
 
+class AttemptlessAdvance(Advance):
+    def held(self) -> bool:
+        row = self.database.fence[self.right.lane]
+        return row.token == self.right.token and row.lanes == self.right.lanes
+
+
 class Watermark(Advance):
     def published(self) -> list[Row]:
         rows, (lane, lanes) = self.database.rows, (self.right.lane, self.right.lanes)
@@ -80,6 +86,13 @@ class Pessimist(BatchLane):
 class Silent(BatchLane):
     def note(self) -> None:
         self._begin()
+
+
+class LateNote(BatchLane):
+    def note(self) -> None:
+        self._begin()
+        transact = self.world.parts.transact(self._recovery.common(), begun=True)
+        self._recovery.ask(transact, lambda _: None)
 
 
 class EarlyFarewell(BatchLane):
@@ -207,6 +220,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         "volatile-deletes", "An advance does not wait until its purges are on the disk.", "I6",
         advance=VolatileDeletes)),
     _batches("unfenced-advance", "An advance does not look at the fence.", "I4", advance=UnfencedAdvance),
+    _under("frozen copies", workers=(1, 1), each=_batches(
+        "attemptless-advance", "An advance does not check the attempt.", "I4", advance=AttemptlessAdvance)),
     _batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4",
              advance=Watermark),
     _under("database crashes", keys=1, transactions_per_second=100.0, each=_batches(
@@ -238,6 +253,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         "impatient", "Lanes begin while their leader settles the former ones.", "I6", settlement=Impatient)),
     _under("elector lies, crashes", _switching(
         "silent", "A lane does not note that it publishes in transactions.", "I6", batch_lane=Silent)),
+    _under("late network, elector lies", _switching(
+        "late-note", "A lane publishes before it has noted that it does.", "I6", batch_lane=LateNote)),
     _under("handovers, late packets", _switching(
         "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
         batch_lane=EarlyFarewell)),
