@@ -59,11 +59,12 @@ def open_lane(plan: Plan, lane: int) -> Opened:
         LeadershipLost: The fence carries somebody else's token.
         DriverError: The database or the broker cannot be used; or the marker is gone (not retryable).
     """
-    with _taken(plan, lane) as (table, fence, sender, recovered):
+    with _taken(plan, lane) as taken:
+        table, fence, sender = taken.table, taken.fence, taken.sender
         sender.publish([], [])
-        if lane not in table.transacting():
+        if not taken.noted:
             table.transact(fence, begun=True)
-        return Opened(fence, sender, table.parked(), recovered)
+        return Opened(fence, sender, table.parked(), taken.recovered)
 
 
 def settle_lanes(plan: Plan, noted: Mapping[int, int]) -> None:
@@ -89,14 +90,24 @@ def settle_lanes(plan: Plan, noted: Mapping[int, int]) -> None:
 
 
 def _settle(plan: Plan, lane: int) -> int:
-    with _taken(plan, lane) as (table, fence, sender, recovered):
-        table.transact(fence, begun=False)
-        sender.close()
-        return recovered
+    with _taken(plan, lane) as taken:
+        taken.table.transact(taken.fence, begun=False)
+        taken.sender.close()
+        return taken.recovered
+
+
+class _Taken(NamedTuple):
+    """A lane that nobody else marks, purges or publishes for, and whose marker has nothing more to tell."""
+
+    table: OutboxTable
+    fence: Fence
+    sender: TransactionalSender
+    noted: bool
+    recovered: int
 
 
 @contextmanager
-def _taken(plan: Plan, lane: int) -> Iterator[tuple[OutboxTable, Fence, TransactionalSender, int]]:
+def _taken(plan: Plan, lane: int) -> Iterator[_Taken]:
     """Does the four steps of this module; the sender stays open unless the block fails."""
     with closing(plan.dialect.create().connect()) as table:
         fence = table.enter(lane, plan.lanes, plan.token)
@@ -104,9 +115,10 @@ def _taken(plan: Plan, lane: int) -> Iterator[tuple[OutboxTable, Fence, Transact
         name = f"{plan.outbox}.{lane}.{fence.identity}"
         sender = plan.publisher.create().open_transactional(name)
         try:
-            marker = _marker(sender, name, noted=lane in table.transacting())
+            noted = lane in table.transacting()
+            marker = _marker(sender, name, noted=noted)
             recovered = table.advance(fence, marker, uuid4(), 0, []).purged if marker else 0
-            yield table, fence, sender, recovered
+            yield _Taken(table, fence, sender, noted, recovered)
         except BaseException:
             sender.close()
             raise
