@@ -20,7 +20,7 @@ from .simulation.log import Log, Publication
 from .simulation.mutants import BY_NAME, MUTANTS
 from .simulation.runs import Event, hunts, many, report, run
 from .simulation.scenario import Mode
-from .simulation.trail import Entry, Trail, Violation
+from .simulation.trail import Entry, Session, Violation
 
 JOBS = 2
 HISTORIES = 12
@@ -92,15 +92,10 @@ def test_the_same_seed_makes_the_same_history_in_any_process(mode):
     assert trace[-1][-1] in printed.stdout.splitlines()[-2]
 
 
-class Session:
-    name = "a session"
-    lane = 0
-
-    def __init__(self, token=1):
-        self.token = token
-        self.superseded = False
-        self.losses = 0
-        self.trail = Trail()
+def session_of(token=1):
+    made = Session(0, "a session")
+    made.token = token
+    return made
 
 
 def audited(*entries):
@@ -115,7 +110,7 @@ def audited(*entries):
 
 def test_the_audit_demands_order_of_related_records_only():
     log = Log(audited((1, 1, 1, 9), (2, 2, 2, 3)), 1)  # the first commits long after the second
-    session = Session()
+    session = session_of()
     log.append(0, session, 2)
     log.append(0, session, 1)
     log.append(0, session, 2)
@@ -124,8 +119,8 @@ def test_the_audit_demands_order_of_related_records_only():
 @pytest.mark.parametrize("records", [((1, 1, 1, 2), (2, 2, 3, 4)), ((1, 1, 1, 3), (2, 1, 2, 3))])
 def test_the_audit_knows_a_predecessor_by_its_commit_or_its_transaction(records):
     with pytest.raises(Violation, match="I2"):
-        Log(audited(*records), 1).append(0, Session(), 2)
-    log, session = Log(audited(*records), 1), Session()
+        Log(audited(*records), 1).append(0, session_of(), 2)
+    log, session = Log(audited(*records), 1), session_of()
     log.append(0, session, 1)
     log.append(0, session, 2)
     with pytest.raises(Violation, match="I2"):
@@ -133,7 +128,7 @@ def test_the_audit_knows_a_predecessor_by_its_commit_or_its_transaction(records)
 
 
 def test_the_audit_allows_a_lost_session_one_stale_record_of_a_key():
-    log, lost, live = Log(audited((1, 1, 1, 2), (2, 2, 3, 4)), 1), Session(), Session()
+    log, lost, live = Log(audited((1, 1, 1, 2), (2, 2, 3, 4)), 1), session_of(), session_of()
     log.append(0, lost, 1)
     log.append(0, live, 1)
     log.append(0, live, 2)
@@ -152,9 +147,9 @@ def transaction(log, session, *numbers):
 
 def test_a_reader_sees_what_is_committed_in_the_order_in_which_it_was_appended():
     audit = audited((1, 1, 1, 2), (2, 2, 3, 4))
-    log, session = Log(audit, 1), Session()
+    log, session = Log(audit, 1), session_of()
     aborted, committed = transaction(log, session, 2, 1), transaction(log, session, 1)
-    log.append(0, Session(2), 2)
+    log.append(0, session_of(2), 2)
     log.decide(committed, commits=True)
     log.complete(committed)
     assert len(audit.undelivered["k1"]) == 2, "nothing is seen behind an open transaction"
@@ -165,19 +160,19 @@ def test_a_reader_sees_what_is_committed_in_the_order_in_which_it_was_appended()
 
 def test_the_audit_allows_one_transaction_to_commit_a_record():
     log = Log(audited((1, 1, 1, 2)), 1)
-    log.append(0, Session(1), 1)  # at least once, before
-    log.decide(transaction(log, Session(2), 1), commits=True)
+    log.append(0, session_of(1), 1)  # at least once, before
+    log.decide(transaction(log, session_of(2), 1), commits=True)
     with pytest.raises(Violation, match="I6"):
-        log.decide(transaction(log, Session(3), 1), commits=True)
+        log.decide(transaction(log, session_of(3), 1), commits=True)
     with pytest.raises(Violation, match="I6"):
-        log.append(0, Session(3), 1)
-    log.append(0, Session(1), 1, stale=True)
+        log.append(0, session_of(3), 1)
+    log.append(0, session_of(1), 1, stale=True)
 
 
 def test_the_audit_allows_no_transaction_to_commit_behind_a_later_leader():
-    log, former = Log(audited((1, 1, 1, 2)), 1), Session(1)
+    log, former = Log(audited((1, 1, 1, 2)), 1), session_of(1)
     late = transaction(log, former, 1)
-    log.append(0, Session(2), 1)
+    log.append(0, session_of(2), 1)
     with pytest.raises(Violation, match="I6"):
         log.decide(late, commits=True)
 

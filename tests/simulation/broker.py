@@ -11,7 +11,7 @@ from outbox_sdk import Failure, MarkedRecord
 from .audit import Audit
 from .log import Log
 from .scheduler import Host, Scheduler
-from .trail import Trail
+from .trail import Session
 from .transactions import TransactionalId
 
 DELIVERY_SECONDS = 1.0
@@ -103,22 +103,11 @@ class Broker:
         self.away_until = max(self.away_until, self.scheduler.now + seconds)
 
 
-class Producer:
-    """One session: the producer of one attempt at a lane.
-
-    Attributes:
-        token: Its leader's.
-        superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
-        losses: How often it was; it may enter the lane anew.
-    """
+class Producer(Session):
+    """One session of at-least-once delivery."""
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
-        self.name = name
-        self.lane = lane
-        self.token = 0
-        self.superseded = False
-        self.losses = 0
-        self.trail = Trail()
+        super().__init__(lane, name)
         self._broker = broker
         self._host = host
         self._receiver = receiver

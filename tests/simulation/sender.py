@@ -11,7 +11,7 @@ from .broker import Broker
 from .log import Publication
 from .requests import TIMED_OUT, Reply, Request
 from .scheduler import Host
-from .trail import Trail
+from .trail import Session
 from .transactions import DONE, FENCED, TransactionalId
 
 UNKNOWN = "unknown"
@@ -21,22 +21,11 @@ Outcome = Callable[[Any], None]
 """Takes the failures for whose sake it was aborted, none once it is committed, or ``UNKNOWN``."""
 
 
-class TransactionalProducer:
-    """One session: the producer of one attempt at a lane.
-
-    Attributes:
-        token: Its leader's.
-        superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
-        losses: How often it was.
-    """
+class TransactionalProducer(Session):
+    """One session of exactly-once delivery."""
 
     def __init__(self, broker: Broker, host: Host, lane: int, name: str) -> None:
-        self.name = name
-        self.lane = lane
-        self.token = 0
-        self.superseded = False
-        self.losses = 0
-        self.trail = Trail()
+        super().__init__(lane, name)
         self._broker = broker
         self._host = host
         self._epoch = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 FOR_GOOD = 1_000_000
 """Refusals of a record that the broker never takes."""
@@ -28,15 +28,23 @@ class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
         self.lane = lane
 
 
-class Session(Protocol):
-    """What the audit needs to know of a producer."""
+class Session:
+    """What the audit needs to know of a producer, that of one attempt at a lane.
 
-    name: str
-    lane: int
-    token: int
-    superseded: bool
-    losses: int
-    trail: Trail
+    Attributes:
+        token: Its leader's.
+        superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
+        losses: How often it was; it may enter the lane anew.
+        trail: What it has done.
+    """
+
+    def __init__(self, lane: int, name: str) -> None:
+        self.name = name
+        self.lane = lane
+        self.token = 0
+        self.superseded = False
+        self.losses = 0
+        self.trail = Trail()
 
 
 @dataclass(slots=True)
