@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from outbox_core.cli import main
 
-from .cli_hands import INSERT, OUTBOX, changed, configure, free_port, outbox, told, wait_for
+from .cli_hands import INSERT, OUTBOX, changed, configure, free_port, harvester, outbox, told, wait_for
 
 TABLES = ["outbox", "outbox_fence", "outbox_dead_letters"]
 ROWS = """
@@ -31,13 +31,8 @@ def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
 def running(file: Path) -> Iterator[subprocess.Popen[str]]:
     """A harvester that leads."""
     told(file, "init")
-    process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for(process, "leader acquired")
+    with harvester(file) as process:
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_init_creates_what_is_missing_and_only_that(file: Path, postgres_dsn: str, topic: str):
