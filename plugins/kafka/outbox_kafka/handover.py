@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,9 @@ Report = Callable[[MarkedRecord, KafkaError | None, Message], None]
 
 _ANY_PARTITION = -1
 _NOW = 0
+
+_ASKING = 1.0
+"""Seconds to ask the broker for a topic that the client takes for missing."""
 
 
 def hand_over(
@@ -37,24 +41,41 @@ def hand_over(
             Python raises for a value that fits into no message.
     """
     produce = producer.produce
+    asked: set[str] = set()
     for index, record in enumerate(records):
         _, topic, key, value, headers, partition, timestamp, _ = record
-        try:
-            produce(
-                topic,
-                value,
-                key,
-                _ANY_PARTITION if partition is None else partition,
-                partial(report, record),
-                None,
-                timestamp or _NOW,
-                (headers if type(headers) is list else list(headers)) if headers else None,
-            )
-        except BufferError:
-            return index
-        except (KafkaException, TypeError, ValueError, OverflowError) as error:
-            refuse(record, error)
+        while True:
+            try:
+                produce(
+                    topic,
+                    value,
+                    key,
+                    _ANY_PARTITION if partition is None else partition,
+                    partial(report, record),
+                    None,
+                    timestamp or _NOW,
+                    (headers if type(headers) is list else list(headers)) if headers else None,
+                )
+            except BufferError:
+                return index
+            except (KafkaException, TypeError, ValueError, OverflowError) as error:
+                if _is_unknown(error) and topic not in asked:
+                    asked.add(topic)
+                    _ask_for(topic, producer)
+                    continue
+                refuse(record, error)
+            break
     return len(records)
+
+
+def _is_unknown(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._UNKNOWN_TOPIC  # noqa: SLF001 - librdkafka's spelling
+
+
+def _ask_for(topic: str, producer: Producer) -> None:
+    """Makes the client look again: it refuses a topic by what it remembers, and it may exist by now."""
+    with suppress(KafkaException):  # then what it remembers must do
+        producer.list_topics(topic, timeout=_ASKING)
 
 
 def failure(record: MarkedRecord, error: KafkaError | Exception, settings: Mapping[str, Any]) -> Failure:

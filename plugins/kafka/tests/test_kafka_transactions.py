@@ -129,16 +129,22 @@ def test_more_records_than_the_queue_holds(kafka_bootstrap: str, topic: str, lan
     assert values(kafka_bootstrap, topic) == list(range(1, 1001))
 
 
-def test_topic_that_is_missing_names_its_records(kafka_bootstrap: str, topic: str, lane: str) -> None:
+def test_topic_that_is_missing_names_its_records_and_is_noticed_once_created(
+    kafka_bootstrap: str, topic: str, lane: str
+) -> None:
     kafka = publisher(kafka_bootstrap, allow_auto_create_topics=False, topic_metadata_propagation_max_ms=500)
     kafka.prepare([topic], PARTITIONS)
     sender = kafka.open_transactional(lane)
     missing = MarkedRecord(2, f"{topic}-missing", "b", "2")
-    [failure] = sender.publish([*records(topic, 1), missing, missing._replace(id=3)], [batch()])
+    for _ in range(2):
+        [failure] = sender.publish([*records(topic, 1), missing, missing._replace(id=3)], [batch()])
+        assert failure.record == missing
+        assert not failure.retryable
+    kafka.prepare([missing.topic], 1)
+    assert sender.publish([missing], [batch()]) == []
     sender.close()
-    assert failure.record == missing
-    assert not failure.retryable
     assert values(kafka_bootstrap, topic) == []
+    assert values(kafka_bootstrap, missing.topic, 1) == [2]
 
 
 def test_second_sender_fences_the_first(
