@@ -11,7 +11,7 @@ from outbox_testkit.services import Kafka
 from .harvesters import Fleet, Measure
 from .shop import Shop
 
-_MEASURED = pytest.StashKey[list[str]]()
+_MEASURED = "measured"
 
 
 @pytest.fixture
@@ -35,9 +35,8 @@ def measure(request: pytest.FixtureRequest) -> Measure:
     """Notes a number, to be shown when all tests have run."""
 
     def note(what: str, number: float) -> None:
-        notes = request.config.stash.setdefault(_MEASURED, [])
         shown = f"{number:8d}  " if isinstance(number, int) else f"{number:8.2f} s"
-        notes.append(f"{shown}  {what} ({request.node.name})")
+        request.node.user_properties.append((_MEASURED, f"{shown}  {what} ({request.node.name})"))
 
     return note
 
@@ -54,9 +53,11 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Shows what was measured."""
-    if notes := config.stash.get(_MEASURED, []):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows what was measured, in whichever process the test ran."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    notes = [note for each in reports for name, note in each.user_properties if name == _MEASURED]
+    if notes:
         terminalreporter.section("measured")
         for note in notes:
             terminalreporter.line(note)
