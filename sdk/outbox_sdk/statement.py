@@ -57,7 +57,9 @@ class Statement:
 
     def arguments(self, values: Mapping[str, object]) -> Mapping[str, object] | tuple[object, ...]:
         """Returns the parameters' values as the style wants them."""
-        return values if self._by_name else tuple(values[name] for name in self._names)
+        if self._by_name:
+            return {name: values[name] for name in self._names}
+        return tuple(values[name] for name in self._names)
 
     @staticmethod
     def _placeholder(style: Style, name: str, position: int) -> str:

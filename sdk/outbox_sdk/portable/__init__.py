@@ -1,0 +1,29 @@
+"""A whole dialect over any DB-API driver: the transactional fallback, written once.
+
+Every change is one transaction that first locks its lane's fence row, and then does what the contract says in
+statements that all databases know. What a plugin adds is an :class:`Idiom`, how its database writes what SQL
+leaves open, and a subclass of :class:`PortableDialect`, how to connect to it. Where a database can do better
+(``UPDATE … RETURNING``, ``OUTPUT``), a subclass of :class:`PortableTable` overrides that one step.
+
+Nothing here imports a database driver.
+"""
+
+from outbox_sdk.portable.dialect import PortableDialect, PortableOptions
+from outbox_sdk.portable.idiom import Idiom, Trouble
+from outbox_sdk.portable.insert import portable_insert
+from outbox_sdk.portable.letters import PortableDeadLetters
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.table import PortableTable
+
+__all__ = [
+    "Idiom",
+    "PortableDeadLetters",
+    "PortableDialect",
+    "PortableOptions",
+    "PortableTable",
+    "Session",
+    "TableName",
+    "Trouble",
+    "portable_insert",
+]

@@ -1,0 +1,259 @@
+"""The dialect around a portable outbox: options, tables, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.dialect import Capability
+from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
+from outbox_sdk.finding import Finding, Level
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.letters import PortableDeadLetters
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.session import Session, translated
+from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.table import PortableTable
+
+VALUE_TYPES: Final = ("text", "bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortableOptions:
+    """What users may set for every portable dialect; a plugin's options add to it.
+
+    Attributes:
+        table: The outbox table, optionally with its schema.
+        fence_table: The fence table; without a schema it lives beside the outbox.
+        dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
+        value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
+            table that exists.
+    """
+
+    table: str = "outbox"
+    fence_table: str = "outbox_fence"
+    dead_letter_table: str = "outbox_dead_letters"
+    value_type: str = "text"
+
+    def __post_init__(self) -> None:
+        if self.value_type not in VALUE_TYPES:
+            raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(VALUE_TYPES)}")
+        for name in (self.table, self.fence_table, self.dead_letter_table):
+            TableName.parse(name)
+
+    @property
+    def outbox(self) -> TableName:
+        """The outbox table's name."""
+        return TableName.parse(self.table)
+
+    @property
+    def fence(self) -> TableName:
+        """The fence table's name, in the outbox's schema unless it names its own."""
+        return TableName.parse(self.fence_table).within(self.outbox.schema)
+
+    @property
+    def letters(self) -> TableName:
+        """The name of the table of dead letters, in the outbox's schema unless it names its own."""
+        return TableName.parse(self.dead_letter_table).within(self.outbox.schema)
+
+    @property
+    def binary(self) -> bool:
+        """Whether values are bytes."""
+        return self.value_type == "bytes"
+
+
+class PortableDialect(ABC):
+    """An outbox in a database that a plugin knows how to connect to.
+
+    Args:
+        options: The plugin's options.
+
+    Attributes:
+        idiom: How the database writes SQL.
+        table_type: What :meth:`connect` returns.
+    """
+
+    idiom: ClassVar[Idiom]
+    table_type: ClassVar[type[PortableTable]] = PortableTable
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the database can do beyond the contract."""
+        return frozenset({Capability.BYTES_VALUES})
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the database is, in words, free of secrets."""
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What must never appear in an error."""
+        return ()
+
+    @abstractmethod
+    def open(self) -> Any:
+        """Opens a DB-API connection that commits when told to, with time-outs and read-committed isolation.
+
+        Purges must be durable when a commit returns. Imports the driver, whose errors pass through.
+        """
+
+    @abstractmethod
+    def open_plain(self) -> Any:
+        """Opens a connection as an application would have, transactions on; its errors pass through."""
+
+    @abstractmethod
+    def tables(self) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create outbox, fence and dead letters, in this order, by table.
+
+        The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``LETTER_COLUMNS``.
+        """
+
+    def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for those that ask
+        """Judges what is this database's own: version, isolation, durability, …"""
+        yield from ()
+
+    def connect(self, eligible: Sequence[Condition] = ()) -> PortableTable:
+        """Connects to the outbox, makes its companions where there are none, and looks at their columns."""
+        session = self._session()
+        try:
+            self._require(session, eligible)
+        except BaseException:
+            session.close()
+            raise
+        options = self.options
+        return self.table_type(session, options.outbox, options.fence, options.letters, eligible)
+
+    def dead_letters(self) -> PortableDeadLetters:
+        """Connects to the dead letters of the outbox, for an operator."""
+        session = self._session()
+        try:
+            self._require(session, ())
+        except BaseException:
+            session.close()
+            raise
+        options = self.options
+        return PortableDeadLetters(
+            session, options.outbox, options.fence, options.letters, binary=options.binary
+        )
+
+    def stash_connection(self) -> Any:
+        """Opens a connection with transactions on, as an application would have."""
+        with self._translated("connect"):
+            return self.open_plain()
+
+    def ddl(self) -> Sequence[str]:
+        """Returns the statements that create outbox, fence and dead letters."""
+        return [statement for statements in self.tables().values() for statement in statements]
+
+    def create(self) -> Sequence[str]:
+        """Creates outbox, fence and dead letters where they do not exist."""
+        session = self._session()
+        try:
+            return [str(table) for table in self.tables() if self._make(session, table)]
+        finally:
+            session.close()
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong with the database side; never raises."""
+        findings: list[Finding] = []
+        try:
+            session = self._session()
+        except DriverError as error:
+            cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
+            return [Finding(Level.ERROR, "connection", str(error), cure)]
+        try:
+            findings.append(Finding(Level.OK, "connection", f"connected to {self.place}"))
+            findings += self.findings(session)
+            findings += self._table_findings(session)
+        except DriverError as error:
+            findings.append(Finding(Level.ERROR, "connection", str(error), "see the message"))
+        finally:
+            session.close()
+        return findings
+
+    def _session(self) -> Session:
+        with self._translated("connect"):
+            return Session(self.open(), self.idiom, self.place, self.secrets)
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except self.idiom.errors as error:
+            raise translated(error, self.idiom, doing, self.place, self.secrets) from None
+
+    def _require(self, session: Session, eligible: Sequence[Condition]) -> None:
+        outbox, *companions = self.tables()
+        columns = session.columns(self.idiom.table(outbox))
+        if columns is None:
+            raise DriverError(
+                f"there is no table '{outbox}' in {self.place}; run 'outbox init', or correct outboxTable",
+                retryable=False,
+            )
+        asked = [each.column.lower() for each in eligible if isinstance(each, ColumnIs)]
+        faults = _missing(outbox, OUTBOX_COLUMNS, columns) + _missing(outbox, asked, columns)
+        if not faults:
+            for companion in companions:
+                self._make(session, companion)
+            faults = [
+                fault
+                for companion, wanted in zip(companions, (FENCE_COLUMNS, LETTER_COLUMNS), strict=True)
+                for fault in _missing(companion, wanted, session.columns(self.idiom.table(companion)) or ())
+            ]
+        if faults:
+            message = f"outbox {outbox} in {self.place} cannot be harvested: {'; '.join(faults)}"
+            raise DriverError(message, retryable=False)
+
+    def _make(self, session: Session, table: TableName) -> bool:
+        """Creates a table where there is none; tells whether it did."""
+        name = self.idiom.table(table)
+        if session.columns(name) is not None:
+            return False
+        statements = self.tables()[table]
+        try:
+            with session.transaction(f"create table {table}"):
+                for statement in statements:
+                    session.define(statement)
+        except AccessDenied as error:
+            ddl = "; ".join(statements)
+            raise AccessDenied(f"{error}; let somebody who may run this: {ddl}") from error
+        except DriverError:
+            if session.columns(name) is not None:
+                return False  # another process was first
+            raise
+        return True
+
+    def _table_findings(self, session: Session) -> Iterator[Finding]:
+        wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, LETTER_COLUMNS)
+        subjects = ("outbox table", "fence", "dead letters")
+        for table, columns, subject in zip(self.tables(), wanted, subjects, strict=True):
+            found = session.columns(self.idiom.table(table))
+            if found is None:
+                level = Level.ERROR if subject == "outbox table" else Level.WARNING
+                yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
+            elif faults := _missing(table, columns, found):
+                yield Finding(
+                    Level.ERROR,
+                    subject,
+                    "; ".join(faults),
+                    "add the columns; 'outbox init --sql' shows their types",
+                )
+            else:
+                yield Finding(Level.OK, subject, f"'{table}' has its columns")
+
+
+def _missing(table: TableName, wanted: Collection[str], found: Collection[str]) -> list[str]:
+    missing = sorted(set(wanted).difference(found))
+    return (
+        [f"table '{table}' lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"]
+        if missing
+        else []
+    )

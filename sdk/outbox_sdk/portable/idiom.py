@@ -1,0 +1,118 @@
+"""How one database writes what SQL leaves open."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, ClassVar
+from uuid import UUID
+
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.statement import Style
+
+
+class Trouble(Enum):
+    """What an error of the driver means."""
+
+    PASSING = "the same call may succeed later: connection lost, deadlock, lock time-out, shutdown, read-only"
+    LASTING = "somebody must change something first"
+    REFUSED = "the user may not do this, or is not let in"
+    ABSENT = "a table does not exist"
+    PRESENT = "a table, or a row with this key, exists already"
+
+
+class Idiom(ABC):
+    """One database's way to write SQL. Stateless; the defaults are the standard's.
+
+    SQL is written with parameters as ``{name}``, as in ``str.format``.
+
+    Attributes:
+        errors: The driver's base class of errors.
+        style: How the driver wants parameters.
+        begin: What begins a transaction that changes something; empty where the driver does it by itself.
+        now: The current moment, as it is written into a row: that of the statement, not of the transaction.
+        parts: How many ids one statement may list.
+        shared: What a SELECT ends with to hold its rows against changes; empty where transactions that change
+            something run one by one.
+        alone: What a SELECT ends with to hold its rows against everybody who wants them so or so.
+    """
+
+    style: ClassVar[Style]
+    begin: ClassVar[str] = ""
+    now: ClassVar[str] = "CURRENT_TIMESTAMP"
+    parts: ClassVar[int] = 10_000
+    shared: ClassVar[str] = " FOR UPDATE"
+    alone: ClassVar[str] = " FOR UPDATE"
+
+    @property
+    @abstractmethod
+    def errors(self) -> type[Exception]:
+        """The driver's base class of errors. Imports the driver."""
+
+    @abstractmethod
+    def trouble(self, error: Exception) -> Trouble:
+        """Says what an error of the driver means."""
+
+    @abstractmethod
+    def age(self, moment: str) -> str:
+        """Writes how many seconds ago a moment was, with fractions, by the database's clock."""
+
+    @abstractmethod
+    def lane(self, key: str) -> str:
+        """Writes the lane of a key, an expression that is never null: its hash modulo ``{lanes}``."""
+
+    def cure(self, error: Exception) -> str:  # noqa: ARG002 - for those that know one
+        """Says what a user can do about an error, in a few words, or nothing."""
+        return ""
+
+    def exact(self, text: str) -> str:
+        """Writes a text so that two are equal only if each byte is, whatever the collation."""
+        return text
+
+    def name(self, name: str) -> str:
+        """Quotes an identifier."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def table(self, table: TableName) -> str:
+        """Writes a table's name."""
+        return ".".join(self.name(part) for part in table if part)
+
+    def first(self, select: str, count: str) -> str:
+        """Limits an ordered SELECT to its first rows; ``count`` is a number or a parameter."""
+        return f"{select} LIMIT {count}"
+
+    def held(self, columns: str, table: str, condition: str, hold: str) -> str:
+        """Writes a SELECT that holds its rows until the transaction ends; ``hold`` is shared or alone."""
+        return f"SELECT {columns} FROM {table} WHERE {condition}{hold}"  # noqa: S608 - made of our own parts
+
+    def seen(self, table: str) -> str:
+        """Writes a table to mark from: what is uncommitted must neither be seen nor waited for."""
+        return table
+
+    def earlier(self, column: str) -> str:
+        """Writes that a moment is more than ``{seconds}`` ago."""
+        return f"{self.age(column)} > {{seconds}}"
+
+    def uuid(self, leader_id: UUID) -> object:
+        """Makes the parameter for a leader id."""
+        return str(leader_id)
+
+    def moment(self, value: Any) -> datetime:
+        """Reads a moment as the driver returns it; one without a zone is UTC."""
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    def text(self, value: Any) -> str | None:
+        """Reads a text as the driver returns it."""
+        return None if value is None else str(value)
+
+    def value(self, value: Any) -> str | bytes | None:
+        """Reads a record's value as the driver returns it."""
+        return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
+        """Fetches what a statement returned."""
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        return rows

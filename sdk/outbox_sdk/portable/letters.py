@@ -1,0 +1,129 @@
+"""An operator's connection to the dead letters of a portable outbox: list, retry, skip, redrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from outbox_sdk.parking import DeadLetter, Fate
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.rows import COLUMNS, record
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.table import as_bytes, make_guard
+
+
+class PortableDeadLetters:
+    """The ``DeadLetters`` of a portable outbox.
+
+    Args:
+        session: The connection.
+        outbox: The outbox table, with its schema as far as it is known.
+        fence: The fence table.
+        letters: The table of dead letters.
+        binary: Whether the outbox keeps values as bytes; the letters do in any case.
+    """
+
+    def __init__(
+        self, session: Session, outbox: TableName, fence: TableName, letters: TableName, *, binary: bool
+    ) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._name = str(outbox)
+        self._binary = binary
+        self._sql = Statements(session.idiom, outbox, fence, letters)
+
+    def letters(
+        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    ) -> list[DeadLetter]:
+        """Returns dead letters, ordered by id. Reads all of the outbox's, which are few."""
+        statement = self._sql.list_letters if values else self._sql.list_without_values
+        with self._session.transaction("read the dead letters"):
+            rows = self._session.fetch(statement, name=self._name)
+        letters = []
+        for row in rows:
+            state, reason, attempts, since, age = row[6:]
+            letters.append(
+                DeadLetter(
+                    record=record((*row[:3], self._value(row[3]), *row[4:6]), self._idiom),
+                    reason=self._idiom.text(reason) or "",
+                    attempts=int(attempts),
+                    since=self._idiom.moment(since),
+                    age=float(age),
+                    fate=Fate(state),
+                )
+            )
+        return [
+            letter
+            for letter in letters
+            if (not keys or letter.record.key in keys) and fate in (None, letter.fate)
+        ]
+
+    def waiting(self, key: str) -> int:
+        """Returns how many rows of a key the outbox holds; reads the whole table."""
+        with self._session.transaction("count the rows of a key"):
+            return int(self._session.fetch(self._sql.waiting, key=key)[0][0])
+
+    def retry(self, ids: Sequence[int]) -> list[int]:
+        """Frees the keys of parked letters."""
+        with self._released("retry dead letters"):
+            return self._drop(ids, Fate.PARKED)
+
+    def skip(self, ids: Sequence[int]) -> list[int]:
+        """Deletes the heads of parked letters from the outbox and frees their keys."""
+        with self._released("skip dead letters"):
+            letters = {int(row[0]): row for row in self._chosen(ids, Fate.PARKED)}
+            heads = {int(row[0]): row for row in self._session.fetch_ids(self._sql.heads, list(letters))}
+            # A row that has another key by now is no longer the head, and may be under way.
+            strange = [number for number, row in heads.items() if _key(row) != _key(letters[number])]
+            own = [number for number in heads if number not in strange]
+            self._session.change_ids(self._sql.drop_letters, strange, name=self._name, fate=Fate.PARKED.value)
+            for number in own:
+                values = dict(zip(COLUMNS, heads[number], strict=True))
+                values["kafka_value"] = as_bytes(self._idiom.value(values["kafka_value"]))
+                self._session.change(self._sql.skip, name=self._name, **values)
+            gone = [number for number in letters if number not in heads]
+            self._session.change_ids(self._sql.skip_gone, gone, name=self._name, fate=Fate.PARKED.value)
+            self._session.change_ids(self._sql.remove, own)
+            return sorted(letters)
+
+    def redrive(self, ids: Sequence[int]) -> list[int]:
+        """Stashes skipped letters again, in the order of their ids."""
+        with self._released("redrive dead letters"):
+            rows = sorted(self._chosen(ids, Fate.SKIPPED), key=lambda row: int(row[0]))
+            for row in rows:
+                values = dict(zip(COLUMNS, row, strict=True))
+                values["kafka_value"] = self._value(values["kafka_value"])
+                self._session.change(self._sql.stash, **values)
+            return self._drop(ids, Fate.SKIPPED)
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+    @contextmanager
+    def _released(self, doing: str) -> Iterator[None]:
+        """Begins a transaction during which no mark and no park is under way, and no leader is being made."""
+        make_guard(self._session, self._sql, self._name)
+        with self._session.transaction(doing):
+            # The row that bumps lock first: two that lock several rows might wait for each other.
+            self._session.fetch(self._sql.hold_guard, name=self._name)
+            self._session.fetch(self._sql.hold_all, name=self._name)
+            yield
+
+    def _chosen(self, ids: Sequence[int], fate: Fate) -> list[Sequence[Any]]:
+        return self._session.fetch_ids(self._sql.chosen, ids, name=self._name, fate=fate.value)
+
+    def _drop(self, ids: Sequence[int], fate: Fate) -> list[int]:
+        found = sorted(int(row[0]) for row in self._chosen(ids, fate))
+        self._session.change_ids(self._sql.drop_letters, found, name=self._name, fate=fate.value)
+        return found
+
+    def _value(self, value: object) -> str | bytes | None:
+        read = self._idiom.value(value)
+        return read.decode(errors="replace") if isinstance(read, bytes) and not self._binary else read
+
+
+def _key(row: Sequence[object]) -> object:
+    return row[2] or ""

@@ -1,0 +1,52 @@
+"""Names of tables as users write them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from outbox_sdk.errors import ConfigError
+
+_PART = r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|[^\W\d][\w$#]*'
+_NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
+
+
+class TableName(NamedTuple):
+    """A table as the user names it.
+
+    Attributes:
+        schema: The schema, or empty for the one that the connection is in.
+        table: The table's own name.
+    """
+
+    schema: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        """Reads ``table`` or ``schema.table``; a part may stand in double quotes, backticks or brackets.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        found = _NAME.fullmatch(text.strip())
+        if not found:
+            raise ConfigError(
+                f"'{text}' is not a table name: write table or schema.table; "
+                'put a part that holds anything but letters, digits and _ in double quotes, "like-this"'
+            )
+        return cls(_plain(found[1] or ""), _plain(found[2]))
+
+    def within(self, schema: str) -> TableName:
+        """Returns the name in ``schema``, unless it names a schema of its own."""
+        return self if self.schema else TableName(schema, self.table)
+
+    def __str__(self) -> str:
+        return ".".join(part for part in self if part)
+
+
+def _plain(part: str) -> str:
+    mark = part[:1]
+    if mark == "[":
+        return part[1:-1]
+    return part[1:-1].replace(mark * 2, mark) if mark in ('"', "`") else part

@@ -1,0 +1,76 @@
+"""Rows of a portable outbox, made into records, and records made into rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.record import Header, MarkedRecord, Record
+
+COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
+"""What is read of a row; headers are two JSON arrays of equal length, or null for none."""
+
+
+def records(rows: Sequence[Sequence[Any]], idiom: Idiom) -> list[MarkedRecord]:
+    """Makes rows into records, with a fault where a row cannot be made into a message."""
+    return [record(row, idiom) for row in rows]
+
+
+def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
+    """Makes one row into a record, with a fault if it cannot be made into a message."""
+    number, topic, key, value, names, values = row[:6]
+    headers: list[Header] = []
+    fault = None
+    if topic is None or key is None:
+        fault = f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
+    elif names is not None or values is not None:
+        headers, fault = _headers(names, values, idiom)
+    return MarkedRecord(
+        int(number), idiom.text(topic) or "", idiom.text(key) or "", idiom.value(value), headers, fault=fault
+    )
+
+
+def header_texts(record: Record) -> tuple[str | None, str | None]:
+    """Returns a record's header names and values as JSON arrays, or nothing for none.
+
+    Raises:
+        ValueError: A header's value is bytes that are not UTF-8.
+    """
+    if not record.headers:
+        return None, None
+    names = [name for name, _ in record.headers]
+    values = [_text(value, name) for name, value in record.headers]
+    return json.dumps(names, ensure_ascii=False), json.dumps(values, ensure_ascii=False)
+
+
+def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str | None]:
+    try:
+        keys, texts = (_array(idiom.text(part)) for part in (names, values))
+    except ValueError as error:
+        return [], f"the row's headers are not JSON arrays of texts: {error}"
+    if len(keys) != len(texts):
+        return (
+            [],
+            f"the row has {len(keys)} header names and {len(texts)} header values; write as many of each",
+        )
+    if None in keys:
+        return [], "the row has a header whose name is null; give it a name"
+    return [(str(name), text) for name, text in zip(keys, texts, strict=True)], None
+
+
+def _array(text: str | None) -> list[str | None]:
+    array = json.loads(text) if text else []
+    if not isinstance(array, list) or not all(part is None or isinstance(part, str) for part in array):
+        raise ValueError('write them like ["name"] and ["value"]')
+    return array
+
+
+def _text(value: str | bytes | None, name: str) -> str | None:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"header '{name}' is not UTF-8; this outbox keeps header values as text") from error

@@ -1,0 +1,149 @@
+"""Transactions over one DB-API connection, and its errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+
+from outbox_sdk.errors import AccessDenied, DriverError
+from outbox_sdk.portable.idiom import Idiom, Trouble
+from outbox_sdk.statement import Statement, Style
+
+IDS = "{{ids}}"
+"""Stands in a statement for the ids that it is about, which are written into it as numbers."""
+
+_statement = lru_cache(maxsize=1024)(Statement)
+
+
+class Absent(DriverError):  # noqa: N818 - reads as what happened, like its siblings
+    """A table does not exist."""
+
+
+class Present(DriverError):  # noqa: N818 - as above
+    """A table or a row exists already."""
+
+
+class Session:
+    """A connection as the dialect uses it.
+
+    Args:
+        connection: A DB-API connection that commits only when told to.
+        idiom: How its database writes SQL.
+        place: Where the database is, in words, for errors; free of secrets.
+        secrets: What never appears in an error.
+    """
+
+    def __init__(self, connection: Any, idiom: Idiom, place: str, secrets: Sequence[str] = ()) -> None:
+        self.connection = connection
+        self.idiom = idiom
+        self.place = place
+        self._secrets = secrets
+        self._cursor: Any = None
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[None]:
+        """Makes what is executed within durable together; rolls back and passes on whatever is raised.
+
+        Raises:
+            DriverError: The database refused, or is gone.
+        """
+        try:
+            try:
+                self._cursor = self.connection.cursor()
+                if self.idiom.begin:
+                    self._cursor.execute(self.idiom.begin)
+                yield
+                self.connection.commit()
+            except BaseException:
+                with suppress(Exception):
+                    self.connection.rollback()
+                raise
+            finally:
+                with suppress(Exception):
+                    self._cursor.close()
+        except self.idiom.errors as error:
+            raise translated(error, self.idiom, doing, self.place, self._secrets) from self._cause(error)
+
+    def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
+        """Executes a query in the transaction and returns its rows."""
+        return self.idiom.rows(self._execute(sql, values))
+
+    def change(self, sql: str, **values: object) -> int:
+        """Executes a change in the transaction and returns how many rows it touched."""
+        return int(self._execute(sql, values).rowcount)
+
+    def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Executes a change for each of the rows, in order."""
+        if rows:
+            statement = _statement(sql, self.idiom.style)
+            self._cursor.executemany(statement.text, [statement.arguments(row) for row in rows])
+
+    def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
+        """Executes a change that has ``IDS`` in it, for as many ids at a time as the database takes.
+
+        Returns:
+            How many rows it touched in all.
+        """
+        parts = self._parts(ids)
+        return sum(int(self._execute(sql, values, part).rowcount) for part in parts)
+
+    def fetch_ids(self, sql: str, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+        """Executes a query that has ``IDS`` in it; see :meth:`change_ids`."""
+        return [row for part in self._parts(ids) for row in self.idiom.rows(self._execute(sql, values, part))]
+
+    def define(self, ddl: str) -> None:
+        """Executes a statement that is sent as it stands."""
+        self._cursor.execute(ddl)
+
+    def columns(self, table: str) -> list[str] | None:
+        """Returns the names of a table's columns in lower case, or ``None`` where there is no such table."""
+        try:
+            with self.transaction(f"look at table {table}"):
+                described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
+                return [str(column[0]).lower() for column in described]
+        except Absent:
+            return None
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        with suppress(Exception):
+            self.connection.close()
+
+    def _parts(self, ids: Sequence[int]) -> list[str]:
+        size = self.idiom.parts
+        return [",".join(map(str, ids[start : start + size])) for start in range(0, len(ids), size)]
+
+    def _execute(self, sql: str, values: Mapping[str, object], ids: str = "") -> Any:
+        statement = _statement(sql, self.idiom.style)
+        text = statement.text.replace("{ids}", ids) if ids else statement.text
+        arguments = statement.arguments(values)
+        # Without parameters some drivers take percent signs and colons for what they are.
+        self._cursor.execute(text, arguments) if arguments else self._cursor.execute(
+            _bare(text, self.idiom.style)
+        )
+        return self._cursor
+
+    def _cause(self, error: Exception) -> Exception | None:
+        return None if any(secret in str(error) for secret in self._secrets) else error
+
+
+def translated(
+    error: Exception, idiom: Idiom, doing: str, place: str, secrets: Sequence[str] = ()
+) -> DriverError:
+    """Makes an error of the driver into one that says what was being done, without secrets."""
+    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    cure = idiom.cure(error)
+    message = f"cannot {doing} in {place}: {text or type(error).__name__}{f'; {cure}' if cure else ''}"
+    trouble = idiom.trouble(error)
+    if trouble is Trouble.REFUSED:
+        return AccessDenied(message)
+    kinds: dict[Trouble, Callable[..., DriverError]] = {Trouble.ABSENT: Absent, Trouble.PRESENT: Present}
+    return kinds.get(trouble, DriverError)(message, retryable=trouble is Trouble.PASSING)
+
+
+def _bare(text: str, style: Style) -> str:
+    return text.replace("%%", "%") if style in (Style.FORMAT, Style.PYFORMAT) else text

@@ -1,0 +1,179 @@
+"""The statements of the transactional fallback, in the words of an idiom.
+
+The fence is ``{name}``, ``{lane}``, ``{lanes}``, ``{token}`` and ``{attempt}`` in each statement
+that compares it.
+"""
+# ruff: noqa: S608 - names come quoted from the idiom, ids are numbers, and every other value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.rows import COLUMNS
+from outbox_sdk.portable.session import IDS
+
+_HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
+_READ = ", ".join(COLUMNS)
+
+GUARD = -1
+"""The lane of the fence's row that bumps and operators lock first, and that exists before there are lanes."""
+
+LETTER_COLUMNS = (
+    "name", "id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values",
+    "fate", "reason", "attempts", "since",
+)  # fmt: skip
+FENCE_COLUMNS = (
+    "name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", "transacting",
+    "identity",
+)  # fmt: skip
+OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
+
+
+class Statements:
+    """The statements for one outbox and its companions; see :class:`outbox_sdk.OutboxTable` for what they do.
+
+    Args:
+        idiom: How the database writes SQL.
+        outbox: The outbox table.
+        fence: The fence table.
+        letters: The table of dead letters.
+        eligible: Conditions of which one must hold for a row to be marked.
+    """
+
+    def __init__(
+        self,
+        idiom: Idiom,
+        outbox: TableName,
+        fence: TableName,
+        letters: TableName,
+        eligible: Sequence[Condition] = (),
+    ) -> None:
+        self.outbox, self.fence, self.letters = (_quoted(idiom, table) for table in (outbox, fence, letters))
+        self._idiom = idiom
+        self._key = idiom.exact("COALESCE(kafka_key, '')")
+        self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
+        self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
+                       for n, each in enumerate(eligible)}  # fmt: skip
+        self._parked = (
+            f"SELECT {idiom.exact('kafka_key')} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
+        )
+        self.choose = cache(self._choose)
+        self._fence_statements()
+        self._letter_statements()
+        self.claim = f"UPDATE {self.outbox} SET leader_id = {{leader}} WHERE id IN ({IDS})"
+        carried = f"WHERE id IN ({IDS}) AND leader_id = {{leader}}"
+        self.purge = f"DELETE FROM {self.outbox} {carried}"
+        self.reset = f"UPDATE {self.outbox} SET leader_id = NULL {carried}"
+        self.carried = f"SELECT {_READ} FROM {self.outbox} {carried}"
+        self.finish = (
+            f"DELETE FROM {self.outbox} WHERE id BETWEEN {{first}} AND {{last}} AND leader_id = {{leader}}"
+        )
+        sample = idiom.first(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
+        self.count = f"SELECT COUNT(*) FROM ({sample}) sample"
+        self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
+        self.oldest = idiom.first(
+            f"SELECT {idiom.age('create_time')} FROM {idiom.seen(self.outbox)}"
+            f" WHERE {self._key} NOT IN ({self._parked}) ORDER BY id",
+            "1",
+        )
+
+    def _fence_statements(self) -> None:
+        idiom, fence = self._idiom, self.fence
+        guard = f"name = {{name}} AND lane = {GUARD}"
+        self.hold = idiom.held("lane", fence, _HELD, idiom.shared)
+        self.hold_guard = idiom.held("lane", fence, guard, idiom.alone)
+        self.hold_all = idiom.held("lane", fence, "name = {name}", idiom.alone)
+        self.guard = f"SELECT lane FROM {fence} WHERE {guard}"
+        self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}}"
+        self.make_lane = (
+            f"INSERT INTO {fence}"
+            " (name, lane, lanes, token, attempt, holder, since, reading, transacting, identity)"
+            f" VALUES ({{name}}, {{lane}}, {{lanes}}, {{token}}, 0, {{holder}}, {idiom.now}, '{{{{}}}}', 0,"
+            " {identity})"
+        )
+        self.bump = (
+            f"UPDATE {fence} SET lanes = {{lanes}}, token = {{token}}, attempt = 0, holder = {{holder}},"
+            f" since = {idiom.now}, beat = NULL, reading = '{{{{}}}}' WHERE name = {{name}}"
+        )
+        self.enter = (
+            f"UPDATE {fence} SET attempt = attempt + 1"
+            " WHERE name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token}"
+        )
+        self.entered = f"SELECT attempt, identity FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
+        self.beat = f"UPDATE {fence} SET beat = {idiom.now}, reading = {{reading}} WHERE {_HELD}"
+        self.transact = f"UPDATE {fence} SET transacting = {{noted}} WHERE {_HELD}"
+        self.transacting = (
+            f"SELECT lane, transacting FROM {fence} WHERE name = {{name}} AND transacting > 0 ORDER BY lane"
+        )
+        self.holdings = (
+            f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age('beat')}, reading"
+            f" FROM {fence} WHERE name = {{name}} AND lane >= 0 AND lane < lanes ORDER BY lane"
+        )
+
+    def _letter_statements(self) -> None:
+        idiom, letters = self._idiom, self.letters
+        chosen = f"WHERE name = {{name}} AND fate = {{fate}} AND id IN ({IDS})"
+        columns = ", ".join(LETTER_COLUMNS)
+        values = ", ".join(f"{{{column}}}" for column in LETTER_COLUMNS[:-1])
+        self.forget_letter = f"DELETE FROM {letters} WHERE name = {{name}} AND id IN ({IDS})"
+        self.write_letter = f"INSERT INTO {letters} ({columns}) VALUES ({values}, {idiom.now})"
+        self.parked = (
+            f"SELECT COUNT(*), MAX({idiom.age('since')}) FROM {letters}"
+            " WHERE name = {name} AND fate = 'parked'"
+        )
+        rest = (
+            f"fate, reason, attempts, since, {idiom.age('since')} FROM {letters}"
+            " WHERE name = {name} ORDER BY id"
+        )
+        self.list_letters = f"SELECT {_READ}, {rest}"
+        self.list_without_values = f"SELECT {_READ.replace('kafka_value', 'NULL')}, {rest}"
+        self.chosen = f"SELECT {_READ} FROM {letters} {chosen} ORDER BY id"
+        self.drop_letters = f"DELETE FROM {letters} {chosen}"
+        self.skip = (
+            f"UPDATE {letters} SET fate = 'skipped', kafka_topic = {{kafka_topic}},"
+            " kafka_value = {kafka_value}, kafka_header_keys = {kafka_header_keys},"
+            " kafka_header_values = {kafka_header_values}"
+            " WHERE name = {name} AND id = {id}"
+        )
+        self.skip_gone = f"UPDATE {letters} SET fate = 'skipped' {chosen}"
+        self.heads = f"SELECT {_READ} FROM {self.outbox} WHERE id IN ({IDS})"
+        self.remove = f"DELETE FROM {self.outbox} WHERE id IN ({IDS})"
+        self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.exact('{key}')}"
+        self.stash = (
+            f"INSERT INTO {self.outbox} (create_time, {', '.join(COLUMNS[1:])})"
+            f" VALUES ({idiom.now}, {', '.join(f'{{{column}}}' for column in COLUMNS[1:])})"
+        )
+
+    def _choose(self, lanes: int, left_out: int) -> str:
+        """Makes the SELECT of the earliest rows to mark: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
+
+        Args:
+            lanes: How many lanes there are.
+            left_out: How many leader ids, ``{left0}`` and so on, a row must not carry.
+        """
+        carried = ", ".join(f"{{left{number}}}" for number in range(left_out))
+        wanted = [f"(leader_id IS NULL OR leader_id NOT IN ({carried}))"]
+        if lanes > 1:
+            wanted.append(f"{self._idiom.lane(self._key)} = {{lane}}")
+        if self._conditions:
+            wanted.append(f"({' OR '.join(self._conditions)})")
+        wanted.append(f"{self._key} NOT IN ({self._parked})")
+        select = (
+            f"SELECT {_READ} FROM {self._idiom.seen(self.outbox)} WHERE {' AND '.join(wanted)} ORDER BY id"
+        )
+        return self._idiom.first(select, "{limit}")
+
+
+def _quoted(idiom: Idiom, table: TableName) -> str:
+    return idiom.table(table).replace("{", "{{").replace("}", "}}")
+
+
+def _condition(idiom: Idiom, condition: Condition, number: int) -> str:
+    parameter = f"{{eligible{number}}}"
+    if isinstance(condition, ColumnIs):
+        return f"{_quoted(idiom, TableName('', condition.column))} = {parameter}"
+    return idiom.earlier("create_time").replace("{seconds}", parameter)

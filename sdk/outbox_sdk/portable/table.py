@@ -1,0 +1,253 @@
+"""One connection to a portable outbox: mark, purge, reset, advance, park, and the fence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from outbox_sdk.affinity import Condition
+from outbox_sdk.dialect import Advanced, Backlog, Fence, Holding
+from outbox_sdk.errors import LeadershipLost
+from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.rows import COLUMNS, records
+from outbox_sdk.portable.session import Present, Session
+from outbox_sdk.portable.statements import GUARD, Statements
+from outbox_sdk.record import Batch, MarkedRecord
+
+IDENTITY_DIGITS = 12
+"""Of a lane's identity; enough to be unlike any other at one broker."""
+
+COUNTED = 10_000
+"""Up to this many rows the backlog is counted, beyond it is estimated."""
+
+
+class PortableTable:
+    """The ``OutboxTable`` of a database without anything better: every change is one transaction.
+
+    A subclass overrides :meth:`_mark` where the database can mark in one statement.
+
+    Args:
+        session: The connection.
+        outbox: The outbox table, with its schema as far as it is known.
+        fence: The fence table.
+        letters: The table of dead letters.
+        eligible: Conditions of which one must hold for a row to be marked.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        outbox: TableName,
+        fence: TableName,
+        letters: TableName,
+        eligible: Sequence[Condition] = (),
+    ) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._name = str(outbox)
+        self._sql = Statements(session.idiom, outbox, fence, letters, eligible)
+
+    def bump(self, lanes: int, holder: str) -> int:
+        """Makes the caller the leader: raises every lane's token durably."""
+        make_guard(self._session, self._sql, self._name)
+        with self._session.transaction("raise the fence's token"):
+            # Serializes bumps even while there are no lanes.
+            self._session.fetch(self._sql.hold_guard, name=self._name)
+            found = {row[0]: row[1] for row in self._session.fetch(self._sql.tokens, name=self._name)}
+            token = int(max(found.values())) + 1
+            new = [_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
+            self._session.change_each(self._sql.make_lane, new)
+            self._session.change(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)
+        return token
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        """Starts one attempt at a lane."""
+        with self._session.transaction("enter a lane"):
+            place = {"name": self._name, "lane": lane}
+            if not self._session.change(self._sql.enter, **place, lanes=lanes, token=token):
+                raise LeadershipLost(
+                    f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
+                )
+            attempt, identity = self._session.fetch(self._sql.entered, **place)[0]
+        return Fence(lane, lanes, token, int(attempt), identity)
+
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        """Claims the lane's earliest rows in one transaction that holds the fence against a bump."""
+        with self._session.transaction("mark"):
+            self._hold(fence)
+            return self._mark(fence, leader_id, limit, (leader_id,))
+
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    ) -> Advanced:
+        """Deletes batches and marks the next in one transaction that holds the fence against a bump."""
+        with self._session.transaction("advance"):
+            self._hold(fence)
+            purged = sum(
+                self._session.change(
+                    self._sql.finish,
+                    first=batch.first,
+                    last=batch.last,
+                    leader=self._idiom.uuid(batch.leader_id),
+                )
+                for batch in finished
+            )
+            left_out = (*pending, leader_id)
+            return Advanced(purged, self._mark(fence, leader_id, limit, left_out) if limit else [])
+
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        """Deletes rows that still carry ``leader_id``, durably."""
+        return self._touch(self._sql.purge, fence, leader_id, ids, "purge")
+
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        """Clears the leader id of rows that still carry ``leader_id``, durably."""
+        return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
+
+    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+        """Parks the keys of poisonous records in one transaction that holds the fence."""
+        leader = self._idiom.uuid(leader_id)
+        by_id = {poison.id: poison for poison in poisons}
+        with self._session.transaction("park"):
+            self._hold(fence)
+            heads = self._session.fetch_ids(self._sql.carried, list(by_id), leader=leader)
+            self._session.change_ids(self._sql.forget_letter, [int(row[0]) for row in heads], name=self._name)
+            letters = [self._letter(row, by_id[int(row[0])]) for row in heads]
+            self._session.change_each(self._sql.write_letter, letters)
+            self._session.change_ids(self._sql.reset, ids, leader=leader)
+        return len(heads)
+
+    def parked(self) -> Parked:
+        """Returns how much is parked."""
+        with self._session.transaction("read the parked keys"):
+            keys, oldest = self._session.fetch(self._sql.parked, name=self._name)[0]
+        return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
+
+    def transact(self, fence: Fence, *, begun: bool) -> None:
+        """Notes durably whether the lane publishes in transactions, and as one of how many."""
+        self._write(
+            self._sql.transact, fence, "note who publishes in transactions", noted=fence.lanes * begun
+        )
+
+    def transacting(self) -> dict[int, int]:
+        """Returns the lanes that are noted to publish in transactions, and how many there were then."""
+        with self._session.transaction("read who publishes in transactions"):
+            rows = self._session.fetch(self._sql.transacting, name=self._name)
+        return {int(lane): int(lanes) for lane, lanes in rows}
+
+    def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
+        """Writes the lane's meter reading."""
+        self._write(self._sql.beat, fence, "write a reading", reading=json.dumps(dict(reading)))
+
+    def holdings(self) -> list[Holding]:
+        """Returns what the fence says of each lane."""
+        with self._session.transaction("read the fence"):
+            rows = self._session.fetch(self._sql.holdings, name=self._name)
+        moment, text = self._idiom.moment, self._idiom.text
+        return [
+            Holding(
+                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), attempt=int(attempt)),
+                holder=holder,
+                since=moment(since),
+                beat=None if beat is None else moment(beat),
+                age=None if age is None else float(age),
+                reading=json.loads(text(reading) or "{}"),
+            )
+            for lane, lanes, token, attempt, holder, since, beat, age, reading in rows
+        ]
+
+    def backlog(self) -> Backlog:
+        """Returns how much waits: counted up to ``COUNTED`` rows, at most as many as the ids' range beyond.
+
+        To find the oldest it passes the rows of parked keys at the head.
+        """
+        with self._session.transaction("read the backlog"):
+            count = int(self._session.fetch(self._sql.count, limit=COUNTED + 1)[0][0])
+            rows = self._session.fetch(self._sql.oldest, name=self._name)
+            oldest = float(rows[0][0]) if rows else None
+            if count <= COUNTED:
+                return Backlog(records=count, exact=True, oldest=oldest)
+            first, last = self._session.fetch(self._sql.spread)[0]
+        spread = 0 if first is None else int(last) - int(first) + 1
+        return Backlog(records=max(count, spread), exact=False, oldest=oldest)
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+    def _mark(
+        self, fence: Fence, leader_id: UUID, limit: int, left_out: Sequence[UUID]
+    ) -> list[MarkedRecord]:
+        """Marks while the fence is held; leaves out rows that carry one of ``left_out``."""
+        left = {f"left{number}": self._idiom.uuid(each) for number, each in enumerate(left_out)}
+        choose = self._sql.choose(fence.lanes, len(left_out))
+        rows = self._session.fetch(choose, **self._chosen(fence), **left, limit=limit)
+        marked = records(rows, self._idiom)
+        ids = [each.id for each in marked]
+        self._session.change_ids(self._sql.claim, ids, leader=self._idiom.uuid(leader_id))
+        return marked
+
+    def _chosen(self, fence: Fence) -> dict[str, object]:
+        return {"name": self._name, "lane": fence.lane, "lanes": fence.lanes, **self._sql.values}
+
+    def _hold(self, fence: Fence) -> None:
+        if not self._session.fetch(self._sql.hold, **self._held(fence)):
+            raise _lost(fence)
+
+    def _touch(self, sql: str, fence: Fence, leader_id: UUID, ids: Sequence[int], doing: str) -> int:
+        with self._session.transaction(doing):
+            self._hold(fence)
+            return self._session.change_ids(sql, ids, leader=self._idiom.uuid(leader_id))
+
+    def _write(self, sql: str, fence: Fence, doing: str, **values: object) -> None:
+        with self._session.transaction(doing):
+            if not self._session.change(sql, **self._held(fence), **values):
+                raise _lost(fence)
+
+    def _held(self, fence: Fence) -> dict[str, object]:
+        return {
+            "name": self._name,
+            "lane": fence.lane,
+            "lanes": fence.lanes,
+            "token": fence.token,
+            "attempt": fence.attempt,
+        }
+
+    def _letter(self, row: Sequence[Any], poison: Poison) -> dict[str, object]:
+        head = dict(zip(COLUMNS, row, strict=True))
+        head["kafka_value"] = as_bytes(self._idiom.value(head["kafka_value"]))
+        rest = {"fate": "parked", "reason": _storable(poison.reason), "attempts": poison.attempts}
+        return {"name": self._name, **head, **rest}
+
+
+def make_guard(session: Session, sql: Statements, name: str) -> None:
+    """Makes sure that the fence has the row that bumps and operators lock first."""
+    with session.transaction("look at the fence"):
+        if session.fetch(sql.guard, name=name):
+            return
+    try:
+        with session.transaction("make the fence's guard"):
+            session.change(sql.make_lane, **_lane(name, GUARD, ""))
+    except Present:
+        pass  # another process was first
+
+
+def as_bytes(value: str | bytes | None) -> bytes | None:
+    """Returns a value as the dead letters keep it."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def _lane(name: str, lane: int, holder: str) -> dict[str, object]:
+    identity = uuid4().hex[:IDENTITY_DIGITS]
+    return {"name": name, "lane": lane, "lanes": 0, "token": 0, "holder": holder, "identity": identity}
+
+
+def _storable(reason: str) -> str:
+    return reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
+def _lost(fence: Fence) -> LeadershipLost:
+    holder = f"token {fence.token}, attempt {fence.attempt}"
+    return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")
