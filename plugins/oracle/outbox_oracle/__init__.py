@@ -1,0 +1,1 @@
+"""Oracle dialect of outbox."""

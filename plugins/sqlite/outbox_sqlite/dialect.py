@@ -1,0 +1,133 @@
+"""The SQLite dialect: options, connections, and the tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from outbox_sdk import AccessDenied, ConfigError, Duration, Finding, Level
+from outbox_sdk.portable import Idiom, PortableDialect, PortableOptions, Session, TableName
+
+from outbox_sqlite.idiom import SqliteIdiom, lane
+
+_OLDEST = (3, 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteOptions(PortableOptions):
+    """Options of the SQLite dialect.
+
+    Attributes:
+        data_source: The database's file.
+        lock_timeout: How long a transaction may wait for another one to end.
+    """
+
+    data_source: str = "outbox.db"
+    lock_timeout: Duration = 5.0
+
+    def __post_init__(self) -> None:
+        PortableOptions.__post_init__(self)
+        if self.data_source in ("", ":memory:"):
+            raise ConfigError(
+                "dataSource must be a file: a database in memory is seen by one connection only"
+            )
+        if self.outbox.schema:
+            raise ConfigError(f"table is '{self.table}'; in SQLite it has no schema")
+
+
+class SqliteDialect(PortableDialect):
+    """An outbox in a SQLite database."""
+
+    idiom: ClassVar[Idiom] = SqliteIdiom()
+    options: SqliteOptions
+
+    @property
+    def place(self) -> str:
+        """The database's file."""
+        return f"SQLite database '{self.options.data_source}'"
+
+    def open(self) -> sqlite3.Connection:
+        """Opens the file, which must exist."""
+        uri = f"{Path(self.options.data_source).absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self.options.lock_timeout, isolation_level=None, check_same_thread=False
+        )
+        connection.create_function("outbox_lane", 2, lane, deterministic=True)
+        # Readers and a writer do not wait for each other; a commit returns when it is on the disk.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def open_plain(self) -> sqlite3.Connection:
+        """Opens the file as an application would."""
+        return sqlite3.connect(self.options.data_source, timeout=self.options.lock_timeout)
+
+    def create(self) -> Sequence[str]:
+        """Creates the file, and in it outbox, fence and dead letters, where they do not exist."""
+        try:
+            Path(self.options.data_source).touch()
+        except OSError as error:
+            raise AccessDenied(f"cannot create the {self.place}: {error.strerror}") from error
+        return PortableDialect.create(self)
+
+    def tables(self) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create outbox, fence and dead letters, by table."""
+        options, quoted = self.options, self.idiom.table
+        value = "BLOB" if options.binary else "TEXT"
+        now = self.idiom.now
+        outbox = f"""CREATE TABLE IF NOT EXISTS {quoted(options.outbox)} (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    create_time TEXT NOT NULL DEFAULT ({now}),
+    kafka_topic TEXT NOT NULL,
+    kafka_key TEXT NOT NULL,
+    kafka_value {value},
+    kafka_header_keys TEXT,
+    kafka_header_values TEXT,
+    leader_id TEXT
+)"""
+        fence = f"""CREATE TABLE IF NOT EXISTS {quoted(options.fence)} (
+    name TEXT NOT NULL,
+    lane INTEGER NOT NULL,
+    lanes INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    since TEXT NOT NULL,
+    beat TEXT,
+    reading TEXT NOT NULL,
+    transacting INTEGER NOT NULL,
+    identity TEXT NOT NULL,
+    PRIMARY KEY (name, lane)
+)"""
+        letters = f"""CREATE TABLE IF NOT EXISTS {quoted(options.letters)} (
+    name TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    kafka_topic TEXT,
+    kafka_key TEXT,
+    kafka_value BLOB,
+    kafka_header_keys TEXT,
+    kafka_header_values TEXT,
+    fate TEXT NOT NULL CHECK (fate IN ('parked', 'skipped')),
+    reason TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    since TEXT NOT NULL,
+    PRIMARY KEY (name, id)
+)"""
+        return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
+
+    def findings(self, session: Session) -> Iterator[Finding]:
+        """Judges the library's version and the journal."""
+        version = f"SQLite {sqlite3.sqlite_version}"
+        if sqlite3.sqlite_version_info < _OLDEST:
+            yield Finding(Level.ERROR, "version", version, "use a Python with SQLite 3.31 or newer")
+        else:
+            yield Finding(Level.OK, "version", version)
+        mode = session.connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode == "wal":
+            yield Finding(Level.OK, "journal", "write-ahead: applications read and stash while a lane works")
+        else:
+            cure = "keep the file on a local disk, where SQLite can share memory"
+            yield Finding(Level.WARNING, "journal", f"journal mode is {mode}", cure)

@@ -1,0 +1,62 @@
+"""How SQLite writes what SQL leaves open."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import ClassVar
+from zlib import crc32
+
+from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.statement import Style
+
+_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_NOMEM")
+_REFUSED = ("SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH", "SQLITE_CANTOPEN")
+
+
+class SqliteIdiom(Idiom):
+    """SQLite's: a transaction that changes something has the database to itself, so no row needs holding."""
+
+    style: ClassVar[Style] = Style.QMARK
+    begin: ClassVar[str] = "BEGIN IMMEDIATE"
+    now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    shared: ClassVar[str] = ""
+    alone: ClassVar[str] = ""
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The driver's base class of errors."""
+        return sqlite3.Error
+
+    def trouble(self, error: Exception) -> Trouble:
+        """Says what an error means, by SQLite's name for it."""
+        name = str(getattr(error, "sqlite_errorname", ""))
+        if "no such table" in str(error):
+            return Trouble.ABSENT
+        if "already exists" in str(error) or name in (
+            "SQLITE_CONSTRAINT_PRIMARYKEY",
+            "SQLITE_CONSTRAINT_UNIQUE",
+        ):
+            return Trouble.PRESENT
+        if name.startswith(_REFUSED):
+            return Trouble.REFUSED
+        return Trouble.PASSING if name.startswith(_PASSING) else Trouble.LASTING
+
+    def cure(self, error: Exception) -> str:
+        """Says what a user can do about an error, or nothing."""
+        name = str(getattr(error, "sqlite_errorname", ""))
+        if name.startswith("SQLITE_CANTOPEN"):
+            return "correct dataSource, or run 'outbox init', which makes the file"
+        return "another process writes for too long" if name.startswith("SQLITE_BUSY") else ""
+
+    def age(self, moment: str) -> str:
+        """Writes how many seconds ago a moment was."""
+        return f"(julianday('now') - julianday({moment})) * 86400.0"
+
+    def lane(self, key: str) -> str:
+        """Writes the lane of a key, by a function that each connection brings along."""
+        return f"outbox_lane({key}, {{lanes}})"
+
+
+def lane(key: str, lanes: int) -> int:
+    """Returns the lane of a key: its hash modulo ``lanes``."""
+    return crc32(key.encode()) % lanes

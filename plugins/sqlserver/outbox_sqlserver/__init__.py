@@ -1,0 +1,1 @@
+"""SQL Server dialect of outbox."""
