@@ -26,6 +26,8 @@ class Capability(StrEnum):
     MARK_IN_ONE_STATEMENT = "mark in one statement"
     BYTES_VALUES = "bytes values"
     CONCURRENT_DDL = "concurrent ddl"
+    CONCURRENT_WRITERS = "concurrent writers"
+    """Several transactions may hold uncommitted records at once, and marks go on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from outbox_postgres.table import PostgresTable
 
 _CAPABILITIES = frozenset(
-    {Capability.MARK_IN_ONE_STATEMENT, Capability.BYTES_VALUES, Capability.CONCURRENT_DDL}
+    {
+        Capability.MARK_IN_ONE_STATEMENT,
+        Capability.BYTES_VALUES,
+        Capability.CONCURRENT_DDL,
+        Capability.CONCURRENT_WRITERS,
+    }
 )
 
 

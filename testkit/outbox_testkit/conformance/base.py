@@ -1,0 +1,59 @@
+"""What every theme of the suite starts from: an outbox with its tables, and skips by capability alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TypeVar
+
+import pytest
+from outbox_sdk import Capability
+
+from outbox_testkit.conformance.under_test import Box, OutboxUnderTest
+
+NOT_DECLARED = "the dialect does not declare: "
+"""How the reason of every skip begins; the capability follows."""
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def needs(capability: Capability) -> Callable[[Test], Test]:
+    """Skips a test where the dialect does not declare a capability."""
+
+    def note(test: Test) -> Test:
+        test.__needs__ = capability  # type: ignore[attr-defined]  # a note of our own on the function
+        return test
+
+    return note
+
+
+class Conformance:
+    """A theme. The plugin's subclass gives the fixture ``outbox``, an :class:`OutboxUnderTest`."""
+
+    @pytest.fixture
+    def stack(self) -> Iterator[ExitStack]:
+        """Closes at the end of a test what it opened."""
+        with ExitStack() as opened:
+            yield opened
+
+    @pytest.fixture
+    def bare(self, outbox: OutboxUnderTest, stack: ExitStack, request: pytest.FixtureRequest) -> Box:
+        """The outbox under test, without its tables."""
+        box = Box(outbox, stack)
+        needed = getattr(request.function, "__needs__", None)
+        if needed and needed not in box.dialect.capabilities:
+            pytest.skip(f"{NOT_DECLARED}{needed}")
+        return box
+
+    @pytest.fixture
+    def box(self, bare: Box) -> Box:
+        """The outbox under test."""
+        bare.dialect.create()
+        return bare
+
+    @pytest.fixture
+    def bytes_box(self, bare: Box, stack: ExitStack) -> Box:
+        """The same with values of bytes."""
+        box = Box(bare.under.of_bytes(), stack, bytes_values=True)
+        box.dialect.create()
+        return box

@@ -1,0 +1,166 @@
+"""The fence: tokens and attempts rise, and whoever holds an old one touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from outbox_sdk import Batch, LeadershipLost, Poison
+
+from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.under_test import ALL, Box, Hand
+
+
+def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], object]]:
+    """Everything that a holder of a lane may do, for one that has marked a batch and, behind it, ids."""
+    table, fence, leader = hand.table, hand.fence, hand.leader
+    poisons = [Poison(ids[0], "too large", 1)]
+    return {
+        "mark": lambda: table.mark(fence, leader, 10),
+        "mark by a new leader id": lambda: table.mark(fence, uuid4(), 10),
+        "purge": lambda: table.purge(fence, leader, ids),
+        "reset": lambda: table.reset(fence, leader, ids),
+        "park": lambda: table.park(fence, leader, poisons, ids),
+        "advance": lambda: table.advance(fence, [], uuid4(), 10, []),
+        "advance with a finished batch": lambda: table.advance(fence, [batch], uuid4(), 10, []),
+        "advance that only deletes": lambda: table.advance(fence, [batch], uuid4(), 0, []),
+        "advance that does nothing": lambda: table.advance(fence, [], uuid4(), 0, []),
+        "beat": lambda: table.beat(fence, {"zombie": 1}),
+        "transact": lambda: table.transact(fence, begun=True),
+        "end of transactions": lambda: table.transact(fence, begun=False),
+    }
+
+
+class FenceConformance(Conformance):
+    """One lane's right to work, and its end."""
+
+    def test_before_the_first_leader_nobody_holds_anything(self, box: Box) -> None:
+        table = box.connect()
+        assert table.holdings() == []
+        assert table.transacting() == {}
+        for lane, lanes, token in ((0, 1, 0), (0, 1, 1)):
+            with pytest.raises(LeadershipLost):
+                table.enter(lane, lanes, token)
+
+    def test_tokens_rise_and_attempts_rise_under_a_token(self, box: Box) -> None:
+        table, other = box.connect(), box.connect()
+        token = table.bump(2, "one")
+        fences = [table.enter(1, 2, token) for _ in range(3)]
+        assert [(fence.lane, fence.lanes, fence.token) for fence in fences] == [(1, 2, token)] * 3
+        assert fences[0].attempt < fences[1].attempt < fences[2].attempt
+        next_token = other.bump(2, "two")
+        assert token < next_token < other.bump(2, "three")
+
+    def test_a_leader_holds_every_lane(self, box: Box) -> None:
+        table = box.connect()
+        token = table.bump(3, "somebody")
+        for lane in (2, 0):
+            table.enter(lane, 3, token)
+        holdings = box.connect().holdings()
+        assert [(h.fence.lane, h.fence.lanes, h.fence.token, h.holder) for h in holdings] == [
+            (lane, 3, token, "somebody") for lane in range(3)
+        ]
+        assert all(holding.since.tzinfo for holding in holdings)
+
+    @pytest.mark.parametrize("how", ["token", "attempt"])
+    def test_who_holds_an_old_one_touches_nothing(self, box: Box, how: str) -> None:
+        box.fill(12, keys=3)
+        (zombie,) = box.lead_all(1)
+        zombie.table.transact(zombie.fence, begun=True)
+        batch, values = zombie.batch(4)
+        ids = [record.id for record in zombie.advance(4, pending=[batch])]
+        table = box.connect()
+        token = zombie.fence.token if how == "attempt" else table.bump(1, "other")
+        leader = Hand(table, table.enter(0, 1, token))
+        table.beat(leader.fence, {"leader": 1})
+        for name, act in acts(zombie, batch, ids).items():
+            with pytest.raises(LeadershipLost):
+                raise AssertionError(f"{name} returned {act()!r} under an old {how}")
+        assert table.transacting() == {0: 1}
+        assert table.holdings()[0].reading == {"leader": 1}
+        assert box.letters().letters() == []
+        # What the zombie had marked carries its leader ids as before, and the rest none.
+        assert leader.reset(*ids, leader=zombie.leader) == 4
+        assert table.purge(leader.fence, batch.leader_id, range(batch.first, batch.last + 1)) == 4
+        assert leader.values(ALL) == [f"v{number}" for number in range(5, 13)]
+        assert values == ["v1", "v2", "v3", "v4"]
+
+    def test_an_old_token_enters_nothing(self, box: Box) -> None:
+        table = box.connect()
+        old = table.bump(2, "one")
+        token = table.bump(2, "two")
+        for lane, lanes, used in ((0, 2, old), (0, 3, token), (2, 2, token), (0, 2, token + 1)):
+            with pytest.raises(LeadershipLost):
+                table.enter(lane, lanes, used)
+        assert table.enter(0, 2, token).token == token
+
+    def test_an_attempt_at_one_lane_ends_no_other_lane(self, box: Box) -> None:
+        box.fill(60, keys=20)
+        first, second = box.lead_all(2)
+        first.table.enter(0, 2, first.fence.token)
+        with pytest.raises(LeadershipLost):
+            first.mark()
+        assert second.mark()
+
+    def test_a_leader_with_another_number_of_lanes_ends_every_lane(self, box: Box) -> None:
+        box.fill(60, keys=20)
+        wide = box.lead_all(4)
+        narrow = box.lead_all(2)
+        for hand in wide:
+            with pytest.raises(LeadershipLost):
+                hand.mark()
+        assert len(box.connect().holdings()) == 2
+        assert sum(len(hand.mark()) for hand in narrow) == 60
+        assert sum(len(hand.mark()) for hand in box.lead_all(8)) == 60
+        for hand in narrow:
+            with pytest.raises(LeadershipLost):
+                hand.mark()
+        holdings = box.connect().holdings()
+        assert len(holdings) == 8
+        assert len({holding.fence.token for holding in holdings}) == 1
+
+    def test_a_lane_that_is_no_more_is_settled_by_the_leader(self, box: Box) -> None:
+        box.fill(60, keys=20)
+        last = box.lead_all(3)[2]
+        last.table.transact(last.fence, begun=True)
+        batch, values = last.batch()
+        table = box.connect()
+        fence = table.enter(2, 1, table.bump(1, "narrow"))
+        assert table.advance(fence, [batch], uuid4(), 0, []).purged == len(values)
+        assert table.transacting() == {2: 3}
+        table.transact(fence, begun=False)
+        assert table.transacting() == {}
+        assert set(box.survey()).isdisjoint(values)
+        with pytest.raises(LeadershipLost):
+            last.advance()
+
+    def test_a_lane_keeps_an_identity_that_no_other_has(self, box: Box) -> None:
+        boxes = (box, box.beside("b"))
+        found = []
+        for each in boxes:
+            table = each.connect()
+            token = table.bump(5, "test")
+            found += [table.enter(lane, 5, token).identity for lane in range(5)]
+        assert all(identity.isalnum() and identity.isascii() for identity in found)
+        assert len(set(found)) == 10
+        for each, identities in zip(boxes, (found[:5], found[5:]), strict=True):
+            table = each.connect()
+            for lanes in (2, 5):
+                token = table.bump(lanes, "another")
+                again = [table.enter(lane, lanes, token).identity for _ in range(2) for lane in range(lanes)]
+                assert again == identities[:lanes] * 2
+
+    def test_outboxes_of_one_database_have_fences_of_their_own(self, box: Box) -> None:
+        other = box.beside("b")
+        box.fill(3)
+        hand = box.lead()
+        table = other.connect()
+        token = table.bump(2, "other")
+        table.transact(table.enter(1, 2, token), begun=True)
+        other.fill(2)
+        table.bump(2, "other")
+        assert len(hand.mark()) == 3
+        assert [holding.holder for holding in hand.table.holdings()] == ["test"]
+        assert hand.table.transacting() == {}
+        assert len(other.survey()) == 2

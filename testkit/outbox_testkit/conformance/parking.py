@@ -1,0 +1,258 @@
+"""Parking: a key is set aside with all that waits behind it, and an operator frees it."""
+
+from __future__ import annotations
+
+import pytest
+from outbox_sdk import Capability, DriverError, Fate, Parked, Record
+
+from outbox_testkit.conformance.base import Conformance, needs
+from outbox_testkit.conformance.stashing import TEXTS, assert_same
+from outbox_testkit.conformance.under_test import ALL, Box, plain, texts
+
+
+class ParkConformance(Conformance):
+    """What parks a key, and what marks make of it."""
+
+    def test_a_parked_key_stays_behind_and_every_other_key_flows(self, box: Box) -> None:
+        values = box.fill(60, keys=6)
+        hands = box.lead_all(3)
+        for hand in hands:
+            marked = hand.mark()
+            ours = [record.id for record in marked if record.key == "k3"]
+            if ours:
+                assert hand.park(ours, ours[0]) == 1
+            hand.purge(*(record.id for record in marked if record.key != "k3"))
+        later = box.fill(12, keys=6)
+        found = sorted(value for hand in hands for value in hand.values())
+        assert found == sorted(value for value in later if value not in (later[2], later[8]))
+        assert box.survey() == [value for value in later if value in found], "a new leader leaves it out too"
+        box.letters().retry([letter.record.id for letter in box.letters().letters()])
+        assert [value for value in box.survey() if value not in found] == [
+            *values[2::6], later[2], later[8]
+        ]  # fmt: skip
+
+    def test_the_head_is_copied_with_what_was_wrong_with_it(self, box: Box) -> None:
+        records = [Record("orders", "a", f"v{n}", (("h", str(n)), ("h", None))) for n in range(3)]
+        box.stash(*records)
+        hand = box.lead()
+        ids = hand.ids()
+        assert hand.park(ids, ids[0], reason="message too large") == 1
+        (letter,) = box.letters().letters()
+        assert_same(letter.record, records[0])
+        assert letter.record.id == ids[0]
+        assert (letter.reason, letter.attempts, letter.fate) == ("message too large", 5, Fate.PARKED)
+        assert letter.since.tzinfo is not None
+        assert 0 <= letter.age < 60
+        assert hand.reset(*ids) == 0, "its rows carry no leader id any more"
+        assert hand.mark() == []
+
+    def test_several_keys_are_parked_at_once(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(12, keys=4)
+        ids = hand.ids()
+        assert hand.park([ids[n] for n in (0, 1, 4, 5, 8, 9)], ids[1], ids[0]) == 2
+        hand.reset(*ids)
+        assert hand.values() == [values[n] for n in (2, 3, 6, 7, 10, 11)]
+        assert hand.table.parked().keys == 2
+
+    def test_parking_again_after_a_lost_reply_changes_nothing(self, box: Box) -> None:
+        hand, _ = box.lead(), box.fill(3, keys=1)
+        ids = hand.ids()
+        assert hand.park(ids, ids[0], reason="first") == 1
+        (before,) = box.letters().letters()
+        assert hand.park(ids, ids[0], reason="second") == 0
+        (after,) = box.letters().letters()
+        assert (after.reason, after.since) == (before.reason, before.since)
+        assert hand.mark() == []
+
+    def test_only_rows_that_carry_the_leader_id_are_parked_or_reset(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(4, keys=1)
+        ids = hand.ids()
+        theirs = hand.leader
+        hand = box.lead()
+        assert hand.ids(2) == ids[:2]
+        mine, hand.leader = hand.leader, theirs
+        assert hand.park(ids[:3], ids[0]) == 0
+        assert box.letters().letters() == []
+        assert hand.reset(*ids, leader=theirs) == 1, "the third was reset"
+        assert hand.reset(*ids, leader=mine) == 2
+        assert box.survey() == values
+
+    def test_parked_heads_are_counted_with_their_age(self, box: Box) -> None:
+        table = box.connect()
+        assert table.parked() == Parked(0, None)
+        box.fill(20, keys=10)
+        heads = box.park(box.lead(), "k1", "k2", "k3")
+        parked = table.parked()
+        assert parked.keys == 3
+        assert 0 <= (parked.oldest if parked.oldest is not None else -1) < 60
+        letters = box.letters()
+        letters.skip([heads["k2"]])
+        assert table.parked().keys == 2
+        letters.retry([heads["k1"], heads["k3"]])
+        assert table.parked() == Parked(0, None)
+
+    def test_keys_that_differ_in_anything_are_different_keys(self, box: Box) -> None:
+        keys = ["a", "A", "a ", " a", "á", "a\u0301", "ａ", "ß", "ss", "", " ", "a\t", *TEXTS]  # noqa: RUF001 - look-alikes
+        box.stash(*(plain(key, str(number)) for number, key in enumerate(keys * 2)))
+        hand, letters = box.lead(), box.letters()
+        for key in keys:
+            heads = box.park(hand, key)
+            assert texts(hand.mark()) == [str(n) for n, each in enumerate(keys * 2) if each != key]
+            assert [letter.record.key for letter in letters.letters([key])] == [key]
+            assert letters.waiting(key) == 2
+            letters.retry(list(heads.values()))
+            hand.remark()
+
+    @pytest.mark.parametrize("reason", ["", "x" * 20_000, "zero \0, half \udc80, 世界 🌍 'x' \\ %s {}"])
+    def test_a_key_can_be_parked_for_any_reason(self, box: Box, reason: str) -> None:
+        hand, _ = box.lead(), box.fill(1)
+        ids = hand.ids()
+        assert hand.park(ids, ids[0], reason=reason) == 1
+        (letter,) = box.letters().letters()
+        assert letter.reason[:4] == reason[:4]
+
+    def test_outboxes_of_one_database_have_letters_of_their_own(self, box: Box) -> None:
+        other = box.beside("b")
+        for each in (box, other):
+            each.fill(2, keys=1)
+        heads = box.park(box.lead(), "k0")
+        assert len(other.survey()) == 2
+        assert other.letters().letters() == []
+        assert other.connect().parked().keys == 0
+        assert other.letters().retry(list(heads.values())) == []
+        assert box.survey() == []
+
+
+class LetterConformance(Conformance):
+    """The operator's verbs."""
+
+    def test_letters_are_found_by_key_and_by_fate(self, box: Box) -> None:
+        box.fill(8, keys=4)
+        heads, letters = box.park(box.lead(), "k1", "k2", "k3"), box.letters()
+        assert letters.skip([heads["k2"]]) == [heads["k2"]]
+
+        def found(*keys: str, fate: Fate | None = None) -> list[tuple[str, Fate]]:
+            return [(letter.record.key, letter.fate) for letter in letters.letters(keys, fate)]
+
+        assert found() == [("k1", Fate.PARKED), ("k2", Fate.SKIPPED), ("k3", Fate.PARKED)]
+        assert found("k3", "k2", "nothing") == [("k2", Fate.SKIPPED), ("k3", Fate.PARKED)]
+        assert found(fate=Fate.PARKED) == [("k1", Fate.PARKED), ("k3", Fate.PARKED)]
+        assert found("k1", fate=Fate.SKIPPED) == found("nothing") == []
+        assert [letters.waiting(key) for key in ("k1", "k2", "nothing")] == [2, 1, 0]
+        assert [letter.record.value for letter in letters.letters(values=False)] == [None] * 3
+
+    def test_a_retried_key_is_marked_from_its_head(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(6, keys=2)
+        head, letters = box.park(hand, "k1")["k1"], box.letters()
+        assert hand.values() == values[1::2]
+        assert letters.retry([head, head + 1, 2**62]) == [head]
+        assert letters.letters() == []
+        assert hand.values() == values[::2]
+        assert letters.retry([head]) == letters.skip([head]) == letters.redrive([head]) == []
+
+    def test_a_skipped_head_is_gone_and_its_tail_flows(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(6, keys=2)
+        head, letters = box.park(hand, "k1")["k1"], box.letters()
+        assert hand.values() == values[1::2]
+        assert letters.skip([2**62, head]) == [head]
+        assert hand.values() == [values[2], values[4]]
+        assert letters.skip([head]) == letters.retry([head]) == []
+        (letter,) = letters.letters()
+        assert (letter.record.value, letter.fate) == (values[0], Fate.SKIPPED)
+        assert (letter.reason, letter.attempts) == ("too large", 5)
+
+    def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(self, box: Box) -> None:
+        values = box.fill(60, keys=20)
+        hand, letters = box.lead(), box.letters()
+        heads = sorted(box.park(hand, *(f"k{number}" for number in range(20))).values())
+        assert letters.redrive(heads) == [], "what is parked is not skipped"
+        assert letters.skip(heads[::-1]) == heads
+        assert letters.redrive([*heads[::-1], 2**62]) == heads
+        assert letters.letters() == letters.letters(fate=Fate.SKIPPED) == []
+        assert hand.values() == [*values[20:], *values[:20]]
+        assert letters.redrive(heads) == []
+
+    def test_a_redriven_record_is_as_it_was(self, box: Box) -> None:
+        records = [
+            Record(f"t{number}", f"{number} {text}", text, ((text, text), (text, None)))
+            for number, text in enumerate(TEXTS)
+        ]
+        records += [Record("t", "none", None), Record("t", "", ""), Record("t", "large", "é" * 500_000)]
+        box.stash(*records)
+        hand, letters = box.lead(), box.letters()
+        heads = sorted(box.park(hand, *(record.key for record in records)).values())
+        for fate in (Fate.PARKED, Fate.SKIPPED):
+            for letter, record in zip(letters.letters(fate=fate), records, strict=True):
+                assert_same(letter.record, record)
+            if fate is Fate.PARKED:
+                assert letters.skip(heads) == heads
+        assert letters.redrive(heads) == heads
+        found = hand.mark()
+        assert min(record.id for record in found) > max(heads)
+        for one, record in zip(found, records, strict=True):
+            assert_same(one, record)
+
+    @needs(Capability.BYTES_VALUES)
+    def test_redriven_bytes_are_as_they_were(self, bytes_box: Box) -> None:
+        values = [bytes(range(256)), b"", None]
+        bytes_box.stash(*(Record("t", f"k{number}", value) for number, value in enumerate(values)))
+        hand, letters = bytes_box.lead(), bytes_box.letters()
+        heads = sorted(bytes_box.park(hand, "k0", "k1", "k2").values())
+        assert [letter.record.value for letter in letters.letters()] == values
+        letters.skip(heads)
+        letters.redrive(heads)
+        assert [record.value for record in hand.mark()] == values
+
+    def test_a_head_that_fails_again_is_parked_again(self, box: Box) -> None:
+        hand, _ = box.lead(), box.fill(3, keys=1)
+        letters = box.letters()
+        for reason in ("once", "twice"):
+            ids = hand.ids()
+            assert hand.park(ids, ids[0], reason=reason) == 1
+            assert [letter.reason for letter in letters.letters()] == [reason]
+            assert letters.retry(ids[:1]) == ids[:1]
+        ids = hand.ids()
+        hand.park(ids, ids[0])
+        letters.skip(ids[:1])
+        hand.park(hand.ids(), ids[1])
+        assert [(letter.record.id, letter.fate) for letter in letters.letters()] == [
+            (ids[0], Fate.SKIPPED),
+            (ids[1], Fate.PARKED),
+        ]
+
+    def test_a_key_that_is_freed_while_somebody_marks_ahead_comes_from_its_head(self, box: Box) -> None:
+        values = box.fill(120, keys=2)
+        hand, letters = box.lead(), box.letters()
+        head = box.park(hand, "k1")["k1"]
+        for _ in range(4):
+            hand.purge(*hand.ids(10))
+        (later,) = box.fill(1, keys=122)
+        box.stash(plain("k1", "last"))
+        assert letters.retry([head]) == [head]
+        found = [record.value for record in hand.mark(ALL) if record.key == "k1"]
+        assert found == [*values[::2], "last"]
+        assert later not in found
+
+    def test_nothing_to_do_is_done(self, box: Box) -> None:
+        letters = box.letters()
+        assert letters.letters() == []
+        for verb in (letters.retry, letters.skip, letters.redrive):
+            assert verb([]) == []
+            assert verb([1]) == []
+
+    def test_letters_need_no_leader(self, box: Box) -> None:
+        box.fill(4, keys=2)
+        heads = box.park(box.lead(), "k0", "k1")
+        box.connect().bump(2, "another")
+        letters = box.letters()
+        assert letters.retry([heads["k0"]]) == [heads["k0"]]
+        assert letters.skip([heads["k1"]]) == [heads["k1"]]
+        assert len(box.survey()) == 3
+
+    def test_after_closing_letters_cannot_be_had(self, box: Box) -> None:
+        letters = box.letters()
+        letters.close()
+        letters.close()
+        with pytest.raises(DriverError) as caught:
+            letters.letters()
+        assert caught.value.retryable

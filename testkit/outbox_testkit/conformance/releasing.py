@@ -1,0 +1,90 @@
+"""Purge and reset: only rows that still carry the leader id, however often, in batches of any size."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.under_test import ALL, Box, Hand
+
+
+class ReleaseConformance(Conformance):
+    """How marked rows leave the outbox, or go back into it."""
+
+    def test_purges_only_what_carries_the_leader_id(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(5)
+        ids = hand.ids(4)
+        first, hand.leader = hand.leader, uuid4()
+        assert hand.ids(2) == ids[:2]
+        assert hand.purge(*ids, leader=first) == 2, "two have been marked anew since"
+        assert hand.purge(*ids, leader=uuid4()) == 0
+        assert box.survey() == [values[0], values[1], values[4]]
+
+    def test_resets_only_what_carries_the_leader_id(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(5)
+        ids = hand.ids(4)
+        first, hand.leader = hand.leader, uuid4()
+        assert hand.ids(2) == ids[:2]
+        assert hand.reset(*ids, leader=first) == 2
+        assert hand.reset(*ids, leader=uuid4()) == 0
+        assert hand.reset(*ids) == 2, "what others reset in vain is still mine"
+        assert hand.values() == values
+
+    @pytest.mark.parametrize("verb", ["purge", "reset"])
+    def test_a_row_is_changed_once(self, box: Box, verb: str) -> None:
+        box.fill(4)
+        hand = box.lead()
+        ids = hand.ids()
+        act = getattr(hand, verb)
+        assert act(*ids[:2]) == 2
+        assert act(*ids[:2]) == 0
+        assert act(ids[3], ids[1], ids[2], ids[3]) == 2, "in any order, whatever is named twice"
+        assert act(*ids) == 0
+        assert act() == 0
+        assert act(ids[-1] + 1, ids[-1] + 1000, 0, -1, 2**62) == 0
+
+    def test_reset_rows_are_marked_again_in_their_place(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(9)
+        ids = hand.ids(6)
+        assert hand.reset(ids[3], ids[1]) == 2
+        assert hand.values(1) == [values[1]]
+        assert hand.values() == [values[3], *values[6:]]
+        assert hand.mark() == []
+
+    def test_rows_of_another_leader_are_taken_over_and_lost_to_it(self, box: Box) -> None:
+        values = box.fill(3)
+        old = box.lead()
+        ids = old.ids()
+        new = box.lead()
+        assert new.values(2) == values[:2]
+        # Under its own fence, too, a leader may purge what carries a former leader id: it is in the log.
+        assert new.purge(*ids, leader=old.leader) == 1
+        assert new.purge(*ids) == 2
+        assert box.survey() == []
+
+    def test_purges_over_one_connection_while_another_marks(self, box: Box) -> None:
+        marker, values = box.lead(), box.fill(200, keys=7)
+        purger = Hand(box.connect(), marker.fence)
+        purger.leader = marker.leader
+        found: list[str] = []
+        while some := marker.mark(13):
+            found += [str(record.value) for record in some]
+            assert purger.purge(*(record.id for record in some)) == len(some)
+        assert found == values
+        assert box.survey() == []
+
+    def test_batches_of_every_size(self, box: Box) -> None:
+        box.fill(11_011, keys=100)
+        hand = box.lead()
+        ids = hand.ids(ALL)
+        assert len(ids) == 11_011
+        for act in (hand.reset, hand.purge):
+            at = 0
+            for size in (1, 10, 1000, 10_000):
+                assert act(*ids[at : at + size]) == size
+                at += size
+            if act == hand.reset:
+                assert hand.ids(ALL) == ids
+        assert box.survey() == []

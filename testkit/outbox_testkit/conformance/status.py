@@ -1,0 +1,163 @@
+"""What operators see, and the life of tables and connections."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+
+import pytest
+from outbox_sdk import Backlog, Capability, DriverError, Finding, Level
+
+from outbox_testkit.conformance.base import Conformance, needs
+from outbox_testkit.conformance.under_test import Box, plain
+
+
+class StatusConformance(Conformance):
+    """Backlog, readings, notes."""
+
+    def test_a_small_backlog_is_counted(self, box: Box) -> None:
+        table = box.connect()
+        assert table.backlog() == Backlog(records=0, exact=True, oldest=None)
+        box.fill(30)
+        hand = box.lead()
+        ids = hand.ids(20)
+        assert (table.backlog().records, table.backlog().exact) == (30, True), "marked or not"
+        hand.purge(*ids)
+        assert table.backlog().records == 10
+
+    def test_the_oldest_grows_older(self, box: Box) -> None:
+        table = box.connect()
+        box.fill(1)
+        young = table.backlog().oldest
+        assert young is not None
+        assert 0 <= young < 30
+        began, deadline = monotonic(), monotonic() + 10
+        while (table.backlog().oldest or 0) < young + 0.5:
+            assert monotonic() < deadline
+            sleep(0.05)
+        assert monotonic() - began < 10
+        box.fill(1)
+        assert (table.backlog().oldest or 0) >= young + 0.5, "a younger row makes nothing younger"
+
+    def test_the_oldest_leaves_out_parked_keys(self, box: Box) -> None:
+        box.stash(plain("old"))
+        hand = box.lead()
+        sleep(1.5)
+        box.stash(plain("young"))
+        before = hand.table.backlog().oldest or 0
+        assert before >= 1
+        heads = box.park(hand, "old")
+        after = hand.table.backlog()
+        assert after.records == 2
+        assert after.oldest is not None
+        assert after.oldest < before
+        hand.purge(*hand.ids())
+        assert hand.table.backlog() == Backlog(records=1, exact=True, oldest=None)
+        box.letters().retry([heads["old"]])
+        assert (hand.table.backlog().oldest or 0) >= before
+
+    def test_a_reading_is_shown_with_its_age_until_the_next_leader(self, box: Box) -> None:
+        hands = box.lead_all(2)
+        reading = {
+            "rate": 1.5,
+            "batches": [{"name": "ä 🌍 '\"\\", "rows": 5}, None],
+            "on": True,
+            "big": 2**53,
+        }
+        before = box.connect().holdings()
+        assert [(h.beat, h.age, dict(h.reading)) for h in before] == [(None, None, {})] * 2
+        hands[1].table.beat(hands[1].fence, {"rate": 0})
+        hands[1].table.beat(hands[1].fence, reading)
+        idle, busy = box.connect().holdings()
+        assert (idle.beat, idle.age) == (None, None)
+        assert busy.reading == reading
+        assert busy.beat is not None
+        assert busy.age is not None
+        assert busy.beat >= busy.since
+        assert 0 <= busy.age < 30
+        hands[0].table.bump(2, "next")
+        assert [(h.holder, h.beat, h.age) for h in box.connect().holdings()] == [("next", None, None)] * 2
+
+    def test_each_lane_notes_for_itself_that_it_publishes_in_transactions(self, box: Box) -> None:
+        hands = box.lead_all(3)
+        table = box.connect()
+        assert table.transacting() == {}
+        for lane in (2, 0, 0):
+            hands[lane].table.transact(hands[lane].fence, begun=True)
+        assert list(table.transacting().items()) == [(0, 3), (2, 3)]
+        for _ in range(2):
+            hands[0].table.transact(hands[0].fence, begun=False)
+        assert table.transacting() == {2: 3}
+
+    def test_a_note_outlives_bumps_and_attempts(self, box: Box) -> None:
+        hands = box.lead_all(4)
+        for lane in (0, 3):
+            hands[lane].table.transact(hands[lane].fence, begun=True)
+        table = box.connect()
+        token = table.bump(2, "narrow")
+        fence = table.enter(0, 2, table.enter(0, 2, token).token)
+        table.beat(fence, {})
+        assert table.transacting() == {0: 4, 3: 4}
+        table.transact(fence, begun=True)
+        assert table.transacting() == {0: 2, 3: 4}
+
+
+class TableConformance(Conformance):
+    """Tables are made once, connections fail as they should."""
+
+    def test_creates_what_is_missing_and_touches_nothing_that_is_there(self, bare: Box) -> None:
+        created = bare.dialect.create()
+        assert created
+        values = bare.fill(5)
+        hand = bare.lead()
+        heads = bare.park(hand, "k3")
+        assert list(bare.dialect.create()) == []
+        assert bare.letters().letters()[0].record.id == heads["k3"]
+        assert hand.values() == [value for value in values if value != "v3"]
+
+    @needs(Capability.CONCURRENT_DDL)
+    def test_several_processes_create_at_the_same_moment(self, bare: Box) -> None:
+        with ThreadPoolExecutor(6) as pool:
+            created = list(pool.map(lambda _: bare.dialect.create(), range(6)))
+        names = list(itertools.chain(*created))
+        assert names
+        assert len(names) == len(set(names)), "each is created by one of them"
+        bare.fill(3)
+        assert len(bare.survey()) == 3
+
+    def test_the_ddl_is_text_for_somebody_who_may(self, bare: Box) -> None:
+        statements = bare.dialect.ddl()
+        assert statements
+        assert all("create" in statement.lower() for statement in statements)
+
+    def test_without_its_tables_an_outbox_cannot_be_harvested(self, bare: Box) -> None:
+        for connect in (bare.dialect.connect, bare.dialect.dead_letters):
+            with pytest.raises(DriverError) as caught:
+                connect()
+            assert not caught.value.retryable
+
+    def test_after_closing_nothing_can_be_done(self, box: Box) -> None:
+        table = box.connect()
+        table.close()
+        table.close()
+        with pytest.raises(DriverError) as caught:
+            table.bump(1, "x")
+        assert caught.value.retryable
+
+    def test_the_check_finds_nothing_wrong(self, box: Box) -> None:
+        findings = box.dialect.check()
+        assert findings
+        assert all(isinstance(finding, Finding) for finding in findings)
+        assert [finding for finding in findings if finding.level is Level.ERROR] == []
+        assert all(finding.cure for finding in findings if finding.level is not Level.OK)
+
+    def test_the_check_tells_that_there_are_no_tables(self, bare: Box) -> None:
+        findings = bare.dialect.check()
+        assert Level.ERROR in {finding.level for finding in findings}
+
+    def test_a_dialect_travels_as_its_options(self, box: Box) -> None:
+        made = pickle.loads(pickle.dumps(box.options))
+        assert made == box.options
+        assert {field for field in ("data_source", "table") if not hasattr(made, field)} == set()

@@ -1,0 +1,213 @@
+"""An outbox under test: what a plugin's fixture gives, and the hands that the tests lay on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from outbox_sdk import (
+    Batch,
+    Condition,
+    DeadLetters,
+    Fence,
+    MarkedRecord,
+    OutboxTable,
+    Poison,
+    Record,
+    Seam,
+    Stasher,
+    find,
+)
+
+ALL = 1_000_000
+"""More rows than any test stashes."""
+
+Made = TypeVar("Made", bound="OutboxTable | DeadLetters")
+
+
+@dataclass(frozen=True)
+class OutboxUnderTest:
+    """An outbox that does not exist yet, in an empty database or beside others.
+
+    Attributes:
+        driver: The dialect's driver name.
+        options: The dialect's options, by the names of their fields.
+        bytes_values: What to add to the options for an outbox whose values are bytes.
+    """
+
+    driver: str
+    options: Mapping[str, Any]
+    bytes_values: Mapping[str, Any] = field(default_factory=dict)
+
+    def beside(self, suffix: str) -> OutboxUnderTest:
+        """Returns another outbox of the same database."""
+        made = find(Seam.DIALECT, self.driver).options(**self.options)
+        return replace(self, options={**self.options, "table": f"{made.table}_{suffix}"})
+
+    def of_bytes(self) -> OutboxUnderTest:
+        """Returns one whose values are bytes."""
+        return replace(self, options={**self.options, **self.bytes_values})
+
+
+class Box:
+    """An outbox as the tests use it; closes at the end what it opened.
+
+    Attributes:
+        under: What it was made of.
+        options: The dialect's options.
+        dialect: Its dialect.
+        stasher: Writes into it.
+    """
+
+    def __init__(self, under: OutboxUnderTest, stack: ExitStack, *, bytes_values: bool = False) -> None:
+        driver = find(Seam.DIALECT, under.driver)
+        options = driver.options(**under.options)
+        self.under = under
+        self.options = options
+        self.dialect = driver.create(options)
+        self.stasher = Stasher(options.table, under.driver, bytes_values=bytes_values)
+        self._stack = stack
+        self._writer: Any = None
+        self._filled = 0
+
+    def beside(self, suffix: str) -> Box:
+        """Makes another outbox in the same database, with its tables."""
+        other = Box(self.under.beside(suffix), self._stack)
+        other.dialect.create()
+        return other
+
+    def connect(self, eligible: Sequence[Condition] = ()) -> OutboxTable:
+        return self._kept(self.dialect.connect(eligible))
+
+    def letters(self) -> DeadLetters:
+        return self._kept(self.dialect.dead_letters())
+
+    def application(self) -> Any:
+        """Opens an application's connection."""
+        connection = self.dialect.stash_connection()
+        self._stack.callback(_close, connection)
+        return connection
+
+    def stash(self, *records: Record) -> None:
+        """Stashes records in one transaction, and commits."""
+        if self._writer is None:
+            self._writer = self.application()
+        self.stasher.stash_many(self._writer, records)
+        self._writer.commit()
+
+    def fill(self, count: int, keys: int = 10) -> list[str]:
+        """Stashes records with the values v1, v2, … and the keys k1, … k0 in turn; returns their values."""
+        numbers = range(self._filled + 1, self._filled + count + 1)
+        self._filled += count
+        self.stash(*(plain(f"k{number % keys}", f"v{number}") for number in numbers))
+        return [f"v{number}" for number in numbers]
+
+    def lead(self, lane: int = 0, lanes: int = 1) -> Hand:
+        """Makes a new leader of one lane."""
+        table = self.connect()
+        return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
+
+    def lead_all(self, lanes: int) -> list[Hand]:
+        """Makes a new leader of all lanes; each has its own connection."""
+        table = self.connect()
+        token = table.bump(lanes, "test")
+        return [Hand(self.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
+
+    def survey(self) -> list[str]:
+        """Returns the values of all rows but those of parked keys, in order, as a new leader finds them."""
+        return self.lead().values(ALL)
+
+    def park(self, hand: Hand, *keys: str) -> dict[str, int]:
+        """Marks everything, parks keys by their first rows, resets the rest; returns key → head."""
+        marked = hand.mark(ALL)
+        heads = {record.key: record.id for record in reversed(marked) if record.key in keys}
+        ids = [record.id for record in marked if record.key in keys]
+        assert hand.park(ids, *heads.values()) == len(keys)
+        hand.reset(*[record.id for record in marked if record.key not in keys])
+        return heads
+
+    def _kept(self, made: Made) -> Made:
+        self._stack.callback(made.close)
+        return made
+
+
+class Hand:
+    """A lane's hand on the table: its connection, its fence and its leader id.
+
+    It marks by one leader id, or batches, each by one of its own.
+
+    Attributes:
+        table: The connection.
+        fence: The fence.
+        leader: The leader id; of the latest batch, where it marks batches.
+        purged: How many rows the latest advance deleted.
+    """
+
+    def __init__(self, table: OutboxTable, fence: Fence) -> None:
+        self.table = table
+        self.fence = fence
+        self.leader = uuid4()
+        self.purged = 0
+
+    def remark(self) -> None:
+        """Takes a new leader id."""
+        self.leader = uuid4()
+
+    def mark(self, limit: int = 1000) -> list[MarkedRecord]:
+        return self.table.mark(self.fence, self.leader, limit)
+
+    def values(self, limit: int = 1000) -> list[str]:
+        """Marks, and returns the values only."""
+        return texts(self.mark(limit))
+
+    def ids(self, limit: int = 1000) -> list[int]:
+        """Marks, and returns the ids only."""
+        return [record.id for record in self.mark(limit)]
+
+    def purge(self, *ids: int, leader: UUID | None = None) -> int:
+        return self.table.purge(self.fence, leader or self.leader, ids)
+
+    def reset(self, *ids: int, leader: UUID | None = None) -> int:
+        """Resets; which also tells how many of the rows carry a leader id."""
+        return self.table.reset(self.fence, leader or self.leader, ids)
+
+    def park(self, ids: Sequence[int], *heads: int, reason: str = "too large") -> int:
+        poisons = [Poison(head, reason, 5) for head in heads]
+        return self.table.park(self.fence, self.leader, poisons, ids)
+
+    def advance(
+        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+    ) -> list[MarkedRecord]:
+        self.leader = uuid4()
+        names = [batch.leader_id for batch in pending]
+        self.purged, records = self.table.advance(self.fence, finished, self.leader, limit, names)
+        return records
+
+    def batch(
+        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+    ) -> tuple[Batch, list[str]]:
+        """Advances, and returns the new batch, which must not be empty, with its values."""
+        records = self.advance(limit, finished, pending)
+        return Batch(self.leader, records[0].id, records[-1].id), texts(records)
+
+
+def plain(key: str = "k", value: str | None = "v") -> Record:
+    """Returns a record without headers."""
+    return Record("orders", key, value)
+
+
+def texts(records: Sequence[MarkedRecord]) -> list[str]:
+    """Returns the values of records, which are text, whatever the table keeps them as."""
+    values = [record.value for record in records]
+    return [value.decode() if isinstance(value, bytes) else value or "" for value in values]
+
+
+def _close(connection: Any) -> None:
+    # A server that has ended the connection already is no matter of the test's.
+    with suppress(Exception):
+        connection.rollback()
+    with suppress(Exception):
+        connection.close()
