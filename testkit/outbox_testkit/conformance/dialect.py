@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from outbox_testkit.conformance.batches import BatchConformance
+from outbox_testkit.conformance.concurrency import ConcurrencyConformance
+from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
+from outbox_testkit.conformance.simulation import SimulationConformance
 from outbox_testkit.conformance.stashing import StashConformance
 from outbox_testkit.conformance.status import StatusConformance, TableConformance
 
@@ -20,6 +23,9 @@ THEMES = {
     "dead letters": LetterConformance,
     "status": StatusConformance,
     "tables": TableConformance,
+    "concurrency": ConcurrencyConformance,
+    "cost": CostConformance,
+    "simulation": SimulationConformance,
 }
 """What the suite is about, in this order."""
 
@@ -34,5 +40,8 @@ class DialectConformance(
     LetterConformance,
     StatusConformance,
     TableConformance,
+    ConcurrencyConformance,
+    CostConformance,
+    SimulationConformance,
 ):
     """What every dialect must do; a plugin's subclass gives the fixture ``outbox`` and nothing more."""

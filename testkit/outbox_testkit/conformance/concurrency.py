@@ -1,0 +1,164 @@
+"""Many at once: writers with late commits, leaders that do not know of each other, operators."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import sleep
+from uuid import uuid4
+
+import pytest
+from outbox_sdk import DriverError, LeadershipLost
+
+from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.crowd import (
+    PATIENCE,
+    Harvester,
+    Operator,
+    Writers,
+    assert_causes_come_first,
+    assert_same_values,
+    may_pass,
+    persistent,
+    together,
+)
+from outbox_testkit.conformance.under_test import ALL, Box, Hand, texts
+
+
+class ConcurrencyConformance(Conformance):
+    """What must hold whoever else is at work."""
+
+    @pytest.fixture
+    def pool(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads for everybody in a test."""
+        with ThreadPoolExecutor(8) as threads:
+            yield threads
+
+    def test_leaders_that_bump_at_once_get_different_tokens(self, box: Box, pool: ThreadPoolExecutor) -> None:
+        barrier = threading.Barrier(8, timeout=PATIENCE)
+
+        def race(number: int) -> list[int]:
+            barrier.wait()
+            return [persistent(box, number % 3 + 1) for _ in range(3)]
+
+        raced = list(pool.map(race, range(8)))
+        tokens = [token for mine in raced for token in mine]
+        assert len(set(tokens)) == len(tokens) == 24
+        assert all(mine == sorted(mine) for mine in raced)
+        holdings = box.connect().holdings()
+        assert {holding.fence.token for holding in holdings} == {max(tokens)}
+        assert len(holdings) == holdings[0].fence.lanes
+
+    @pytest.mark.parametrize("batches", [False, True], ids=["marks", "batches"])
+    def test_no_mark_of_an_old_leader_lands_behind_its_successors(
+        self, box: Box, pool: ThreadPoolExecutor, batches: bool
+    ) -> None:
+        dice = random.Random(batches)
+        rows = len(box.fill(60))
+        leader = box.lead()
+        for _ in range(12):
+            zombie, marked = leader, threading.Event()
+
+            def mark(zombie: Hand, marked: threading.Event) -> None:
+                while True:
+                    leader_id = uuid4()
+                    try:
+                        if batches:
+                            zombie.table.advance(zombie.fence, [], leader_id, 50, [])
+                        else:
+                            zombie.table.mark(zombie.fence, leader_id, 50)
+                    except LeadershipLost:
+                        return
+                    except DriverError as error:
+                        may_pass(error)
+                        zombie = Hand(box.connect(), zombie.fence)
+                    marked.set()
+                    sleep(
+                        dice.choice([0, 0.0005, 0.003])
+                    )  # where a database is unfair, others must have a go
+
+            old = pool.submit(mark, zombie, marked)
+            assert marked.wait(PATIENCE)
+            table = box.connect()
+            sleep(dice.choice([0, 0.001, 0.003]))
+            leader = Hand(table, table.enter(0, 1, table.bump(1, "next")))
+            ids = leader.ids(ALL)
+            assert len(ids) == rows
+            old.result(PATIENCE)
+            assert leader.reset(*ids) == rows, "rows that the new leader marked carry the old one's id"
+
+    @pytest.mark.parametrize("lanes", [1, 3])
+    @pytest.mark.parametrize("batches", [False, True], ids=["marks", "batches"])
+    def test_while_applications_write_everything_comes_once_and_in_order(
+        self, box: Box, pool: ThreadPoolExecutor, lanes: int, batches: bool
+    ) -> None:
+        harvesters = [Harvester(box, hand, batches=batches) for hand in box.lead_all(lanes)]
+        writers = Writers(box)
+        running = [pool.submit(harvester.run) for harvester in harvesters]
+        writers.wait()
+        for harvester in harvesters:
+            harvester.stop.set()
+        together(*running)
+        for harvester in harvesters:
+            for segment in harvester.sent:
+                assert_causes_come_first(writers.committed, texts(segment))
+        sent = [value for harvester in harvesters for segment in harvester.sent for value in texts(segment)]
+        if all(len(harvester.sent) == 1 for harvester in harvesters):
+            assert_same_values(sent, writers.committed)
+        assert set(sent) == set(writers.committed), "after an unknown outcome, too, nothing is lost"
+        assert box.survey() == []
+
+    def test_takeovers_lose_nothing_and_keep_the_order(self, box: Box, pool: ThreadPoolExecutor) -> None:
+        writers = Writers(box)
+        leaders: list[Harvester] = []
+        running: list[Future[None]] = []
+        while writers.busy or not leaders:
+            leaders.append(Harvester(box, box.lead()))
+            running.append(pool.submit(leaders[-1].run))
+            sleep(0.05)
+        writers.wait()
+        leaders[-1].stop.set()
+        together(*running)
+        for leader in leaders:
+            for segment in leader.sent:
+                assert len({record.id for record in segment}) == len(segment)
+                assert_causes_come_first(writers.committed, texts(segment))
+        purged = [value for leader in leaders for value in leader.purged]
+        assert len(purged) == len(set(purged)), "a row is purged once, whoever has marked it"
+        sent = {value for leader in leaders for segment in leader.sent for value in texts(segment)}
+        assert sent == set(writers.committed)
+        assert box.survey() == []
+
+    def test_while_operators_free_keys_no_key_is_marked_out_of_order(
+        self, box: Box, pool: ThreadPoolExecutor
+    ) -> None:
+        writers, operator, dice = Writers(box, transactions=80), Operator(box), random.Random(3)
+        running = pool.submit(operator.run)
+        hand, purged, parked = box.lead(), [], 0
+        try:
+            while writers.busy:
+                marked: dict[str, list[int]] = defaultdict(list)
+                records = hand.mark(20)
+                for record in records:
+                    marked[record.key].append(record.id)
+                aside = {key for key in marked if dice.random() < 0.15}
+                for key in aside:
+                    parked += hand.park(marked[key], marked[key][0])
+                hand.purge(*(record.id for record in records if record.key not in aside))
+                purged += texts([record for record in records if record.key not in aside])
+        finally:
+            operator.stop.set()
+        writers.wait()
+        together(running)
+        assert parked, "it did not come to what it tests"
+        assert sum(operator.done.values())
+        letters = box.letters()
+        letters.retry([letter.record.id for letter in letters.letters()])
+        letters.redrive([letter.record.id for letter in letters.letters()])
+        rest = hand.mark(ALL)
+        assert_same_values(purged + texts(rest), writers.committed)
+        in_place = [value for value in purged + texts(rest) if value not in operator.skipped]
+        assert_causes_come_first(writers.committed, in_place)

@@ -1,0 +1,212 @@
+"""A crowd round one outbox: writers, harvesters and operators that work at the same time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from time import sleep
+from typing import NamedTuple
+
+from outbox_sdk import Batch, Capability, DriverError, LeadershipLost, MarkedRecord, OutboxTable
+
+from outbox_testkit.conformance.under_test import Box, Hand, plain, texts
+
+KEYS = 5
+PATIENCE = 60
+"""Seconds after which something that should have ended has failed."""
+
+
+class Written(NamedTuple):
+    """A record that was committed, and when its transaction began and ended, in ticks."""
+
+    key: str
+    began: int
+    ended: int
+
+
+class Writers:
+    """Applications that stash, wait, commit and roll back, each a fixed number of times.
+
+    Attributes:
+        committed: Value → what was committed.
+    """
+
+    def __init__(self, box: Box, transactions: int = 50, seed: int = 1) -> None:
+        self.committed: dict[str, Written] = {}
+        self._box = box
+        self._tick = itertools.count()
+        self._together = Capability.CONCURRENT_WRITERS in box.dialect.capabilities
+        threads = 4 if self._together else 1
+        self._pool = ThreadPoolExecutor(threads)
+        self._running = [
+            self._pool.submit(self._run, f"{seed}.{number}", transactions * 4 // threads)
+            for number in range(threads)
+        ]
+
+    @property
+    def busy(self) -> bool:
+        return not all(running.done() for running in self._running)
+
+    def wait(self) -> None:
+        """Returns when all are done, and raises what went wrong with any of them."""
+        for running in self._running:
+            running.result(PATIENCE)
+        self._pool.shutdown()
+
+    def _run(self, name: str, transactions: int) -> None:
+        dice = random.Random(name)
+        with closing(self._box.dialect.stash_connection()) as connection:
+            for number in range(transactions):
+                began = next(self._tick)
+                records = [
+                    plain(f"k{dice.randrange(KEYS)}", f"{name}.{number}.{place}")
+                    for place in range(dice.randint(1, 3))
+                ]
+                for record in records:
+                    self._box.stasher.stash(connection, record)
+                    # Where writers exclude each other, one that dawdles would only hold up the rest.
+                    self._dawdle(dice if self._together else None)
+                if dice.random() < 0.15:
+                    connection.rollback()
+                    continue
+                connection.commit()
+                ended = next(self._tick)
+                for record in records:
+                    self.committed[str(record.value)] = Written(record.key, began, ended)
+                self._dawdle(dice)
+
+    @staticmethod
+    def _dawdle(dice: random.Random | None) -> None:
+        if dice:
+            sleep(dice.choice([0, 0, 0.001, 0.01]))
+
+
+class Harvester:
+    """A leader of one lane that marks and purges, until it is told to stop or has lost the lane.
+
+    Attributes:
+        sent: What it marked, by the leader id that marked it; in order.
+        purged: The values of the rows that it purged, as far as it knows.
+    """
+
+    def __init__(self, box: Box, hand: Hand, *, batches: bool = False) -> None:
+        self.sent: list[list[MarkedRecord]] = [[]]
+        self.purged: list[str] = []
+        self.stop = threading.Event()
+        self._box = box
+        self._hand = hand
+        self._batches = batches
+        self._finished: list[Batch] = []
+
+    def run(self) -> None:
+        """Works until it is told to stop, and nothing is left, or until it is fenced."""
+        with suppress(LeadershipLost):
+            while True:
+                last = self.stop.is_set()
+                if not self._step():
+                    if last:
+                        return
+                    sleep(0.003)
+
+    def _step(self) -> bool:
+        """Marks and purges once; tells whether there was anything to do."""
+        try:
+            return self._advance() if self._batches else self._mark()
+        except DriverError as error:
+            may_pass(error)
+            # Nobody knows what was done: connect anew, and mark under a new leader id.
+            self._hand = Hand(self._box.connect(), self._hand.fence)
+            self.sent.append([])
+            return True
+
+    def _mark(self) -> bool:
+        records = self._hand.mark(7)
+        self.sent[-1] += records
+        if records:
+            count = self._hand.purge(*(record.id for record in records))
+            assert count == len(records), "somebody took rows from a leader that is not fenced"
+            self.purged += texts(records)
+        return bool(records)
+
+    def _advance(self) -> bool:
+        records = self._hand.advance(7, finished=self._finished)
+        self.sent[-1] += records
+        self._finished = [Batch(self._hand.leader, records[0].id, records[-1].id)] if records else []
+        return bool(records)
+
+
+class Operator:
+    """Retries, skips and redrives whatever there is, until it is told to stop.
+
+    Attributes:
+        skipped: The values of the records that it skipped: these come again with other ids.
+        done: Verb → how many letters it changed.
+    """
+
+    def __init__(self, box: Box) -> None:
+        self.skipped: set[str] = set()
+        self.done: dict[str, int] = defaultdict(int)
+        self.stop = threading.Event()
+        self._letters = box.letters()
+        self._dice = random.Random(7)
+
+    def run(self) -> None:
+        while not self.stop.wait(0.002):
+            with suppress(DriverError):
+                self._step()
+
+    def _step(self) -> None:
+        chosen = [letter.record for letter in self._letters.letters() if self._dice.random() < 0.5]
+        verb = self._dice.choice(["retry", "retry", "skip", "redrive"])
+        self.skipped.update(texts(chosen) if verb == "skip" else ())
+        changed = getattr(self._letters, verb)([record.id for record in chosen])
+        self.done[verb] += len(changed)
+
+
+def assert_causes_come_first(committed: dict[str, Written], seen: Iterable[str]) -> None:
+    """Of two records of a key, the one whose transaction ended before the other's began comes first."""
+    place = {value: index for index, value in enumerate(seen)}
+    for key in {written.key for written in committed.values()}:
+        rows = [
+            (written.began, written.ended, place[value])
+            for value, written in committed.items()
+            if written.key == key and value in place
+        ]
+        causes = sorted((ended, index) for _, ended, index in rows)
+        latest = -1
+        for began, _, effect in sorted(rows):
+            while causes and causes[0][0] < began:
+                latest = max(latest, causes.pop(0)[1])
+            assert effect > latest, f"a record of {key} came before one that it followed"
+
+
+def assert_same_values(found: Collection[str], wanted: Collection[str]) -> None:
+    """Each value once, and none that is not wanted."""
+    assert sorted(found) == sorted(wanted)
+
+
+def may_pass(error: DriverError) -> None:
+    """Raises an error after which trying again is no use."""
+    if not error.retryable:
+        raise error
+
+
+def together(*running: Future[None]) -> None:
+    """Waits for all, and raises what went wrong with any."""
+    for each in running:
+        each.result(PATIENCE)
+
+
+def persistent(box: Box, bump: int) -> int:
+    """Bumps, and again on a new connection when the outcome of it is unknown."""
+    while True:
+        table: OutboxTable = box.connect()
+        try:
+            return table.bump(bump, "racer")
+        except DriverError as error:
+            may_pass(error)

@@ -1,0 +1,169 @@
+"""What an outbox must hold and say after each step, as plain lists; the simulation compares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from outbox_sdk import Batch, Fate, Fence, MarkedRecord
+
+from outbox_testkit.conformance.under_test import texts
+
+
+@dataclass(eq=False)
+class Row:
+    """A record that was stashed.
+
+    Attributes:
+        key: Its key.
+        value: Its value; no other row has it at the same time.
+        began: When its transaction began, in steps.
+        ended: When it was committed.
+        id: Its id, once a mark has told it.
+        leader: The leader id that it carries.
+    """
+
+    key: str
+    value: str
+    began: int
+    ended: int = -1
+    id: int | None = None
+    leader: UUID | None = None
+
+
+@dataclass
+class Model:
+    """The tables of an outbox.
+
+    Attributes:
+        homes: Number of lanes → key → lane.
+        rows: What is in the outbox, committed.
+        letters: Id → row and fate of each dead letter.
+        token: The leader's token.
+        lanes: How many lanes it has.
+        attempts: Lane → its latest attempt.
+    """
+
+    homes: Mapping[int, Mapping[str, int]]
+    rows: list[Row] = field(default_factory=list)
+    letters: dict[int, tuple[Row, Fate]] = field(default_factory=dict)
+    token: int = -1
+    lanes: int = 0
+    attempts: dict[int, int] = field(default_factory=dict)
+    _seen: dict[str, list[Row]] = field(default_factory=dict)
+
+    def holds(self, fence: Fence) -> bool:
+        """Tells whether a fence is the lane's (invariant 4)."""
+        held = (self.token, self.lanes, self.attempts.get(fence.lane))
+        return held == (fence.token, fence.lanes, fence.attempt)
+
+    def parked(self) -> set[str]:
+        """Returns the parked keys."""
+        return {row.key for row, fate in self.letters.values() if fate is Fate.PARKED}
+
+    def claimed(self, leader: UUID) -> list[Row]:
+        """Returns the rows that carry a leader id, by id."""
+        return sorted((row for row in self.rows if row.leader == leader), key=_id)
+
+    def mark(
+        self,
+        fence: Fence,
+        leader: UUID,
+        limit: int,
+        left_out: Collection[UUID],
+        marked: Sequence[MarkedRecord],
+    ) -> None:
+        """Judges what a mark returned, and takes note of it.
+
+        The ids of rows that no mark has told yet are unknown; of these it is only known which follow which.
+        """
+        parked, homes = self.parked(), self.homes[fence.lanes]
+        wanted = {
+            row.value: row
+            for row in self.rows
+            if homes[row.key] == fence.lane and row.key not in parked and row.leader not in left_out
+        }
+        assert len(marked) == min(limit, len(wanted)), "as many as there are, up to the limit"
+        ids = [record.id for record in marked]
+        assert ids == sorted(set(ids)), "by id"
+        taken = []
+        for value, record in zip(texts(marked), marked, strict=True):
+            assert value in wanted, f"{record} was not for this lane and leader id to mark"
+            row = wanted.pop(value)
+            assert row.key == record.key
+            self._learn(row, record.id)
+            row.leader = leader
+            taken.append(row)
+        for left in wanted.values():
+            for row in taken:
+                assert left.id is None or left.id > _id(row), f"{left} is earlier than {row}"
+                assert left.key != row.key or left.ended > row.began, f"{row} follows {left}"
+
+    def release(self, leader: UUID, ids: Collection[int], *, purge: bool) -> int:
+        """Purges or resets, and returns how many rows that changes."""
+        changed = [row for row in self.rows if row.leader == leader and row.id in ids]
+        for row in changed:
+            row.leader = None
+        if purge:
+            self.rows = [row for row in self.rows if row not in changed]
+        return len(changed)
+
+    def finish(self, batches: Sequence[Batch]) -> int:
+        """Purges batches, and returns how many rows that deletes."""
+        before = len(self.rows)
+        names = {batch.leader_id for batch in batches}
+        self.rows = [row for row in self.rows if row.leader not in names]
+        return before - len(self.rows)
+
+    def park(self, leader: UUID, head: int, ids: Collection[int]) -> int:
+        """Parks a key, and returns how many that are."""
+        heads = [row for row in self.rows if row.leader == leader and row.id == head]
+        self.release(leader, ids, purge=False)
+        for row in heads:
+            self.letters[head] = (row, Fate.PARKED)
+        return len(heads)
+
+    def retry(self, ids: Collection[int]) -> list[int]:
+        """Frees keys."""
+        chosen = self._in(Fate.PARKED, ids)
+        for number in chosen:
+            del self.letters[number]
+        return chosen
+
+    def skip(self, ids: Collection[int]) -> list[int]:
+        """Takes heads out."""
+        chosen = self._in(Fate.PARKED, ids)
+        for number in chosen:
+            row, _ = self.letters[number]
+            self.rows.remove(row)
+            self.letters[number] = (row, Fate.SKIPPED)
+        return chosen
+
+    def redrive(self, ids: Collection[int], now: int) -> list[int]:
+        """Puts heads behind everything; each follows the one before."""
+        chosen = self._in(Fate.SKIPPED, ids)
+        for number in chosen:
+            row, _ = self.letters.pop(number)
+            self.rows.append(Row(row.key, row.value, now, now))
+        return chosen
+
+    def _in(self, fate: Fate, ids: Collection[int]) -> list[int]:
+        return sorted(number for number in ids if number in self.letters and self.letters[number][1] is fate)
+
+    def _learn(self, row: Row, number: int) -> None:
+        """Takes note of a row's id: it never changes, and follows those of the rows that it follows."""
+        assert row.id in (None, number), f"{row} had another id before"
+        if row.id is None:
+            row.id = number
+            others = self._seen.setdefault(row.key, [])
+            for other in others:
+                assert other.id != number, f"{row} has the id of {other}"
+                assert not other.ended < row.began or _id(other) < number, f"{row} follows {other}"
+                assert not row.ended < other.began or number < _id(other), f"{other} follows {row}"
+            others.append(row)
+
+
+def _id(row: Row) -> int:
+    assert row.id is not None
+    return row.id

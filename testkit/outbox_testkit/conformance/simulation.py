@@ -1,0 +1,304 @@
+"""A seeded world of leaders, zombies, writers and operators on the real table, compared with a model.
+
+Of the design's invariants it checks those that concern the table: the order of ids and of marks within a key
+(2), that an old fence marks, purges, resets and parks nothing and that purge and reset touch only rows that
+carry the caller's leader id (4), that an unknown outcome purges nothing (8: replies are lost on purpose), and
+that one live leader empties the outbox at the end (9). Leader ids are never reused (7).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from outbox_sdk import Batch, Capability, DeadLetters, Fate, LeadershipLost
+
+from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.model import Model, Row
+from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
+
+KEYS = ("a", "A", "b", "", "ü 🌍", "c")
+LANES = (1, 2, 3)
+STEPS = 400
+ZOMBIES = 4
+
+
+@dataclass(eq=False)
+class Lane:
+    """One process's work on a lane; it may have lost it, and not know.
+
+    Attributes:
+        hand: Its hand; the leader id is the one it marks by, or that of its latest batch.
+        in_batches: Whether it marks batches.
+        pending: Its batches that are marked and not finished.
+    """
+
+    hand: Hand
+    in_batches: bool
+    pending: list[Batch] = field(default_factory=list)
+
+
+class World:
+    """The outbox, the model, and who works on it."""
+
+    def __init__(self, box: Box, seed: int) -> None:
+        self._box = box
+        self._dice = random.Random(seed)
+        self._together = Capability.CONCURRENT_WRITERS in box.dialect.capabilities
+        self._model = Model(_homes(box))
+        self._now = 0
+        self._stashed = 0
+        self._open: list[tuple[Any, list[Row]]] = []
+        self._idle = [box.application() for _ in range(3)]
+        self._letters: DeadLetters = box.letters()
+        self._lanes: list[Lane] = []
+        self.trace: list[str] = []
+        self.lost = self.marked = self.freed = 0
+        self._lead()
+
+    def step(self) -> None:
+        """Does something, and compares what came of it."""
+        self._now += 1
+        acts: list[tuple[int, Callable[[], None]]] = [
+            (16, self._stash),
+            (14, self._end),
+            (2, self._lead),
+            (2, self._enter),
+            (2, self._reconnect),
+            (30, self._mark),
+            (3, self._remark),
+            (12, self._purge),
+            (6, self._reset),
+            (4, self._park),
+            (4, self._operate),
+            (2, self._compare),
+        ]
+        (act,) = self._dice.choices([act for _, act in acts], [weight for weight, _ in acts])
+        act()
+
+    def finish(self) -> None:
+        """Ends everything, and has one leader empty the outbox."""
+        while self._open:
+            self._end()
+        self._compare()
+        everything = list(self._model.letters)
+        assert self._letters.retry(everything) == self._model.retry(everything)
+        assert self._letters.redrive(everything) == self._model.redrive(everything, self._now)
+        self._lead(lanes=1)
+        hand = self._lanes[-1].hand
+        marked = hand.mark(ALL)
+        self._model.mark(hand.fence, hand.leader, ALL, {hand.leader}, marked)
+        assert hand.purge(*(record.id for record in marked)) == len(marked) == len(self._model.rows)
+        assert self._box.survey() == []
+        assert hand.table.parked().keys == 0
+
+    def _stash(self) -> None:
+        if not self._open or (self._idle and self._dice.random() < 0.4):
+            self._open.append((self._idle.pop(), []))
+        connection, rows = self._dice.choice(self._open)
+        began = rows[0].began if rows else self._now
+        self._stashed += 1
+        rows.append(Row(self._dice.choice(KEYS), str(self._stashed), began))
+        self._box.stasher.stash(connection, plain(rows[-1].key, rows[-1].value))
+        self._note(f"stash {rows[-1].key!r} {rows[-1].value}")
+        if not self._together:
+            self._end()
+
+    def _end(self) -> None:
+        if not self._open:
+            return
+        connection, rows = self._open.pop(self._dice.randrange(len(self._open)))
+        self._idle.append(connection)
+        if self._dice.random() < 0.2:
+            connection.rollback()
+            self._note(f"roll back {[row.value for row in rows]}")
+            return
+        connection.commit()
+        self._note(f"commit {[row.value for row in rows]}")
+        for row in rows:
+            row.ended = self._now
+        self._model.rows += rows
+
+    def _lead(self, lanes: int | None = None) -> None:
+        lanes = lanes or self._dice.choice(LANES)
+        hands = self._box.lead_all(lanes)
+        self._note(f"lead {lanes} lanes by {hands[0].fence.token}")
+        assert hands[0].fence.token > self._model.token
+        self._model.token, self._model.lanes = hands[0].fence.token, lanes
+        self._model.attempts = {hand.fence.lane: hand.fence.attempt for hand in hands}
+        in_batches = self._dice.random() < 0.5
+        self._lanes = [*self._lanes[-ZOMBIES:], *(Lane(hand, in_batches) for hand in hands)]
+
+    def _enter(self) -> None:
+        lane = self._dice.choice(self._lanes)
+        fence = lane.hand.fence
+        self._note(f"enter lane {fence.lane} by {fence.token}")
+        if (fence.token, fence.lanes) != (self._model.token, self._model.lanes):
+            with pytest.raises(LeadershipLost):
+                lane.hand.table.enter(fence.lane, fence.lanes, fence.token)
+            return
+        entered = lane.hand.table.enter(fence.lane, fence.lanes, fence.token)
+        assert entered.attempt > self._model.attempts[fence.lane]
+        assert entered.identity == fence.identity
+        self._model.attempts[fence.lane] = entered.attempt
+        self._lanes.append(Lane(Hand(self._box.connect(), entered), lane.in_batches))
+
+    def _reconnect(self) -> None:
+        """Loses the reply to a mark, and the connection; whoever goes on has a new leader id."""
+        lane = self._dice.choice(self._lanes)
+        name, limit = uuid4(), self._dice.randint(1, 5)
+        self._note(f"lose a mark of {limit} for lane {lane.hand.fence.lane} by {lane.hand.fence.token}")
+        hand = lane.hand
+        if not lane.in_batches and self._allowed(lane, lambda: hand.mark(limit)):
+            self._model.mark(hand.fence, name, limit, {name}, hand.table.mark(hand.fence, name, limit))
+        lane.hand.table.close()
+        lane.hand = Hand(self._box.connect(), lane.hand.fence)
+
+    def _mark(self) -> None:
+        lane = self._lane()
+        hand, limit = lane.hand, self._dice.randint(1, 6)
+        if lane.in_batches:
+            self._advance(lane, limit * self._dice.randint(0, 1))
+            return
+        self._note(f"mark {limit} for lane {hand.fence.lane} by {hand.fence.token}")
+        if self._allowed(lane, lambda: hand.mark(limit)):
+            marked = hand.mark(limit)
+            self._note(f"  → {texts(marked)}")
+            self._model.mark(hand.fence, hand.leader, limit, {hand.leader}, marked)
+            self.marked += len(marked)
+
+    def _advance(self, lane: Lane, limit: int) -> None:
+        """Finishes some batches, abandons others, and marks the next."""
+        hand, pending = lane.hand, lane.pending
+        finished = [pending.pop(0) for _ in range(self._dice.randint(0, len(pending)))]
+        if limit and self._dice.random() < 0.2:
+            pending.clear()
+        self._note(
+            f"advance {limit} for lane {hand.fence.lane} by {hand.fence.token}, {len(finished)} finished, "
+            f"{len(pending)} pending"
+        )
+        if self._allowed(lane, lambda: hand.advance(limit, finished, pending)):
+            marked = hand.advance(limit, finished, pending)
+            self._note(f"  → {texts(marked)}")
+            assert hand.purged == self._model.finish(finished)
+            left_out = {hand.leader, *(batch.leader_id for batch in pending)}
+            self._model.mark(hand.fence, hand.leader, limit, left_out, marked)
+            if marked:
+                pending.append(Batch(hand.leader, marked[0].id, marked[-1].id))
+            self.marked += len(marked)
+
+    def _remark(self) -> None:
+        lane = self._lane()
+        if not lane.in_batches:
+            self._note(f"remark lane {lane.hand.fence.lane} by {lane.hand.fence.token}")
+            lane.hand.remark()
+
+    def _purge(self) -> None:
+        self._release(purge=True)
+
+    def _reset(self) -> None:
+        self._release(purge=False)
+
+    def _release(self, *, purge: bool) -> None:
+        lane = self._lane()
+        ids = self._some(lane.hand.leader)
+        if lane.in_batches or not ids:
+            return
+        hand, verb = lane.hand, "purge" if purge else "reset"
+        self._note(f"{verb} {ids} for lane {hand.fence.lane} by {hand.fence.token}")
+        act = hand.purge if purge else hand.reset
+        if self._allowed(lane, lambda: act(*ids)):
+            assert act(*ids) == self._model.release(hand.leader, ids, purge=purge)
+
+    def _park(self) -> None:
+        """Parks the key of a row that it has marked; of a batch only the latest, which ends with that."""
+        lane = self._lane()
+        claimed = self._model.claimed(lane.hand.leader)
+        if not claimed:
+            return
+        head = self._dice.choice(claimed)
+        ids = [row.id for row in claimed if row.key == head.key and row.id is not None]
+        self._note(
+            f"park {head.key!r} at {ids[0]} for lane {lane.hand.fence.lane} by {lane.hand.fence.token}"
+        )
+        if self._allowed(lane, lambda: lane.hand.park(ids, ids[0])):
+            lane.pending = [batch for batch in lane.pending if batch.leader_id != lane.hand.leader]
+            assert lane.hand.park(ids, ids[0]) == self._model.park(lane.hand.leader, ids[0], ids)
+
+    def _operate(self) -> None:
+        ids = [number for number in self._model.letters if self._dice.random() < 0.7]
+        verb = self._dice.choice(["retry", "skip", "redrive"])
+        self._note(f"{verb} {ids}")
+        more = {"now": self._now} if verb == "redrive" else {}
+        wanted = getattr(self._model, verb)(ids, **more)
+        assert getattr(self._letters, verb)(ids) == wanted
+        self.freed += len(wanted)
+
+    def _compare(self) -> None:
+        """Compares what can be seen without touching anything."""
+        table = self._lanes[-1].hand.table
+        assert table.backlog().records == len(self._model.rows)
+        assert table.parked().keys == len(self._model.parked())
+        found = {letter.record.id: (letter.record.key, letter.fate) for letter in self._letters.letters()}
+        assert found == {number: (row.key, fate) for number, (row, fate) in self._model.letters.items()}
+        skipped = [fate for _, fate in found.values() if fate is Fate.SKIPPED]
+        assert len(self._letters.letters(fate=Fate.SKIPPED)) == len(skipped)
+
+    def _allowed(self, lane: Lane, act: Callable[[], object]) -> bool:
+        """Tells whether a lane may act; if not, it tries, and must be refused."""
+        if self._model.holds(lane.hand.fence):
+            return True
+        self.lost += 1
+        if lane.in_batches:
+            lane.pending = []
+        with pytest.raises(LeadershipLost):
+            act()
+        return False
+
+    def _lane(self) -> Lane:
+        """Chooses who acts: mostly somebody who may."""
+        held = [lane for lane in self._lanes if self._model.holds(lane.hand.fence)]
+        return self._dice.choice(held if held and self._dice.random() < 0.8 else self._lanes)
+
+    def _some(self, leader: UUID) -> list[int]:
+        """Chooses ids, mostly of rows that carry a leader id."""
+        return [
+            row.id
+            for row in self._model.rows
+            if row.id is not None and self._dice.random() < (0.7 if row.leader == leader else 0.1)
+        ]
+
+    def _note(self, what: str) -> None:
+        self.trace.append(f"{self._now}: {what}")
+
+
+def _homes(box: Box) -> dict[int, dict[str, int]]:
+    """Finds out which lane each key belongs to, and leaves the outbox empty."""
+    box.stash(*(plain(key) for key in KEYS))
+    homes = {
+        lanes: {record.key: hand.fence.lane for hand in box.lead_all(lanes) for record in hand.mark()}
+        for lanes in LANES
+    }
+    hand = box.lead()
+    hand.purge(*hand.ids())
+    return homes
+
+
+class SimulationConformance(Conformance):
+    """Whatever happens in whatever order, the table is what the model says."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_the_table_is_what_the_model_says(self, box: Box, seed: int) -> None:
+        world = World(box, seed)
+        try:
+            for _ in range(STEPS):
+                world.step()
+            world.finish()
+        except BaseException as error:
+            error.add_note("It had come to this:\n" + "\n".join(world.trace[-40:]))
+            raise
+        assert min(world.marked, world.lost, world.freed) > 0, "it did not come to what it tests"
