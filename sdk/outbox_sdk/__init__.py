@@ -14,6 +14,7 @@ from outbox_sdk.errors import (
 )
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
+from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.parking import DeadLetter, DeadLetters, Fate, Parked, Poison
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
@@ -48,6 +49,7 @@ __all__ = [
     "Holding",
     "Insert",
     "Installed",
+    "Intake",
     "LeadershipLost",
     "Level",
     "MarkedRecord",
@@ -64,6 +66,7 @@ __all__ = [
     "Seam",
     "Sender",
     "Stasher",
+    "Taken",
     "TransactionalSender",
     "Unit",
     "find",

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
-from outbox_sdk import DriverError, Finding, Level
+from outbox_sdk import DriverError, Finding, Intake, Level
 
 from outbox_postgres.companions import Companion, companions
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
+from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.probes import SERVER_PROBES, TABLE_PROBES, Probe
@@ -31,7 +32,7 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
             findings.append(Finding(Level.OK, "connection", f"connected to {source}"))
             findings += _server(connection)
             findings += _pooler(connection, source)
-            findings += _outbox(connection, options)
+            findings += _outbox(connection, source, options)
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "correct dataSource"
         findings.append(Finding(Level.ERROR, "connection", str(error), cure))
@@ -81,7 +82,9 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
-def _outbox(connection: psycopg.Connection[Any], options: PostgresOptions) -> Iterator[Finding]:
+def _outbox(
+    connection: psycopg.Connection[Any], source: DataSource, options: PostgresOptions
+) -> Iterator[Finding]:
     inspector = Inspector(connection, options)
     try:
         layout = inspector.layout()
@@ -98,6 +101,8 @@ def _outbox(connection: psycopg.Connection[Any], options: PostgresOptions) -> It
         return
     yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     yield _ids(layout, options)
+    if options.intake:
+        yield _intake(connection, source, layout, options.intake, inspector)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
 
@@ -131,6 +136,21 @@ def _ids(layout: Layout, options: PostgresOptions) -> Finding:
     if not options.skip_settled:
         return Finding(Level.OK, "record ids", "every mark reads from the head of the table, as configured")
     return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
+
+
+def _intake(
+    connection: psycopg.Connection[Any],
+    source: DataSource,
+    layout: Layout,
+    intake: Intake,
+    inspector: Inspector,
+) -> Finding:
+    subject = "intake"
+    try:
+        PostgresIntake(connection, source, layout, intake, inspector)
+    except DriverError as error:
+        return Finding(Level.ERROR, subject, str(error), "see the message")
+    return Finding(Level.OK, subject, f"rows of table {intake.table} can be taken in")
 
 
 def _run(connection: psycopg.Connection[Any], probe: Probe, parameters: tuple[int, ...]) -> Iterator[Finding]:

@@ -17,12 +17,18 @@ def ddl(options: PostgresOptions) -> dict[TableName, str]:
     }
 
 
+EXTRAS = {"kafka_partition": "INTEGER", "kafka_timestamp": "BIGINT"}
+"""Columns of an outbox that keeps what its intake says of partition and timestamp (milliseconds)."""
+
+
 def outbox_ddl(options: PostgresOptions) -> str:
     """Returns the statement that creates the outbox, in the column layout of the seed (document 001).
 
     Key and value are of any length; the seed's lengths are the user's to set. There is no index on the leader
     id and there is room in each page, so that a mark writes no index entry.
     """
+    wanted = options.intake and (options.intake.partition or options.intake.timestamp)
+    extras = "".join(f"\n    {name} {type_}," for name, type_ in EXTRAS.items()) if wanted else ""
     return f"""CREATE TABLE IF NOT EXISTS {options.outbox} (
     id BIGSERIAL PRIMARY KEY,
     create_time TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),
@@ -30,7 +36,7 @@ def outbox_ddl(options: PostgresOptions) -> str:
     kafka_key TEXT NOT NULL,
     kafka_value {options.value_type.upper()},
     kafka_header_keys TEXT[] NOT NULL DEFAULT '{{}}',
-    kafka_header_values TEXT[] NOT NULL DEFAULT '{{}}',
+    kafka_header_values TEXT[] NOT NULL DEFAULT '{{}}',{extras}
     leader_id UUID
 ) WITH (
     fillfactor = {options.fillfactor},

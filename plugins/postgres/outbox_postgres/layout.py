@@ -10,6 +10,7 @@ import psycopg
 from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError
 
 from outbox_postgres.companions import Companion, Fault, companions, grant
+from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.errors import ALREADY_THERE
 from outbox_postgres.options import PostgresOptions, TableName
 
@@ -97,6 +98,7 @@ class Layout:
         fence: The fence table with its schema.
         dead_letters: The table of dead letters with its schema.
         binary: Whether values are bytes.
+        extras: Whether rows may say their partition and timestamp.
         oid: The outbox table's object id.
         sequence: The object id of the sequence that gives every id in the order of asking, or ``None`` where
             ids may come from elsewhere: a cache, another database, the application.
@@ -108,6 +110,7 @@ class Layout:
     fence: TableName
     dead_letters: TableName
     binary: bool
+    extras: bool
     oid: int
     sequence: int | None
     database: str
@@ -157,12 +160,14 @@ class Inspector:
                 f"'{schema}.{table}' is not a table but a {kind}; name the table itself", retryable=False
             )
         sequence = self._rows(_SEQUENCE, oid)
-        value = self.columns(oid).get("kafka_value")
+        columns = self.columns(oid)
+        value = columns.get("kafka_value")
         return Layout(
             outbox=TableName(schema, table),
             fence=self._options.fence.within(schema),
             dead_letters=self._options.dead_letters.within(schema),
             binary=value is not None and value.base == "bytea",
+            extras=EXTRAS.keys() <= columns.keys(),
             oid=oid,
             sequence=sequence[0][0] if sequence else None,
             database=database,
@@ -222,13 +227,22 @@ class Inspector:
 
     def companion_oid(self, companion: Companion) -> int | None:
         """Returns the object id of a companion's table, or ``None`` where there is none."""
-        found = self._rows(_TABLE, str(companion.table))
-        return found[0][0] if found else None
+        found = self.find(companion.table)
+        return found[0] if found else None
+
+    def find(self, table: TableName) -> tuple[int, TableName] | None:
+        """Returns the object id of a table and its name with its schema, or ``None`` if there is none."""
+        found = self._rows(_TABLE, str(table))
+        return (found[0][0], TableName(found[0][1], found[0][2])) if found else None
+
+    def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
+        """Returns those of the wanted privileges that the user lacks on a table."""
+        return [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]
 
     def _privilege_faults(
         self, layout: Layout, oid: int, table: TableName, wanted: Sequence[str]
     ) -> Iterator[Fault]:
-        if missing := [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]:
+        if missing := self.missing_privileges(oid, wanted):
             yield Fault(
                 f"user '{layout.user}' lacks the privileges {', '.join(missing)} on {table}",
                 grant(missing, table, layout.user),

@@ -8,6 +8,7 @@ from functools import cache
 
 from outbox_sdk import ColumnIs, Condition
 
+from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.options import TableName
 from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
 from outbox_postgres.settled import FIRST
@@ -27,6 +28,7 @@ class Marking:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
+        extras: Whether to read partition and timestamp, too.
 
     Attributes:
         parameters: The values of the conditions, as text whose type the server takes from the column.
@@ -39,10 +41,17 @@ class Marking:
     """
 
     def __init__(
-        self, outbox: TableName, fence: TableName, letters: TableName, eligible: Sequence[Condition] = ()
+        self,
+        outbox: TableName,
+        fence: TableName,
+        letters: TableName,
+        eligible: Sequence[Condition] = (),
+        *,
+        extras: bool = False,
     ) -> None:
         self.parameters = tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
         self._outbox = outbox
+        self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
         self._parked = PARKED_KEYS.format(letters)
         self._eligible = _conditions(eligible)
@@ -121,8 +130,9 @@ class Marking:
                 UPDATE {self._outbox} SET leader_id = $6
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
                 RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
+                          {self._extras}
             )
-            SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL,
+            SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
                    ARRAY[{_deleted(batches)}, cardinality(ids), (SELECT releases FROM seen)]::bigint[]
             FROM chosen
             UNION ALL SELECT marked.*, NULL FROM marked"""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from outbox_sdk import ConfigError, Duration
+from outbox_sdk import ConfigError, Duration, Intake
 
 VALUE_TYPES = ("text", "bytea")
 
@@ -74,6 +74,7 @@ class PostgresOptions:
         skip_settled: Whether marks may start behind ids below which, provably, no row can appear any more.
             Switch it off when an application takes ids from the sequence in one transaction and inserts
             them in another; marks then read from the head of the table every time.
+        intake: A table of another layout whose rows are moved into the outbox before they are marked.
     """
 
     data_source: str = field(
@@ -89,6 +90,7 @@ class PostgresOptions:
     statement_timeout: Duration = 30.0
     prepare: bool = True
     skip_settled: bool = True
+    intake: Intake | None = None
 
     def __post_init__(self) -> None:
         if self.value_type not in VALUE_TYPES:
@@ -98,6 +100,8 @@ class PostgresOptions:
         for name in ("connect_timeout", "lock_timeout", "statement_timeout"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)} s; it cannot be negative")
+        if self.intake:
+            TableName.parse(self.intake.table)
         TableName.parse(self.table)
         TableName.parse(self.fence_table)
         TableName.parse(self.dead_letter_table)

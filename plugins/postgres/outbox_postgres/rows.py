@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from outbox_sdk import Header, MarkedRecord
+from outbox_sdk import Header, MarkedRecord, intake
 
 Row = tuple[Any, ...]
 """Id, topic, key, value, header names, header values; then a column of what the mark as a whole did."""
@@ -18,6 +18,9 @@ PORTION = 100
 What they are made of is gone before the next are, so that Python's garbage collector has less to look at and
 the processor's cache holds it.
 """
+
+_PLAIN = 7
+"""Columns of a row without partition and timestamp."""
 
 _new = tuple.__new__
 _id = itemgetter(0)
@@ -60,6 +63,8 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
     This is the only place where Python touches every row, so the two usual shapes, no header and one, are
     built without a call. A row that cannot be made into a message becomes a record with a fault.
     """
+    if rows and len(rows[0]) > _PLAIN:
+        return [record(row)._replace(partition=row[6], timestamp_ms=row[7]) for row in rows]
     return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
         _new(MarkedRecord, (number, topic, key, value, (), None, None, None))
@@ -89,6 +94,8 @@ def record(row: Row) -> MarkedRecord:
 
 
 def _fault(topic: str | None, key: str | None, names: Sequence[Any], values: Sequence[Any]) -> str | None:
+    if reason := intake.fault(names, values):
+        return reason
     if topic is None or key is None:
         return f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
     if len(names) != len(values):

@@ -17,6 +17,7 @@ from outbox_postgres.conninfo import DataSource
 from outbox_postgres.ddl import ddl
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.errors import ALREADY_THERE, translated
+from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.options import PostgresOptions, TableName
 from outbox_postgres.table import PostgresTable
@@ -54,7 +55,11 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
         if eligible or not options.skip_settled:
             # A row can become eligible long after it appeared, so no id is ever settled.
             layout = replace(layout, sequence=None)
-        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare)
+        intake = None
+        if options.intake:
+            inspector = Inspector(connection, options)
+            intake = PostgresIntake(connection, source, layout, options.intake, inspector)
+        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare, intake=intake)
         unless_it_works.pop_all()
         return table
 

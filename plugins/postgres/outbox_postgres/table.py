@@ -24,6 +24,7 @@ from outbox_sdk import (
 from outbox_postgres import sql
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
+from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking_sql import Marking
 from outbox_postgres.parking_sql import Parking
@@ -54,13 +55,17 @@ class PostgresTable:
         eligible: Sequence[Condition],
         *,
         prepare: bool,
+        intake: PostgresIntake | None = None,
     ) -> None:
         self._connection = connection
         self._source = source
         self._layout = layout
         self._prepare = prepare
         self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters)
-        self._marking = Marking(layout.outbox, layout.fence, layout.dead_letters, eligible)
+        self._marking = Marking(
+            layout.outbox, layout.fence, layout.dead_letters, eligible, extras=layout.extras
+        )
+        self._intake = intake
         self._parking = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
         # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
         self._releases = _UNKNOWN
@@ -88,6 +93,7 @@ class PostgresTable:
 
     def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
+        self._take_in(fence, limit)
         statement = self._marking.mark if fence.lanes == 1 else self._marking.mark_lane
         start = self._start((fence.lane, fence.lanes, leader_id))
         taken = self._claimed(statement, self._claim(fence, leader_id, limit, start), "mark")
@@ -113,6 +119,7 @@ class PostgresTable:
             if self._settled:
                 self._settled.finished(done)
             return Advanced(rows[0][0], [])
+        self._take_in(fence, limit)
         statement = self._marking.advance(len(done), lane=fence.lanes > 1)
         start = self._start(fence, (*done, *pending))
         claim = self._claim(fence, leader_id, limit, start)
@@ -184,25 +191,32 @@ class PostgresTable:
         """Returns how much waits: counted up to ``COUNTED`` rows, estimated beyond.
 
         The oldest is exact unless ``PASSED`` rows or more of parked keys lie at the head: then it is at most
-        as old as said, which is the age of the row behind so many.
+        as old as said, which is the age of the row behind so many. Rows to be taken in are counted, and have
+        no age.
         """
         doing = "read the backlog"
         count = self._fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
+        waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
         rows = self._fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
         oldest = rows[0][0] if rows else None
         if count <= COUNTED:
-            return Backlog(records=count, exact=True, oldest=oldest)
+            return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
         first, last = self._fetch(self._sql.spread, (), doing)[0]
         if first is None:
-            return Backlog(records=count, exact=False, oldest=oldest)
+            return Backlog(records=count + waiting, exact=False, oldest=oldest)
         # No more rows can be there than ids between the first and the last.
         spread = last - first + 1
         known = self._fetch(sql.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
-        return Backlog(records=max(count, min(known, spread)), exact=False, oldest=oldest)
+        return Backlog(records=max(count, min(known, spread)) + waiting, exact=False, oldest=oldest)
 
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
+
+    def _take_in(self, fence: Fence, limit: int) -> None:
+        # One lane does it for all, so that the rows keep their order.
+        if self._intake and fence.lane == 0:
+            self._intake.take(self._held(fence), limit * fence.lanes)
 
     def _start(self, claimant: object, left_out: Sequence[UUID] = ()) -> int:
         if self._settled is None:

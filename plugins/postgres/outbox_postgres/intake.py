@@ -1,0 +1,173 @@
+"""Takes rows of a table of another layout into the outbox (see ``outbox_sdk.intake``)."""
+# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from outbox_sdk import DriverError, Intake, LeadershipLost, Taken
+
+from outbox_postgres.conninfo import DataSource
+from outbox_postgres.ddl import EXTRAS
+from outbox_postgres.errors import translated
+from outbox_postgres.layout import Column, Inspector, Layout
+from outbox_postgres.options import TableName
+from outbox_postgres.parking_sql import HELD
+
+PORTION = 10_000
+"""So many rows are taken in at once, at most."""
+
+PRIVILEGES = ("SELECT", "DELETE")
+
+_MOMENT = "pg_xact_commit_timestamp({0}.xmin)"
+# A sub-transaction has the moment of the whole, and commands are counted through it. What was committed
+# before the server kept moments comes first, by the age of its transaction.
+_COMMITS = (
+    f"{_MOMENT} NULLS FIRST, CASE WHEN {_MOMENT} IS NULL THEN age({{0}}.xmin) END DESC,"
+    " {0}.cmin::text::bigint, {0}.ctid"
+)
+_MOMENTS = {"timestamptz": "{}", "timestamp": "({} AT TIME ZONE 'UTC')"}
+_NUMBERS = frozenset({"int2", "int4", "int8", "numeric"})
+
+
+class PostgresIntake:
+    """Moves the rows of one table into an outbox.
+
+    Args:
+        connection: The connection of the table that marks.
+        source: Where the database is.
+        layout: The outbox.
+        intake: What to take in.
+        inspector: Looks at tables over the connection.
+
+    Raises:
+        DriverError: It cannot be: no such table or column, no permission, no order (not retryable).
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        source: DataSource,
+        layout: Layout,
+        intake: Intake,
+        inspector: Inspector,
+    ) -> None:
+        self._connection = connection
+        self._source = source
+        self._layout = layout
+        self._intake = intake
+        with translated(source, f"look at table {intake.table}"):
+            self._table, columns = self._look(inspector)
+            order = self._order(columns)
+        self._sql = self._statements(columns, order)
+
+    def take(self, held: Sequence[object], limit: int) -> int:
+        """Moves the earliest rows, at most about ``limit``, in one durable transaction that holds the fence.
+
+        Returns:
+            How many it moved.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was moved.
+        """
+        any_rows, take, insert = self._sql
+        with translated(self._source, f"take in rows of table {self._table}"):
+            found = self._connection.execute(any_rows, binary=True).fetchone()
+            if not (found and found[0]):
+                return 0
+            with self._connection.transaction():
+                fence = f"SELECT lane FROM {self._layout.fence} WHERE {HELD} FOR SHARE"
+                if not self._connection.execute(fence, tuple(held)).fetchall():
+                    raise LeadershipLost("the fence is no longer the caller's: another process leads")
+                rows = self._connection.execute(take, (min(limit, PORTION),)).fetchall()
+                names = self._intake.columns
+                taken = [self._intake.take(dict(zip(names, row[1:], strict=True))) for row in rows]
+                self._connection.cursor().executemany(insert, [self._values(each) for each in taken])
+        return len(taken)
+
+    def waiting(self, most: int) -> int:
+        """Returns how many rows are still to be taken in, counted up to ``most``."""
+        sample = f"SELECT count(*) FROM (SELECT FROM {self._table} LIMIT $1) AS sample"
+        with translated(self._source, f"count rows of table {self._table}"):
+            row = self._connection.execute(sample, (most,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def _look(self, inspector: Inspector) -> tuple[TableName, dict[str, Column]]:
+        wanted, intake = TableName.parse(self._intake.table), self._intake
+        found = inspector.find(wanted)
+        if found is None:
+            raise _refusal(
+                intake, "there is no such table, or the user does not see it", "correct intake.table"
+            )
+        oid, table = found
+        columns = inspector.columns(oid)
+        if missing := [name for name in intake.columns if name not in columns]:
+            raise _refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(columns))}")
+        if missing := inspector.missing_privileges(oid, PRIVILEGES):
+            grant = f"GRANT {', '.join(missing)} ON {table} TO {TableName('', self._layout.user)}"
+            raise _refusal(intake, f"user '{self._layout.user}' lacks {', '.join(missing)} on it", grant)
+        if columns[intake.value].base == "bytea" and not self._layout.binary:
+            raise _refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
+        if (intake.partition or intake.timestamp) and not self._layout.extras:
+            added = ", ".join(f"ADD COLUMN {name} {type_}" for name, type_ in EXTRAS.items())
+            cure = f"ALTER TABLE {self._layout.outbox} {added}"
+            raise _refusal(intake, "the outbox has no columns for partition and timestamp", cure)
+        return table, columns
+
+    def _order(self, columns: dict[str, Column]) -> str:
+        intake = self._intake
+        if intake.order:
+            return f"src.{TableName('', intake.order)}, src.{TableName('', intake.id)}"
+        if columns[intake.id].base in _NUMBERS:
+            return f"src.{TableName('', intake.id)}"
+        row = self._connection.execute("SHOW track_commit_timestamp").fetchone()
+        if not row or row[0] != "on":
+            raise _refusal(
+                intake,
+                f"'{intake.id}' does not tell the order of its rows",
+                "name a column that does as intake.order, or set track_commit_timestamp = on in the server, "
+                "which then knows it",
+            )
+        return _COMMITS.format("src")
+
+    def _statements(self, columns: dict[str, Column], order: str) -> tuple[str, str, str]:
+        key = TableName("", self._intake.id)
+        read = ", ".join(self._read(columns[name]) for name in self._intake.columns)
+        take = f"""
+            WITH earliest AS MATERIALIZED (
+                SELECT {key} AS key, row_number() OVER () AS place
+                FROM (SELECT src.{key} FROM {self._table} AS src ORDER BY {order} LIMIT $1) AS src
+            ), gone AS (
+                DELETE FROM {self._table} AS src USING earliest WHERE src.{key} = earliest.key
+                RETURNING earliest.place, {read}
+            )
+            SELECT * FROM gone ORDER BY place"""
+        names = ["kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values"]
+        names += list(EXTRAS) if self._layout.extras else []
+        places = ", ".join(f"${number}" for number, _ in enumerate(names, 1))
+        insert = (
+            f"INSERT INTO {self._layout.outbox} (create_time, {', '.join(names)})"
+            f" VALUES (clock_timestamp(), {places})"
+        )
+        return f"SELECT EXISTS (SELECT FROM {self._table})", take, insert
+
+    def _read(self, column: Column) -> str:
+        name = f"src.{TableName('', column.name)}"
+        if column.base == "bytea":
+            return name
+        if column.name == self._intake.timestamp and column.base in _MOMENTS:
+            return f"(extract(epoch FROM {_MOMENTS[column.base].format(name)}) * 1000)::bigint"
+        return f"{name}::text"
+
+    def _values(self, taken: Taken) -> tuple[object, ...]:
+        value = taken.value
+        if self._layout.binary and isinstance(value, str):
+            value = value.encode()
+        values = (taken.topic, taken.key, value, taken.names, taken.values)
+        return (*values, taken.partition, taken.timestamp_ms) if self._layout.extras else values
+
+
+def _refusal(intake: Intake, reason: str, cure: str) -> DriverError:
+    return DriverError(f"table {intake.table} cannot be taken in: {reason}; {cure}", retryable=False)

@@ -1,0 +1,168 @@
+"""Rows of a table of another layout are taken in, in order, once, and by the leader only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from outbox_sdk import DriverError, Intake, LeadershipLost, Level
+from outbox_testkit.services import PostgresServer
+
+from .outbox_hands import MakeOutbox, Outbox
+
+DEBEZIUM = """
+CREATE TABLE outboxevent (
+    id UUID PRIMARY KEY,
+    aggregatetype VARCHAR(255) NOT NULL,
+    aggregateid VARCHAR(255) NOT NULL,
+    type VARCHAR(255) NOT NULL,
+    payload JSONB
+)
+"""
+INTAKE = Intake(table="outboxevent", layout="debezium")
+
+
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[PostgresServer]:
+    """A server that keeps the moments of commits."""
+    with PostgresServer(settings={"track_commit_timestamp": "on"}) as server:
+        yield server
+
+
+@pytest.fixture
+def debezium(keeper: PostgresServer, make_outbox: MakeOutbox) -> Outbox:
+    box = make_outbox(keeper.create_database(f"test_{uuid4().hex}"), intake=INTAKE)
+    box.admin.execute(DEBEZIUM)
+    box.dialect.create()
+    return box
+
+
+def event(box: Outbox, key: str, payload: str, connection: object = None) -> None:
+    (connection or box.admin).execute(  # type: ignore[attr-defined]
+        "INSERT INTO outboxevent VALUES (%s, 'order', %s, 'paid', %s)", (uuid4(), key, payload)
+    )
+
+
+def test_debeziums_table_is_harvested_as_it_is(debezium: Outbox) -> None:
+    shape = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'outboxevent'"
+    before = debezium.admin.execute(shape).fetchall()
+    for number in range(100):
+        event(debezium, f"k{number % 3}", f'{{"n": {number}}}')
+    hand = debezium.lead()
+    assert hand.table.backlog().records == 100
+    records = hand.mark()
+    assert [record.value for record in records] == [f'{{"n": {number}}}' for number in range(100)]
+    assert {record.topic for record in records} == {"outbox.event.order"}
+    assert records[0].key == "k0"
+    assert records[0].headers[0][0] == "id"
+    assert hand.purge(*[record.id for record in records]) == 100
+    assert hand.table.backlog().records == 0
+    assert debezium.admin.execute(shape).fetchall() == before
+
+
+def test_without_a_column_for_it_the_order_is_that_of_commits(debezium: Outbox) -> None:
+    first, second = debezium.session(), debezium.session()
+    # Its transaction is the older one, its commit the later.
+    event(debezium, "other", "0", first)
+    event(debezium, "k", "1", second)
+    with second.transaction():  # a savepoint
+        event(debezium, "k", "2", second)
+    event(debezium, "k", "3", second)
+    second.commit()
+    event(debezium, "k", "4", first)
+    first.commit()
+    marked = debezium.lead().mark()
+    assert [record.value for record in marked if record.key == "k"] == ["1", "2", "3", "4"]
+
+
+def test_only_the_holder_of_the_fence_takes_in_and_only_by_its_first_lane(debezium: Outbox) -> None:
+    old = debezium.lead()
+    table = debezium.connect()
+    token = table.bump(2, "new")
+    for number in range(20):
+        event(debezium, f"k{number}", "1")
+    with pytest.raises(LeadershipLost):
+        old.mark()
+    fence = table.enter(1, 2, token)
+    assert table.mark(fence, uuid4(), 100) == []
+    first = table.enter(0, 2, token)
+    marked = [*table.mark(first, uuid4(), 100), *table.mark(fence, uuid4(), 100)]
+    assert len({record.key for record in marked}) == 20
+
+
+def test_a_batch_takes_in_too(debezium: Outbox) -> None:
+    event(debezium, "k", "1")
+    [lane] = debezium.lead_batches()
+    batch, ids = lane.batch()
+    assert lane.advance(finished=[batch]) == []
+    assert (lane.purged, len(ids)) == (1, 1)
+
+
+MAPPED = Intake(
+    table="app.events",
+    id="number",
+    topic="shop",
+    key="customer",
+    value="body",
+    headers={"kind": "kind"},
+    headers_json="more",
+    partition="part",
+    timestamp="at",
+)
+
+
+@pytest.fixture
+def mapped(make_outbox: MakeOutbox) -> Outbox:
+    box = make_outbox(intake=MAPPED, value_type="bytea")
+    box.admin.execute("CREATE SCHEMA app")
+    box.admin.execute(
+        "CREATE TABLE app.events (number BIGSERIAL PRIMARY KEY, customer TEXT, body BYTEA, kind TEXT,"
+        " more JSONB, part INT, at TIMESTAMPTZ)"
+    )
+    box.dialect.create()
+    return box
+
+
+def test_a_table_of_somebodys_own_is_mapped(mapped: Outbox) -> None:
+    mapped.admin.execute(
+        "INSERT INTO app.events (customer, body, kind, more, part, at) VALUES"
+        " ('ann', '\\xff00', 'new', '{\"trace\": \"t1\"}', 3, '2026-01-02 00:00:00+00'),"
+        " (NULL, NULL, NULL, NULL, NULL, NULL), ('bob', '\\x01', 'new', '[]', NULL, NULL)"
+    )
+    first, second, third = mapped.lead().mark()
+    assert first.value == b"\xff\0"
+    assert (first.topic, first.key, first.partition, first.timestamp_ms) == ("shop", "ann", 3, 1767312000000)
+    assert list(first.headers) == [("kind", "new"), ("trace", "t1")]
+    assert (second.key, second.value, second.partition, second.timestamp_ms) == ("", None, None, None)
+    assert third.fault is not None
+    assert "row 3 of table app.events cannot be mapped: column 'more' is not a JSON object" in third.fault
+    assert (third.key, third.value) == ("bob", b"\x01")
+
+
+def test_what_cannot_be_taken_in_is_said_at_once(make_outbox: MakeOutbox) -> None:
+    box = make_outbox(intake=INTAKE)
+    box.dialect.create()
+    for prepare, reason in (
+        ("SELECT 1", "there is no such table"),
+        (
+            "CREATE TABLE outboxevent (id UUID PRIMARY KEY, payload JSONB)",
+            "it lacks aggregatetype, aggregateid",
+        ),
+        (
+            "ALTER TABLE outboxevent ADD aggregatetype TEXT, ADD aggregateid TEXT",
+            "track_commit_timestamp = on",
+        ),
+        ("ALTER TABLE outboxevent DROP id, ADD id BIGSERIAL", None),
+        ("ALTER TABLE outboxevent ALTER payload TYPE BYTEA USING NULL", "set valueType: bytea"),
+    ):
+        box.admin.execute(prepare)
+        [finding] = [each for each in box.dialect.check() if each.subject == "intake"]
+        if reason is None:
+            assert finding.level is Level.OK
+            box.connect()
+            continue
+        assert finding.level is Level.ERROR
+        assert reason in finding.message
+        with pytest.raises(DriverError, match=reason):
+            box.connect()

@@ -1,0 +1,202 @@
+"""The intake: a table of another layout, whose rows are moved into the outbox before they are marked.
+
+A table that was made for some other tool, or for an application's own publisher, lacks what a harvest needs:
+a number that gives the order, and room for a mark. It stays as it is. Lane 0 moves its rows into the outbox,
+in their order, in transactions that delete them there and stash them here; from then on they are records
+like any other. Who reads the other table sees rows vanish, as after any harvest.
+
+This module says what becomes of a row. Dialects do the moving.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from string import Formatter
+from typing import Any, Final, NamedTuple
+
+from outbox_sdk.errors import ConfigError
+
+LAYOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Debezium's outbox event router, by its defaults.
+    "debezium": {
+        "id": "id",
+        "topic": "outbox.event.{aggregatetype}",
+        "key": "aggregateid",
+        "value": "payload",
+        "headers": {"id": "id"},
+    },
+}
+"""Layouts that are known by name."""
+
+FAULT: Final = "outbox: "
+"""Begins the only header name of a row that could not be mapped; it has no value, and the reason follows."""
+
+_TOPIC_LENGTH = 249
+_MS = 1000
+
+
+class Taken(NamedTuple):
+    """A row, made into what the outbox holds.
+
+    Attributes:
+        topic: The topic; empty for a row with a fault.
+        key: The key.
+        value: The value.
+        names: The headers' names, or a fault.
+        values: The headers' values.
+        partition: The partition, or ``None``.
+        timestamp_ms: Milliseconds since the epoch, or ``None``.
+    """
+
+    topic: str
+    key: str
+    value: str | bytes | None
+    names: list[str]
+    values: list[str | None]
+    partition: int | None
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """A table to take rows in from, and what its columns mean.
+
+    Attributes:
+        table: The table, optionally with its schema.
+        layout: A layout that is known by name, whose columns the other keys replace: ``debezium``.
+        id: The column that tells rows apart; unique.
+        order: The column whose order is that of the records within a key. Default: ``id`` if it is a whole
+            number; else the order of commits, where the database can tell it.
+        topic: The topic, with columns in braces: ``outbox.event.{aggregatetype}``.
+        key: The column with the key; null is the empty key.
+        value: The column with the value: text, JSON, or bytes; null is a tombstone.
+        headers: Header → column. A null leaves the header's value out.
+        headers_json: A column with more headers, a JSON object of texts.
+        partition: The column with the partition; null leaves the choice to the publisher.
+        timestamp: The column with the message's timestamp: a moment, or milliseconds since the epoch.
+    """
+
+    table: str
+    layout: str | None = None
+    id: str = ""
+    order: str = ""
+    topic: str = ""
+    key: str = ""
+    value: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    headers_json: str = ""
+    partition: str = ""
+    timestamp: str = ""
+
+    def __post_init__(self) -> None:
+        if self.layout is not None and self.layout not in LAYOUTS:
+            raise ConfigError(f"layout is '{self.layout}'; known by name: {', '.join(LAYOUTS)}")
+        for name, column in LAYOUTS.get(self.layout or "", {}).items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, column)
+        missing = [name for name in ("id", "topic", "key", "value") if not getattr(self, name)]
+        if missing:
+            raise ConfigError(f"intake of table '{self.table}' needs {', '.join(missing)}, or a layout")
+        try:
+            self._parts()
+        except ValueError as error:
+            raise ConfigError(f"topic is '{self.topic}': {error}; write a column in braces") from error
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read, each once, in a fixed order."""
+        named = [name for _, name in self._parts() if name]
+        others = (self.headers_json, self.partition, self.timestamp)
+        every = (self.id, self.order, *named, self.key, self.value, *self.headers.values(), *others)
+        return [column for column in dict.fromkeys(every) if column]
+
+    def take(self, row: Mapping[str, Any]) -> Taken:
+        """Makes a row into what the outbox holds; one that cannot be mapped keeps its value and says why.
+
+        Args:
+            row: Column → value as its driver returns it, for each of ``columns``.
+        """
+        value = row[self.value]
+        value = value if isinstance(value, str | bytes | None) else _text(value)
+        key = _text(row[self.key]) or ""
+        try:
+            topic = self._topic(row)
+            headers = {name: _text(row[column]) for name, column in self.headers.items()} | self._json(row)
+            partition = _whole(row, self.partition)
+            moment = _moment(row[self.timestamp]) if self.timestamp else None
+        except ValueError as error:
+            reason = f"{FAULT}row {row[self.id]} of table {self.table} cannot be mapped: {error}"
+            return Taken("", key, value, [reason], [], None, None)
+        return Taken(topic, key, value, list(headers), list(headers.values()), partition, moment)
+
+    def _parts(self) -> list[tuple[str, str]]:
+        return [(literal, name or "") for literal, name, _, _ in Formatter().parse(self.topic)]
+
+    def _topic(self, row: Mapping[str, Any]) -> str:
+        parts = []
+        for literal, name in self._parts():
+            parts.append(literal)
+            if name:
+                if (text := _text(row[name])) is None:
+                    raise ValueError(f"column '{name}' is null, and the topic is made of it")
+                parts.append(text)
+        topic = "".join(parts)
+        if not 0 < len(topic) <= _TOPIC_LENGTH:
+            raise ValueError(f"its topic has {len(topic)} characters; Kafka takes 1 to {_TOPIC_LENGTH}")
+        return topic
+
+    def _json(self, row: Mapping[str, Any]) -> dict[str, str | None]:
+        found = row[self.headers_json] if self.headers_json else None
+        if isinstance(found, str | bytes):
+            try:
+                found = json.loads(found)
+            except ValueError as error:
+                raise ValueError(f"column '{self.headers_json}' is not JSON: {error}") from error
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise ValueError(f"column '{self.headers_json}' is not a JSON object")  # noqa: TRY004 - bad data
+        return {
+            str(name): part if isinstance(part, str | None) else json.dumps(part)
+            for name, part in found.items()
+        }
+
+
+def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
+    """Returns why a taken row could not be mapped, or ``None`` for any other row."""
+    if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
+        return None
+    return names[0].removeprefix(FAULT)
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).decode(errors="backslashreplace")
+        case dict() | list():
+            return json.dumps(value, ensure_ascii=False)
+        case date():
+            return value.isoformat()
+    return str(value)
+
+
+def _whole(row: Mapping[str, Any], column: str) -> int | None:
+    value = row[column] if column else None
+    try:
+        return None if value is None else int(value)
+    except ValueError as error:
+        raise ValueError(f"column '{column}' holds no whole number") from error
+
+
+def _moment(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * _MS)
+    text = str(value)
+    return int(text) if text.lstrip("-").isdigit() else _moment(datetime.fromisoformat(text))
