@@ -13,7 +13,7 @@ from outbox_core.config.decode import Raw, camel
 from outbox_core.config.duration import format_duration
 from outbox_core.config.reader import HarvestKeys
 from outbox_core.config.seams import DEFAULT_DRIVERS
-from outbox_sdk import Seam, Unit, find
+from outbox_sdk import Intake, Seam, Unit, find
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 SHARED = {
@@ -54,7 +54,14 @@ def kind_of(hint: Any) -> str:
         return "mapping"
     if inner is EngineSettings:
         return "name or section"
-    return {str: "text", int: "number", bool: "switch", Limits: "section", Failures: "section"}[inner]
+    return {
+        str: "text",
+        int: "number",
+        bool: "switch",
+        Limits: "section",
+        Failures: "section",
+        Intake: "section",
+    }[inner]
 
 
 def _optional(hint: Any) -> bool:
@@ -63,7 +70,7 @@ def _optional(hint: Any) -> bool:
 
 def default_of(field: Field[Any], hint: Any) -> str | None:
     """Returns what the page calls a default; ``None`` where it explains it in words of its own."""
-    if field.default is None or field.default is MISSING:
+    if field.default in {None, ""} or field.default is MISSING:
         return None
     if kind_of(hint) == "duration":
         return f"`{format_duration(field.default)}`"
@@ -85,6 +92,7 @@ def everything() -> dict[str, tuple[str, str | None]]:
         **expected(Failures, "harvest.failures"),
         **expected(EngineSettings, "harvest.engine"),
         **expected(LoggingSettings, "logging"),
+        **expected(Intake, "harvest.dialect.intake"),
     }
     for seam in Seam:
         keys[f"harvest.{seam}"] = ("driver", f"`{DEFAULT_DRIVERS[seam]}`")
@@ -104,6 +112,12 @@ def test_types_and_defaults_are_those_of_the_code(key: str):
     assert row[0] == kind
     if default is not None:
         assert row[1] == default
+
+
+def test_every_example_of_an_intake_can_be_used():
+    examples = [text for text in PAGE.read_text("utf-8").split("```yaml\n") if "intake:" in text]
+    intakes = [parse(text.split("```")[0], "docs", {}).harvest.dialect.options.intake for text in examples]
+    assert [intake.order for intake in intakes] == ["", "created_at"]
 
 
 def test_the_example_can_be_used():
