@@ -14,11 +14,13 @@ from outbox_testkit.__main__ import main
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_serves_until_it_is_told_to_stop(open_folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "outbox_testkit", "postgres"]
-    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "OUTBOX_CACHE": str(tmp_path / "cache")}
-    for each in (tmp_path, *tmp_path.parents[:2]):
-        each.chmod(0o755)  # Root runs PostgreSQL as a user who must get here.
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "TMPDIR": str(open_folder),
+        "OUTBOX_CACHE": str(open_folder / "cache"),
+    }
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as program:
         assert program.stdout
         address = re.match(r"postgres: (.+)", program.stdout.readline())
@@ -28,7 +30,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
             assert connection.execute("SELECT 1").fetchone() == (1,)
         program.send_signal(number)
         assert program.wait(30) == 0
-    assert list(tmp_path.glob("outbox-postgresql-*")) == []
+    assert list(open_folder.glob("outbox-postgresql-*")) == []
 
 
 def test_a_service_that_cannot_start_is_explained(

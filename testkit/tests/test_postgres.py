@@ -84,15 +84,12 @@ def test_databases_can_be_dropped_under_their_users(server: PostgresServer) -> N
         psycopg.connect(dsn)
 
 
-def test_a_named_folder_keeps_its_data_for_another_server(tmp_path: Path) -> None:
-    # pytest makes its folders for their owner alone, and root runs PostgreSQL as another user.
-    for each in (tmp_path, *tmp_path.parents[:2]):
-        each.chmod(0o755)
-    with PostgresServer(folder=tmp_path / "pg") as first:
+def test_a_named_folder_keeps_its_data_for_another_server(open_folder: Path) -> None:
+    with PostgresServer(folder=open_folder / "pg") as first:
         first.create_database("kept")
-    with PostgresServer(folder=tmp_path / "pg") as second, psycopg.connect(second.dsn_of("kept")):
+    with PostgresServer(folder=open_folder / "pg") as second, psycopg.connect(second.dsn_of("kept")):
         pass
-    assert (tmp_path / "pg" / "data").is_dir()
+    assert (open_folder / "pg" / "data").is_dir()
 
 
 def test_a_temporary_folder_is_gone_after_close() -> None:

@@ -181,7 +181,8 @@ class SparkMaster(_SparkDaemon):
         return self._run(
             "org.apache.spark.deploy.master.Master",
             ["--port", str(self._port)],
-            {"SPARK_MASTER_OPTS": self.options},
+            # Its other interface listens on a port of its own that two masters cannot share.
+            {"SPARK_MASTER_OPTS": f"{self.options} -Dspark.master.rest.enabled=false"},
         )
 
     def _ready(self) -> bool:
