@@ -9,6 +9,9 @@ SHELL := /bin/sh
 
 ARGS ?=
 
+# Tests run in so many processes; each starts servers of its own.
+JOBS ?= 2
+
 # The first Python that is new enough; for another one: make demo PYTHON=/path/to/python
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; \
@@ -46,7 +49,7 @@ demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audi
 		printf '\nFrom here: %s run $(if $(INDEX),--no-sync )outbox --help\n' "$$uv"
 
 test: $(READY)  ## Run every test, on real servers
-	@$(RUN) python -m pytest $(ARGS)
+	@$(RUN) python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(READY)  ## Check style, types and import rules
 	$(RUN) ruff check
