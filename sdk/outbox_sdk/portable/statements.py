@@ -73,7 +73,7 @@ class Statements:
             f"DELETE FROM {self.outbox} WHERE id BETWEEN {{first}} AND {{last}} AND leader_id = {{leader}}"
         )
         sample = idiom.first(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
-        self.count = f"SELECT COUNT(*) FROM ({sample}) sample"
+        self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
         self.oldest = idiom.first(
             f"SELECT {idiom.age('create_time')} FROM {idiom.seen(self.outbox)}"
@@ -83,6 +83,7 @@ class Statements:
 
     def _fence_statements(self) -> None:
         idiom, fence = self._idiom, self.fence
+        identity = idiom.name("identity")  # a word of its own in some databases
         guard = f"name = {{name}} AND lane = {GUARD}"
         self.hold = idiom.held("lane", fence, _HELD, idiom.shared)
         self.hold_guard = idiom.held("lane", fence, guard, idiom.alone)
@@ -91,7 +92,7 @@ class Statements:
         self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}}"
         self.make_lane = (
             f"INSERT INTO {fence}"
-            " (name, lane, lanes, token, attempt, holder, since, reading, transacting, identity)"
+            f" (name, lane, lanes, token, attempt, holder, since, reading, transacting, {identity})"
             f" VALUES ({{name}}, {{lane}}, {{lanes}}, {{token}}, 0, {{holder}}, {idiom.now}, '{{{{}}}}', 0,"
             " {identity})"
         )
@@ -103,7 +104,7 @@ class Statements:
             f"UPDATE {fence} SET attempt = attempt + 1"
             " WHERE name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token}"
         )
-        self.entered = f"SELECT attempt, identity FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
+        self.entered = f"SELECT attempt, {identity} FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
         self.beat = f"UPDATE {fence} SET beat = {idiom.now}, reading = {{reading}} WHERE {_HELD}"
         self.transact = f"UPDATE {fence} SET transacting = {{noted}} WHERE {_HELD}"
         self.transacting = (
