@@ -26,6 +26,7 @@ class Capability(StrEnum):
     MARK_IN_ONE_STATEMENT = "mark in one statement"
     BYTES_VALUES = "bytes values"
     CONCURRENT_DDL = "concurrent ddl"
+    INTAKE = "intake"
     CONCURRENT_WRITERS = "concurrent writers"
     """Several transactions may hold uncommitted records at once, and marks go on meanwhile."""
 

@@ -20,6 +20,7 @@ _CAPABILITIES = frozenset(
         Capability.BYTES_VALUES,
         Capability.CONCURRENT_DDL,
         Capability.CONCURRENT_WRITERS,
+        Capability.INTAKE,
     }
 )
 

@@ -12,9 +12,12 @@ from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 from outbox_sdk.finding import Finding, Level
+from outbox_sdk.intake import Intake
 from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS
 from outbox_sdk.portable.table import PortableTable
@@ -32,17 +35,20 @@ class PortableOptions:
         dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
             table that exists.
+        intake: A table of another layout whose rows are moved into the outbox before they are marked.
     """
 
     table: str = "outbox"
     fence_table: str = "outbox_fence"
     dead_letter_table: str = "outbox_dead_letters"
     value_type: str = "text"
+    intake: Intake | None = None
 
     def __post_init__(self) -> None:
         if self.value_type not in VALUE_TYPES:
             raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(VALUE_TYPES)}")
-        for name in (self.table, self.fence_table, self.dead_letter_table):
+        source = [self.intake.table] if self.intake else []
+        for name in (self.table, self.fence_table, self.dead_letter_table, *source):
             TableName.parse(name)
 
     @property
@@ -86,7 +92,7 @@ class PortableDialect(ABC):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What the database can do beyond the contract."""
-        return frozenset({Capability.BYTES_VALUES})
+        return frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
 
     @property
     @abstractmethod
@@ -122,14 +128,16 @@ class PortableDialect(ABC):
 
     def connect(self, eligible: Sequence[Condition] = ()) -> PortableTable:
         """Connects to the outbox, makes its companions where there are none, and looks at their columns."""
+        options = self.options
         session = self._session()
         try:
-            self._require(session, eligible)
+            extras = self._require(session, eligible)
+            intake = self._intake(session, extras=extras) if options.intake else None
         except BaseException:
             session.close()
             raise
-        options = self.options
-        return self.table_type(session, options.outbox, options.fence, options.letters, eligible)
+        tables = (options.outbox, options.fence, options.letters)
+        return self.table_type(session, *tables, eligible, intake=intake, extras=extras)
 
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
@@ -151,7 +159,7 @@ class PortableDialect(ABC):
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create outbox, fence and dead letters."""
-        return [statement for statements in self.tables().values() for statement in statements]
+        return [statement for table in self.tables() for statement in self._statements(table)]
 
     def create(self) -> Sequence[str]:
         """Creates outbox, fence and dead letters where they do not exist."""
@@ -173,6 +181,8 @@ class PortableDialect(ABC):
             findings.append(Finding(Level.OK, "connection", f"connected to {self.place}"))
             findings += self.findings(session)
             findings += self._table_findings(session)
+            if self.options.intake:
+                findings.append(self._intake_finding(session))
         except DriverError as error:
             findings.append(Finding(Level.ERROR, "connection", str(error), "see the message"))
         finally:
@@ -190,7 +200,18 @@ class PortableDialect(ABC):
         except self.idiom.errors as error:
             raise translated(error, self.idiom, doing, self.place, self.secrets) from None
 
-    def _require(self, session: Session, eligible: Sequence[Condition]) -> None:
+    def _intake(self, session: Session, *, extras: bool) -> PortableIntake:
+        options = self.options
+        return PortableIntake(session, options.intake, options.outbox, binary=options.binary, extras=extras)
+
+    def _statements(self, table: TableName) -> Sequence[str]:
+        options = self.options
+        wanted = options.intake and (options.intake.partition or options.intake.timestamp)
+        extras = extra_columns(self.idiom.table(table)) if wanted and table == options.outbox else []
+        return [*self.tables()[table], *extras]
+
+    def _require(self, session: Session, eligible: Sequence[Condition]) -> bool:
+        """Makes sure that the outbox can be harvested; tells whether it keeps partition and timestamp."""
         outbox, *companions = self.tables()
         columns = session.columns(self.idiom.table(outbox))
         if columns is None:
@@ -211,13 +232,14 @@ class PortableDialect(ABC):
         if faults:
             message = f"outbox {outbox} in {self.place} cannot be harvested: {'; '.join(faults)}"
             raise DriverError(message, retryable=False)
+        return set(EXTRAS) <= set(columns)
 
     def _make(self, session: Session, table: TableName) -> bool:
         """Creates a table where there is none; tells whether it did."""
         name = self.idiom.table(table)
         if session.columns(name) is not None:
             return False
-        statements = self.tables()[table]
+        statements = self._statements(table)
         try:
             with session.transaction(f"create table {table}"):
                 for statement in statements:
@@ -230,6 +252,14 @@ class PortableDialect(ABC):
                 return False  # another process was first
             raise
         return True
+
+    def _intake_finding(self, session: Session) -> Finding:
+        columns = session.columns(self.idiom.table(self.options.outbox)) or ()
+        try:
+            self._intake(session, extras=set(EXTRAS) <= set(columns))
+        except DriverError as error:
+            return Finding(Level.ERROR, "intake", str(error), "see the message")
+        return Finding(Level.OK, "intake", f"rows of table {self.options.intake.table} can be taken in")
 
     def _table_findings(self, session: Session) -> Iterator[Finding]:
         wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, LETTER_COLUMNS)

@@ -6,15 +6,23 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from outbox_sdk import intake
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.record import Header, MarkedRecord, Record
 
 COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
 """What is read of a row; headers are two JSON arrays of equal length, or null for none."""
 
+EXTRAS = ("kafka_partition", "kafka_timestamp")
+"""Columns of an outbox that keeps what its intake says of partition and timestamp (milliseconds)."""
+
 
 def records(rows: Sequence[Sequence[Any]], idiom: Idiom) -> list[MarkedRecord]:
     """Makes rows into records, with a fault where a row cannot be made into a message."""
+    if rows and len(rows[0]) > len(COLUMNS):
+        return [
+            record(row, idiom)._replace(partition=_whole(row[6]), timestamp_ms=_whole(row[7])) for row in rows
+        ]
     return [record(row, idiom) for row in rows]
 
 
@@ -42,7 +50,12 @@ def header_texts(record: Record) -> tuple[str | None, str | None]:
         return None, None
     names = [name for name, _ in record.headers]
     values = [_text(value, name) for name, value in record.headers]
-    return json.dumps(names, ensure_ascii=False), json.dumps(values, ensure_ascii=False)
+    return json_array(names), json_array(values)
+
+
+def json_array(texts: Sequence[str | None]) -> str | None:
+    """Returns texts as a JSON array, or nothing for none."""
+    return json.dumps(texts, ensure_ascii=False) if texts else None
 
 
 def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str | None]:
@@ -50,6 +63,8 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
         keys, texts = (_array(idiom.text(part)) for part in (names, values))
     except ValueError as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
+    if reason := intake.fault(keys, texts):
+        return [], reason
     if len(keys) != len(texts):
         return (
             [],
@@ -58,6 +73,10 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
     if None in keys:
         return [], "the row has a header whose name is null; give it a name"
     return [(str(name), text) for name, text in zip(keys, texts, strict=True)], None
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _array(text: str | None) -> list[str | None]:

@@ -13,7 +13,7 @@ from functools import cache
 from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS
+from outbox_sdk.portable.rows import COLUMNS, EXTRAS
 from outbox_sdk.portable.session import IDS
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
@@ -42,6 +42,7 @@ class Statements:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
+        extras: Whether to read partition and timestamp, too.
     """
 
     def __init__(
@@ -51,9 +52,12 @@ class Statements:
         fence: TableName,
         letters: TableName,
         eligible: Sequence[Condition] = (),
+        *,
+        extras: bool = False,
     ) -> None:
-        self.outbox, self.fence, self.letters = (_quoted(idiom, table) for table in (outbox, fence, letters))
+        self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
         self._idiom = idiom
+        self._marked = ", ".join((*COLUMNS, *EXTRAS)) if extras else _READ
         self._key = idiom.exact("COALESCE(kafka_key, '')")
         self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
         self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
@@ -163,18 +167,18 @@ class Statements:
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
         wanted.append(f"{self._key} NOT IN ({self._parked})")
-        select = (
-            f"SELECT {_READ} FROM {self._idiom.seen(self.outbox)} WHERE {' AND '.join(wanted)} ORDER BY id"
-        )
+        source = self._idiom.seen(self.outbox)
+        select = f"SELECT {self._marked} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
         return self._idiom.first(select, "{limit}")
 
 
-def _quoted(idiom: Idiom, table: TableName) -> str:
+def quoted(idiom: Idiom, table: TableName) -> str:
+    """Returns a table's name as it stands in a statement."""
     return idiom.table(table).replace("{", "{{").replace("}", "}}")
 
 
 def _condition(idiom: Idiom, condition: Condition, number: int) -> str:
     parameter = f"{{eligible{number}}}"
     if isinstance(condition, ColumnIs):
-        return f"{_quoted(idiom, TableName('', condition.column))} = {parameter}"
+        return f"{quoted(idiom, TableName('', condition.column))} = {parameter}"
     return idiom.earlier("create_time").replace("{seconds}", parameter)

@@ -11,6 +11,7 @@ from outbox_sdk.affinity import Condition
 from outbox_sdk.dialect import Advanced, Backlog, Fence, Holding
 from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import COLUMNS, records
 from outbox_sdk.portable.session import Present, Session
@@ -35,6 +36,8 @@ class PortableTable:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
+        intake: What takes in rows of another table.
+        extras: Whether the outbox keeps partition and timestamp.
     """
 
     def __init__(
@@ -44,11 +47,15 @@ class PortableTable:
         fence: TableName,
         letters: TableName,
         eligible: Sequence[Condition] = (),
+        *,
+        intake: PortableIntake | None = None,
+        extras: bool = False,
     ) -> None:
         self._session = session
         self._idiom = session.idiom
         self._name = str(outbox)
-        self._sql = Statements(session.idiom, outbox, fence, letters, eligible)
+        self._sql = Statements(session.idiom, outbox, fence, letters, eligible, extras=extras)
+        self._intake = intake
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -78,6 +85,7 @@ class PortableTable:
         """Claims the lane's earliest rows in one transaction that holds the fence against a bump."""
         with self._session.transaction("mark"):
             self._hold(fence)
+            self._take_in(fence, limit)
             return self._mark(fence, leader_id, limit, (leader_id,))
 
     def advance(
@@ -95,6 +103,8 @@ class PortableTable:
                 )
                 for batch in finished
             )
+            if limit:
+                self._take_in(fence, limit)
             left_out = (*pending, leader_id)
             return Advanced(purged, self._mark(fence, leader_id, limit, left_out) if limit else [])
 
@@ -161,17 +171,19 @@ class PortableTable:
     def backlog(self) -> Backlog:
         """Returns how much waits: counted up to ``COUNTED`` rows, at most as many as the ids' range beyond.
 
-        To find the oldest it passes the rows of parked keys at the head.
+        To find the oldest it passes the rows of parked keys at the head. Rows to be taken in are counted, and
+        have no age.
         """
         with self._session.transaction("read the backlog"):
             count = int(self._session.fetch(self._sql.count, limit=COUNTED + 1)[0][0])
             rows = self._session.fetch(self._sql.oldest, name=self._name)
             oldest = float(rows[0][0]) if rows else None
+            waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
             if count <= COUNTED:
-                return Backlog(records=count, exact=True, oldest=oldest)
+                return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
             first, last = self._session.fetch(self._sql.spread)[0]
         spread = 0 if first is None else int(last) - int(first) + 1
-        return Backlog(records=max(count, spread), exact=False, oldest=oldest)
+        return Backlog(records=max(count, spread) + waiting, exact=False, oldest=oldest)
 
     def close(self) -> None:
         """Disconnects."""
@@ -188,6 +200,11 @@ class PortableTable:
         ids = [each.id for each in marked]
         self._session.change_ids(self._sql.claim, ids, leader=self._idiom.uuid(leader_id))
         return marked
+
+    def _take_in(self, fence: Fence, limit: int) -> None:
+        # One lane does it for all, so that the rows keep their order.
+        if self._intake and fence.lane == 0:
+            self._intake.take(limit * fence.lanes)
 
     def _chosen(self, fence: Fence) -> dict[str, object]:
         return {"name": self._name, "lane": fence.lane, "lanes": fence.lanes, **self._sql.values}

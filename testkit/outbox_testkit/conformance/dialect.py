@@ -6,6 +6,7 @@ from outbox_testkit.conformance.batches import BatchConformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.fencing import FenceConformance
+from outbox_testkit.conformance.intake import IntakeConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
@@ -21,6 +22,7 @@ THEMES = {
     "batches": BatchConformance,
     "parking": ParkConformance,
     "dead letters": LetterConformance,
+    "intake": IntakeConformance,
     "status": StatusConformance,
     "tables": TableConformance,
     "concurrency": ConcurrencyConformance,
@@ -38,6 +40,7 @@ class DialectConformance(
     BatchConformance,
     ParkConformance,
     LetterConformance,
+    IntakeConformance,
     StatusConformance,
     TableConformance,
     ConcurrencyConformance,

@@ -1,0 +1,121 @@
+"""Takes rows of a table of another layout into a portable outbox (see ``outbox_sdk.intake``)."""
+# ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outbox_sdk.errors import DriverError
+from outbox_sdk.intake import Intake, Taken
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.rows import COLUMNS, EXTRAS, json_array
+from outbox_sdk.portable.session import IDS, Session
+from outbox_sdk.portable.statements import quoted
+
+PORTION = 10_000
+"""So many rows are taken in at once, at most."""
+
+_LISTED = 500
+"""So many ids that are no numbers one statement lists."""
+
+
+class PortableIntake:
+    """Moves the rows of one table into an outbox.
+
+    Args:
+        session: The connection.
+        intake: What to take in.
+        outbox: The outbox table.
+        binary: Whether the outbox keeps values as bytes.
+        extras: Whether it keeps partition and timestamp.
+
+    Raises:
+        DriverError: It cannot be: no such table or column (not retryable), or the database is gone.
+    """
+
+    def __init__(
+        self, session: Session, intake: Intake, outbox: TableName, *, binary: bool, extras: bool
+    ) -> None:
+        self._session = session
+        self._intake = intake
+        self._binary = binary
+        idiom = session.idiom
+        source = TableName.parse(intake.table)
+        columns = session.columns(idiom.table(source))
+        if columns is None:
+            raise _refusal(
+                intake, "there is no such table, or the user does not see it; correct intake.table"
+            )
+        if missing := [name for name in intake.columns if name.lower() not in columns]:
+            raise _refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
+        if (intake.partition or intake.timestamp) and not extras:
+            added = "; ".join(extra_columns(idiom.table(outbox)))
+            raise _refusal(intake, f"the outbox has no columns for partition and timestamp; {added}")
+        self._columns = COLUMNS[1:] + (EXTRAS if extras else ())
+        self._source = quoted(idiom, source)
+        self._key = _name(session, intake.id)
+        order = ", ".join(dict.fromkeys(_name(session, name) for name in (intake.order, intake.id) if name))
+        read = ", ".join(_name(session, name) for name in intake.columns)
+        self._earliest = idiom.first(
+            f"SELECT {read} FROM {idiom.seen(self._source)} ORDER BY {order}", "{limit}"
+        )
+        self._stash = (
+            f"INSERT INTO {quoted(idiom, outbox)} (create_time, {', '.join(self._columns)})"
+            f" VALUES ({idiom.now}, {', '.join(f'{{{column}}}' for column in self._columns)})"
+        )
+
+    def take(self, limit: int) -> None:
+        """Moves the earliest rows, ``limit`` at most, as part of the transaction that holds the fence.
+
+        Raises:
+            DriverError: Nothing tells the order of the rows (not retryable).
+        """
+        rows = self._session.fetch(self._earliest, limit=min(limit, PORTION))
+        if not rows:
+            return
+        found = [dict(zip(self._intake.columns, row, strict=True)) for row in rows]
+        if not self._intake.order and not isinstance(found[0][self._intake.id], int):
+            raise _refusal(
+                self._intake, f"'{self._intake.id}' does not tell the order of its rows; set intake.order"
+            )
+        self._session.change_each(self._stash, [self._values(self._intake.take(row)) for row in found])
+        self._delete([row[self._intake.id] for row in found])
+
+    def waiting(self, most: int) -> int:
+        """Returns how many rows are still to be taken in, counted up to ``most``; part of a transaction."""
+        sample = self._session.idiom.first(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
+        return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) sample", limit=most)[0][0])
+
+    def _delete(self, keys: Sequence[Any]) -> None:
+        delete = f"DELETE FROM {self._source} WHERE {self._key} IN"
+        if isinstance(keys[0], int):
+            self._session.change_ids(f"{delete} ({IDS})", keys)
+            return
+        for start in range(0, len(keys), _LISTED):
+            listed = {f"key{number}": key for number, key in enumerate(keys[start : start + _LISTED])}
+            self._session.change(f"{delete} ({', '.join(f'{{{name}}}' for name in listed)})", **listed)
+
+    def _values(self, taken: Taken) -> Mapping[str, object]:
+        value = taken.value
+        if isinstance(value, str) and self._binary:
+            value = value.encode()
+        elif isinstance(value, bytes) and not self._binary:
+            value = value.decode(errors="backslashreplace")
+        headers = (json_array(taken.names), json_array(taken.values))
+        values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)
+        return dict(zip(self._columns, values, strict=False))
+
+
+def extra_columns(outbox: str) -> list[str]:
+    """Returns the statements that let an outbox keep partition and timestamp; ``outbox`` is quoted."""
+    types = zip(EXTRAS, ("INTEGER", "DECIMAL(19)"), strict=True)
+    return [f"ALTER TABLE {outbox} ADD {column} {type_}" for column, type_ in types]
+
+
+def _name(session: Session, column: str) -> str:
+    return quoted(session.idiom, TableName("", column)) if column else ""
+
+
+def _refusal(intake: Intake, reason: str) -> DriverError:
+    return DriverError(f"table {intake.table} cannot be taken in: {reason}", retryable=False)
