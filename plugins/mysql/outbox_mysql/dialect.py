@@ -1,0 +1,65 @@
+"""The MySQL dialect: an outbox in MySQL or MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from outbox_sdk import Capability, Finding
+from outbox_sdk.portable import Idiom, PortableDialect, Session, TableName
+
+from outbox_mysql import tables
+from outbox_mysql.idiom import MySqlIdiom
+from outbox_mysql.options import MySqlOptions
+
+
+class MySqlDialect(PortableDialect):
+    """An outbox in a MySQL or MariaDB database."""
+
+    idiom: ClassVar[Idiom] = MySqlIdiom()
+    options: MySqlOptions
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What MySQL can do beyond the contract."""
+        return frozenset(
+            {Capability.BYTES_VALUES, Capability.INTAKE, Capability.CONCURRENT_DDL, Capability.CONCURRENT_WRITERS}
+        )
+
+    @property
+    def place(self) -> str:
+        """Where the database is, free of secrets."""
+        return self.options.address.words
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The password."""
+        password = self.options.address.password
+        return (password,) if password else ()
+
+    def open(self) -> Any:
+        """Opens a session for marks and purges."""
+        from outbox_mysql.connection import HarvestConnection  # noqa: PLC0415 - loads PyMySQL only when needed
+
+        return HarvestConnection(self.options)
+
+    def open_plain(self) -> Any:
+        """Opens a connection as an application would."""
+        from outbox_mysql.connection import open_plain  # noqa: PLC0415 - loads PyMySQL only when needed
+
+        return open_plain(self.options)
+
+    def tables(self) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create outbox, fence and dead letters, by table."""
+        options, quoted = self.options, self.idiom.table
+        return {
+            options.outbox: [tables.outbox(quoted(options.outbox), binary=options.binary)],
+            options.fence: [tables.fence(quoted(options.fence))],
+            options.letters: [tables.letters(quoted(options.letters))],
+        }
+
+    def findings(self, session: Session) -> Iterator[Finding]:
+        """Judges the server's version and settings, the tables' types and the account's privileges."""
+        from outbox_mysql.findings import findings  # noqa: PLC0415 - for a check only
+
+        yield from findings(session, self.options)

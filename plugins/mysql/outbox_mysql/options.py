@@ -1,0 +1,47 @@
+"""What a user may set beside ``driver: mysql``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from outbox_sdk import ConfigError, Duration
+from outbox_sdk.portable import PortableOptions
+
+from outbox_mysql.address import Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MySqlOptions(PortableOptions):
+    """Options of the MySQL dialect.
+
+    Attributes:
+        data_source: Where the database is: ``mysql://user:password@host:3306/database``, with options behind a
+            question mark.
+        connect_timeout: How long to try to connect.
+        lock_timeout: How long a statement may wait for a lock; a forgotten transaction then shows as an
+            error. Whole seconds, at least one.
+        statement_timeout: How long a statement may run.
+        idle_timeout: After how long the server ends a session of ours that is in a transaction and silent,
+            because its process is frozen or gone: until then it may hold up the next leader. Whole seconds,
+            at least one.
+    """
+
+    data_source: str = field(default="mysql://root@localhost:3306/outbox", repr=False)
+    connect_timeout: Duration = 5.0
+    lock_timeout: Duration = 5.0
+    statement_timeout: Duration = 30.0
+    idle_timeout: Duration = 10.0
+
+    def __post_init__(self) -> None:
+        PortableOptions.__post_init__(self)
+        for name in ("connect_timeout", "lock_timeout", "statement_timeout", "idle_timeout"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)} s; it must be more than nothing")
+        address = self.address
+        if not (self.outbox.schema or address.database or "read-default-file" in address.query):
+            raise ConfigError("dataSource names no database: mysql://user@host/database")
+
+    @property
+    def address(self) -> Address:
+        """The data source, read."""
+        return Address.parse(self.data_source)
