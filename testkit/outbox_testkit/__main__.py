@@ -9,7 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_testkit.services import KafkaBroker, PostgresServer, ServiceError, SparkStandalone
+from outbox_testkit.services import (
+    KafkaBroker,
+    MariaDbServer,
+    MySqlServer,
+    PostgresServer,
+    ServiceError,
+    SparkStandalone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, or 1 if a service could not be started.
     """
     parser = argparse.ArgumentParser(prog="outbox-services", description=__doc__)
-    parser.add_argument("services", nargs="+", choices=["postgres", "kafka", "spark", "all"])
+    parser.add_argument(
+        "services", nargs="+", choices=["postgres", "mysql", "mariadb", "kafka", "spark", "all"]
+    )
     parser.add_argument("--folder", type=Path, help="keep data here; else it is deleted at the end")
     options = parser.parse_args(arguments)
     chosen = {"postgres", "kafka"} if "all" in options.services else set()
@@ -47,10 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _start(service: str, stack: ExitStack, folder: Path | None) -> str:
     """Starts a service that the stack will stop, and returns its address."""
+    data = folder and folder / service
     if service == "postgres":
-        return stack.enter_context(PostgresServer(folder=folder and folder / service, progress=_log)).dsn
+        return stack.enter_context(PostgresServer(folder=data, progress=_log)).dsn
+    if service == "mysql":
+        return stack.enter_context(MySqlServer(folder=data, progress=_log)).dsn
+    if service == "mariadb":
+        return stack.enter_context(MariaDbServer(folder=data, progress=_log)).dsn
     if service == "kafka":
-        return stack.enter_context(KafkaBroker(folder=folder and folder / service, progress=_log)).bootstrap
+        return stack.enter_context(KafkaBroker(folder=data, progress=_log)).bootstrap
     return stack.enter_context(SparkStandalone(progress=_log)).master_url
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from docker.errors import DockerException  # type: ignore[import-untyped]  # one name needs no stubs
 from testcontainers.community.kafka import KafkaContainer
+from testcontainers.community.mysql import MySqlContainer
 from testcontainers.community.postgres import PostgresContainer
+from testcontainers.core.container import DockerContainer
 
-from outbox_testkit.services.external import ExternalKafka, ExternalPostgres
+from outbox_testkit.services.external import ExternalKafka, ExternalMySql, ExternalPostgres
 from outbox_testkit.services.process import ServiceError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 POSTGRES_IMAGE = "postgres:17"
+MYSQL_IMAGE = "mysql:9"
+MARIADB_IMAGE = "mariadb:11"
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
+
+C = TypeVar("C", bound=DockerContainer)
 
 # The image's settings ask for the three brokers of a production cluster.
 _ONE_BROKER = {
@@ -33,14 +38,34 @@ def postgres() -> Iterator[ExternalPostgres]:
     Raises:
         ServiceError: Docker is not there, or could not start the image.
     """
-    try:
-        container = PostgresContainer(POSTGRES_IMAGE).start()
-    except DockerException as error:
-        raise ServiceError(f"Docker could not start {POSTGRES_IMAGE}: {error}") from error
-    try:
+    with _running(POSTGRES_IMAGE, lambda: PostgresContainer(POSTGRES_IMAGE)) as container:
         yield ExternalPostgres(container.get_connection_url(driver=None))
-    finally:
-        container.stop()
+
+
+@contextmanager
+def mysql(image: str = MYSQL_IMAGE) -> Iterator[ExternalMySql]:
+    """Yields a MySQL server in a container, which is removed afterwards.
+
+    Args:
+        image: MySQL's image, or one that takes the same variables as MariaDB's does.
+
+    Raises:
+        ServiceError: Docker is not there, or could not start the image.
+    """
+    password = secrets.token_hex(16)
+    with _running(image, lambda: MySqlContainer(image, username="root", password=password)) as container:
+        yield ExternalMySql(container.get_connection_url())
+
+
+@contextmanager
+def mariadb() -> Iterator[ExternalMySql]:
+    """Yields a MariaDB server in a container, which is removed afterwards.
+
+    Raises:
+        ServiceError: Docker is not there, or could not start the image.
+    """
+    with mysql(MARIADB_IMAGE) as server:
+        yield server
 
 
 @contextmanager
@@ -50,14 +75,35 @@ def kafka() -> Iterator[ExternalKafka]:
     Raises:
         ServiceError: Docker is not there, or could not start the image.
     """
-    try:
+
+    def make() -> KafkaContainer:
         container = KafkaContainer(KAFKA_IMAGE).with_kraft()
         for name, value in _ONE_BROKER.items():
             container.with_env(name, value)
+        return container
+
+    with _running(KAFKA_IMAGE, make) as container:
+        yield ExternalKafka(container.get_bootstrap_server())
+
+
+START: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "postgres": postgres,
+    "mysql": mysql,
+    "mariadb": mariadb,
+    "kafka": kafka,
+}
+"""The services that there are, by name."""
+
+
+@contextmanager
+def _running(image: str, make: Callable[[], C]) -> Iterator[C]:
+    """Starts what ``make`` returns and removes it afterwards; even making it asks for Docker."""
+    try:
+        container = make()
         container.start()
     except DockerException as error:
-        raise ServiceError(f"Docker could not start {KAFKA_IMAGE}: {error}") from error
+        raise ServiceError(f"Docker could not start {image}: {error}") from error
     try:
-        yield ExternalKafka(container.get_bootstrap_server())
+        yield container
     finally:
         container.stop()

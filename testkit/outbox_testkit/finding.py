@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outbox_testkit.services.cache import Progress, silent
-from outbox_testkit.services.external import ExternalKafka, ExternalPostgres, Kafka, Postgres
+from outbox_testkit.services.external import (
+    ExternalKafka,
+    ExternalMySql,
+    ExternalPostgres,
+    Kafka,
+    MySql,
+    Postgres,
+)
 from outbox_testkit.services.kafka import KafkaBroker
+from outbox_testkit.services.mysql import MariaDbServer, MySqlServer
 from outbox_testkit.services.postgres import PostgresServer
 from outbox_testkit.services.process import ServiceError
 
@@ -16,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 POSTGRES_VARIABLE = "OUTBOX_TEST_POSTGRES"
+MYSQL_VARIABLE = "OUTBOX_TEST_MYSQL"
+MARIADB_VARIABLE = "OUTBOX_TEST_MARIADB"
 KAFKA_VARIABLE = "OUTBOX_TEST_KAFKA"
 
 T = TypeVar("T")
@@ -33,17 +43,45 @@ def open_postgres(
     Raises:
         ServiceError: There is none of them; the message says why for each.
     """
-    with ExitStack() as stack:
-        if dsn := environment.get(POSTGRES_VARIABLE):
-            yield ExternalPostgres(dsn)
-        else:
-            yield _first(
-                POSTGRES_VARIABLE,
-                {
-                    "embedded or local": lambda: stack.enter_context(PostgresServer(progress=progress)),
-                    "Docker": lambda: stack.enter_context(_postgres_container()),
-                },
-            )
+    if dsn := environment.get(POSTGRES_VARIABLE):
+        yield ExternalPostgres(dsn)
+    else:
+        with _started(POSTGRES_VARIABLE, lambda: PostgresServer(progress=progress), "postgres") as server:
+            yield server
+
+
+@contextmanager
+def open_mysql(environment: Mapping[str, str] = os.environ, progress: Progress = silent) -> Iterator[MySql]:
+    """Yields a MySQL server, and stops it afterwards if it was started for this.
+
+    In this order: the address in ``OUTBOX_TEST_MYSQL``; MySQL 9 out of Debian's packages or else of a local
+    installation; a container.
+
+    Raises:
+        ServiceError: There is none of them; the message says why for each.
+    """
+    if dsn := environment.get(MYSQL_VARIABLE):
+        yield ExternalMySql(dsn)
+    else:
+        with _started(MYSQL_VARIABLE, lambda: MySqlServer(progress=progress), "mysql") as server:
+            yield server
+
+
+@contextmanager
+def open_mariadb(environment: Mapping[str, str] = os.environ, progress: Progress = silent) -> Iterator[MySql]:
+    """Yields a MariaDB server, and stops it afterwards if it was started for this.
+
+    In this order: the address in ``OUTBOX_TEST_MARIADB``; MariaDB 11 out of Debian's packages or else of a
+    local installation; a container.
+
+    Raises:
+        ServiceError: There is none of them; the message says why for each.
+    """
+    if dsn := environment.get(MARIADB_VARIABLE):
+        yield ExternalMySql(dsn)
+    else:
+        with _started(MARIADB_VARIABLE, lambda: MariaDbServer(progress=progress), "mariadb") as server:
+            yield server
 
 
 @contextmanager
@@ -56,42 +94,39 @@ def open_kafka(environment: Mapping[str, str] = os.environ, progress: Progress =
     Raises:
         ServiceError: There is none of them; the message says why for each.
     """
-    with ExitStack() as stack:
-        if bootstrap := environment.get(KAFKA_VARIABLE):
-            yield ExternalKafka(bootstrap)
-        else:
-            yield _first(
-                KAFKA_VARIABLE,
-                {
-                    "embedded or local": lambda: stack.enter_context(KafkaBroker(progress=progress)),
-                    "Docker": lambda: stack.enter_context(_kafka_container()),
-                },
-            )
+    if bootstrap := environment.get(KAFKA_VARIABLE):
+        yield ExternalKafka(bootstrap)
+    else:
+        with _started(KAFKA_VARIABLE, lambda: KafkaBroker(progress=progress), "kafka") as broker:
+            yield broker
 
 
-def _first(variable: str, ways: Mapping[str, Callable[[], T]]) -> T:
+@contextmanager
+def _started(variable: str, server: Callable[[], AbstractContextManager[T]], container: str) -> Iterator[T]:
+    """Yields what ``server`` makes or, if that does not start, the container of that name."""
+    ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "embedded or local": server,
+        "Docker": lambda: _container(container),
+    }
     failures = []
-    for way, start in ways.items():
-        try:
-            return start()
-        except ServiceError as error:
-            failures.append(f"{way}: {error}")
-    raise ServiceError(
-        f"No service for the tests. Set {variable}, or cure one of these:\n" + "\n".join(failures)
-    )
+    with ExitStack() as stack:
+        for way, make in ways.items():
+            try:
+                found = stack.enter_context(make())
+            except ServiceError as error:
+                failures.append(f"{way}: {error}")
+            else:
+                break
+        else:
+            raise ServiceError(
+                f"No service for the tests. Set {variable}, or cure one of these:\n" + "\n".join(failures)
+            )
+        yield found
 
 
 @contextmanager
-def _postgres_container() -> Iterator[Postgres]:
+def _container(name: str) -> Iterator[Any]:
     from outbox_testkit import containers  # noqa: PLC0415 - loads Docker's client, which few runs need
 
-    with containers.postgres() as server:
-        yield server
-
-
-@contextmanager
-def _kafka_container() -> Iterator[Kafka]:
-    from outbox_testkit import containers  # noqa: PLC0415 - loads Docker's client, which few runs need
-
-    with containers.kafka() as broker:
-        yield broker
+    with containers.START[name]() as service:
+        yield service

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from outbox_testkit.services.external import Kafka, Postgres
+    from outbox_testkit.services.external import Kafka, MySql, Postgres
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +34,40 @@ def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex}"
     yield postgres_server.create_database(name)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySql]:
+    """A MySQL server that the whole session shares: do not stop it."""
+    from outbox_testkit.finding import open_mysql  # noqa: PLC0415 - see above
+
+    with open_mysql() as server:
+        yield server
+
+
+@pytest.fixture
+def mysql_dsn(mysql_server: MySql) -> Iterator[str]:
+    """The address of a MySQL database of the test's own, dropped afterwards."""
+    name = f"test_{uuid.uuid4().hex}"
+    yield mysql_server.create_database(name)
+    mysql_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MySql]:
+    """A MariaDB server that the whole session shares: do not stop it."""
+    from outbox_testkit.finding import open_mariadb  # noqa: PLC0415 - see above
+
+    with open_mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_dsn(mariadb_server: MySql) -> Iterator[str]:
+    """The address of a MariaDB database of the test's own, dropped afterwards."""
+    name = f"test_{uuid.uuid4().hex}"
+    yield mariadb_server.create_database(name)
+    mariadb_server.drop_database(name)
 
 
 @pytest.fixture(scope="session")

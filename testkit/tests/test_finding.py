@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from outbox_testkit import finding
-from outbox_testkit.services import KafkaBroker, PostgresServer, ServiceError
+from outbox_testkit import containers, finding
+from outbox_testkit.services import KafkaBroker, MariaDbServer, MySqlServer, PostgresServer, ServiceError
 from outbox_testkit.services.external import ExternalPostgres
 
 
@@ -18,8 +18,8 @@ def nothing_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_self: object) -> None:
         raise ServiceError("nothing embedded here")
 
-    monkeypatch.setattr(PostgresServer, "start", refuse)
-    monkeypatch.setattr(KafkaBroker, "start", refuse)
+    for service in (PostgresServer, MySqlServer, MariaDbServer, KafkaBroker):
+        monkeypatch.setattr(service, "start", refuse)
 
 
 @pytest.mark.usefixtures("nothing_embedded")
@@ -27,6 +27,14 @@ def test_the_environment_is_asked_first() -> None:
     with finding.open_postgres({"OUTBOX_TEST_POSTGRES": "host=db.example"}) as server:
         assert server.dsn == "host=db.example"
         assert server.dsn_of("other") == "host=db.example dbname=other"
+    mysql = "mysql://a%40b:p%2Fq@db.example:3307/?ssl_ca=ca.pem"
+    for opened in (
+        finding.open_mysql({"OUTBOX_TEST_MYSQL": mysql}),
+        finding.open_mariadb({"OUTBOX_TEST_MARIADB": mysql}),
+    ):
+        with opened as other:
+            assert other.dsn == mysql
+            assert other.dsn_of("odd/name") == mysql.replace("3307/", "3307/odd%2Fname")
     with finding.open_kafka({"OUTBOX_TEST_KAFKA": "kafka.example:9092"}) as broker:
         assert broker.bootstrap == "kafka.example:9092"
 
@@ -40,7 +48,7 @@ def test_docker_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
         yield ExternalPostgres("host=container")
         closed.append(True)
 
-    monkeypatch.setattr(finding, "_postgres_container", container)
+    monkeypatch.setitem(containers.START, "postgres", container)
     with finding.open_postgres({}) as server:
         assert server.dsn == "host=container"
         assert closed == []
@@ -48,10 +56,10 @@ def test_docker_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_embedded")
-@pytest.mark.parametrize("service", ["postgres", "kafka"])
+@pytest.mark.parametrize("service", ["postgres", "mysql", "mariadb", "kafka"])
 def test_none_at_all_is_an_error_with_every_reason(monkeypatch: pytest.MonkeyPatch, service: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    opened = finding.open_postgres({}) if service == "postgres" else finding.open_kafka({})
+    opened = getattr(finding, f"open_{service}")({})
     with pytest.raises(ServiceError, match="nothing embedded here") as caught, opened:
         pass
     assert f"OUTBOX_TEST_{service.upper()}" in str(caught.value)

@@ -1,8 +1,9 @@
 """Real servers as child processes, for tests, demonstrations and benchmarks; imports no test library."""
 
-from outbox_testkit.services.external import Kafka, Postgres
+from outbox_testkit.services.external import Kafka, MySql, Postgres, connect_mysql
 from outbox_testkit.services.java import Java, find_java, truststore_options
 from outbox_testkit.services.kafka import KafkaBroker
+from outbox_testkit.services.mysql import MariaDbServer, MySqlServer
 from outbox_testkit.services.postgres import PostgresServer
 from outbox_testkit.services.process import ServiceError, free_port
 from outbox_testkit.services.service import Service
@@ -12,11 +13,15 @@ __all__ = [
     "Java",
     "Kafka",
     "KafkaBroker",
+    "MariaDbServer",
+    "MySql",
+    "MySqlServer",
     "Postgres",
     "PostgresServer",
     "Service",
     "ServiceError",
     "SparkStandalone",
+    "connect_mysql",
     "find_java",
     "free_port",
     "truststore_options",

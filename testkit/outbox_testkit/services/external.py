@@ -1,13 +1,17 @@
-"""What a test may ask of any PostgreSQL or Kafka, whoever started it."""
+"""What a test may ask of any PostgreSQL, MySQL, MariaDB or Kafka, whoever started it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import psycopg
+import pymysql
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from pymysql.constants import ER
 
 
 class Postgres(ABC):
@@ -36,6 +40,71 @@ class Postgres(ABC):
             )
 
 
+class MySql(ABC):
+    """A MySQL or MariaDB server in which databases may be created and dropped."""
+
+    @property
+    @abstractmethod
+    def dsn(self) -> str:
+        """The address of an account that may create databases: ``mysql://user:password@host:port/``."""
+
+    def dsn_of(self, database: str) -> str:
+        """Returns the same account's address of a database: ``mysql://user:password@host:port/database``."""
+        return urlsplit(self.dsn)._replace(path=f"/{quote(database, safe='')}").geturl()
+
+    def connect(self, **options: Any) -> pymysql.Connection[Any]:
+        """Returns a new connection to the server; see ``connect_mysql``."""
+        return connect_mysql(self.dsn, **options)
+
+    def create_database(self, name: str) -> str:
+        """Creates an empty database and returns its address."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {_quoted(name)}")
+        return self.dsn_of(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drops a database and ends the sessions in it; does nothing if it does not exist."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", [name])
+            for (session,) in cursor.fetchall():
+                _end(cursor, session)
+            cursor.execute(f"DROP DATABASE IF EXISTS {_quoted(name)}")
+
+
+def connect_mysql(dsn: str, **options: Any) -> pymysql.Connection[Any]:
+    """Returns a new connection by PyMySQL to an address ``mysql://user:password@host:port/database``.
+
+    Args:
+        dsn: The address; what its query says about ``ssl_...`` is heeded.
+        options: Options of ``pymysql.connect``, which come before the address's.
+    """
+    address = urlsplit(dsn)
+    given: dict[str, Any] = {
+        name: value for name, value in parse_qsl(address.query) if name.startswith("ssl_")
+    }
+    given |= {
+        "host": address.hostname,
+        "port": address.port or 3306,
+        "user": unquote(address.username or ""),
+        "password": unquote(address.password or ""),
+        "database": unquote(address.path.strip("/")) or None,
+        "charset": "utf8mb4",
+    }
+    return pymysql.connect(**(given | options))
+
+
+def _end(cursor: pymysql.cursors.Cursor, session: int) -> None:
+    try:
+        cursor.execute("KILL %s", [session])
+    except pymysql.MySQLError as error:
+        if error.args[0] != ER.NO_SUCH_THREAD:  # It went by itself.
+            raise
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 class Kafka(ABC):
     """A Kafka cluster in which topics may be created."""
 
@@ -58,6 +127,18 @@ class ExternalPostgres(Postgres):
     @property
     def dsn(self) -> str:
         """The connection string as it was given."""
+        return self._dsn
+
+
+class ExternalMySql(MySql):
+    """A MySQL or MariaDB server that somebody else runs, known by its address."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+
+    @property
+    def dsn(self) -> str:
+        """The address as it was given."""
         return self._dsn
 
 

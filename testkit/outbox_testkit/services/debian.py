@@ -1,0 +1,237 @@
+"""Programs out of Debian packages, which run anywhere on Linux with the libraries that come with them."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import platform
+import re
+import shutil
+import tarfile
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.request import urlopen
+
+from outbox_testkit.services.cache import Progress, silent
+from outbox_testkit.services.process import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ARCHIVE = "https://deb.debian.org/debian"
+
+_MACHINES = {"x86_64": ("amd64", "x86_64-linux-gnu"), "aarch64": ("arm64", "aarch64-linux-gnu")}
+_DOWNLOADS_AT_ONCE = 6
+_ATTEMPTS = 3
+_TIMEOUT = 60  # seconds without any data
+
+# Programs and scripts that a package depends on (perl, for one) serve its installation, not the server.
+_LIBRARIES = {"libs", "oldlibs"}
+
+_AR_MAGIC, _AR_HEADER = b"!<arch>\n", 60
+
+
+@dataclass(frozen=True)
+class Package:
+    """What the index of a suite says about a package.
+
+    Attributes:
+        name: Its name.
+        path: Where its file is, under the archive's root.
+        size: That file's bytes.
+        sha256: That file's checksum, in hexadecimal digits.
+        section: What kind of package it is, ``libs`` for example.
+        needs: The names of the packages that it depends on; of alternatives, the first.
+    """
+
+    name: str
+    path: str
+    size: int
+    sha256: str
+    section: str
+    needs: tuple[str, ...]
+
+
+def architecture() -> tuple[str, str]:
+    """Returns Debian's name of this machine's architecture, and of its folder of libraries.
+
+    Raises:
+        ServiceError: Debian's programs do not run here.
+    """
+    try:
+        if platform.system() == "Linux":
+            return _MACHINES[platform.machine()]
+    except KeyError:
+        pass
+    raise ServiceError(
+        f"Debian's programs need Linux on {' or '.join(_MACHINES)}; this is {platform.system()} on "
+        f"{platform.machine()}."
+    )
+
+
+def unpack_program(
+    package: str, suite: str, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
+) -> None:
+    """Unpacks a package's wanted files, and the shared libraries that it needs, into a folder.
+
+    A suite's packages change, so the newest is taken. ``OUTBOX_DEBIAN_MIRROR`` names another archive than
+    Debian's own. Every package is checked against the index, which is trusted as far as the connection is.
+
+    Args:
+        package: The package's name.
+        suite: The suite's name, ``sid`` for example.
+        folder: An existing folder.
+        wanted: Matches the start of the paths to unpack, without a leading slash; libraries come anyway.
+        progress: Told about every download.
+
+    Raises:
+        ServiceError: A package cannot be had, is damaged, or does not fit this machine.
+    """
+    machine, triplet = architecture()
+    archive = os.environ.get("OUTBOX_DEBIAN_MIRROR", ARCHIVE).rstrip("/")
+    keep = re.compile(rf"(?:usr/)?lib/{triplet}/[^/]+\.so[^/]*$|{wanted.pattern}")
+    progress(f"Reading what Debian's suite {suite} holds")
+    with tempfile.TemporaryDirectory(prefix="outbox-debian-") as work:
+        index = Path(work) / "Packages.xz"
+        _download(f"{archive}/dists/{suite}/main/binary-{machine}/Packages.xz", index)
+        packages = closure(package, read_index(lzma.decompress(index.read_bytes()).decode()))
+        megabytes = sum(each.size for each in packages) / 1e6
+        progress(
+            f"Fetching {package} and {len(packages) - 1} libraries from Debian ({megabytes:.0f} MB, once)"
+        )
+
+        def fetch(each: Package) -> Path:
+            file = Path(work) / f"{each.name}.deb"
+            _download(f"{archive}/{each.path}", file)
+            if hashlib.sha256(file.read_bytes()).hexdigest() != each.sha256:
+                raise ServiceError(
+                    f"{archive}/{each.path} is not the file that the index of {suite} describes."
+                )
+            return file
+
+        with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+            for file in pool.map(fetch, packages):
+                unpack(file, folder, keep)
+
+
+def loader_command(folder: Path) -> list[str]:
+    """Returns how an unpacked program is run with the libraries that came with it: put its path behind this.
+
+    Raises:
+        ServiceError: There is no loader in the folder.
+    """
+    _, triplet = architecture()
+    libraries = [each for each in (folder / "usr/lib" / triplet, folder / "lib" / triplet) if each.is_dir()]
+    for place in libraries:
+        for loader in sorted(place.glob("ld-linux-*.so.*")):
+            return [str(loader), "--library-path", os.pathsep.join(map(str, libraries))]
+    raise ServiceError(f"The loader is missing in {folder}; delete that folder, and it is fetched again.")
+
+
+def read_index(text: str) -> dict[str, str]:
+    """Returns the paragraphs of an index (the file ``Packages``) by the package that they describe."""
+    # There are tens of thousands, of which a few are of interest: they are understood one by one.
+    paragraphs = (each for each in text.split("\n\n") if each.startswith("Package: "))
+    return {each[len("Package: ") : each.index("\n")]: each for each in paragraphs}
+
+
+def describe(paragraph: str) -> Package:
+    """Returns what a paragraph of the index says."""
+    fields = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", paragraph, re.MULTILINE))
+    clauses = ",".join(fields.get(name, "") for name in ("Pre-Depends", "Depends")).split(",")
+    first = [re.match(r"[a-z0-9.+-]+", clause.strip()) for clause in clauses]
+    return Package(
+        fields["Package"],
+        fields["Filename"],
+        int(fields["Size"]),
+        fields["SHA256"],
+        fields.get("Section", ""),
+        tuple(name[0] for name in first if name),
+    )
+
+
+def closure(name: str, index: Mapping[str, str]) -> list[Package]:
+    """Returns a package and all libraries that it needs, itself first.
+
+    Args:
+        name: The package's name.
+        index: As ``read_index`` returns it.
+
+    Raises:
+        ServiceError: The index does not have it.
+    """
+    if name not in index:
+        raise ServiceError(f"Debian has no package {name} in that suite.")
+    seen = {name}
+    found = [describe(index[name])]
+    for package in found:  # which grows meanwhile
+        for need in package.needs:
+            if need in index and need not in seen:
+                seen.add(need)
+                library = describe(index[need])
+                if library.section in _LIBRARIES:
+                    found.append(library)
+    return found
+
+
+def unpack(file: Path, folder: Path, keep: re.Pattern[str]) -> None:
+    """Unpacks those files of a package whose paths match, and links between them.
+
+    Raises:
+        ServiceError: The file is no Debian package, or compressed in a way that Python does not know.
+    """
+    with file.open("rb") as package:
+        _seek_data(package, file)
+        with tarfile.open(fileobj=package, mode="r|*") as archive:
+            for member in archive:
+                path = member.name.removeprefix("./")
+                if not keep.match(path) or ".." in path.split("/"):
+                    continue
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if member.issym() and not member.linkname.startswith("/"):
+                    target.symlink_to(member.linkname)
+                elif source := archive.extractfile(member) if member.isreg() else None:
+                    with target.open("wb") as copy:
+                        shutil.copyfileobj(source, copy)
+                    target.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def _seek_data(package: IO[bytes], file: Path) -> None:
+    """Moves to the start of the archive of files within a package (an ``ar`` archive of three members)."""
+    if package.read(len(_AR_MAGIC)) != _AR_MAGIC:
+        raise ServiceError(f"{file.name} is no Debian package.")
+    for name, size in _ar_members(package):
+        if name.startswith("data.tar"):
+            if name.endswith(".zst"):
+                raise ServiceError(f"{file.name} is compressed with zstd, which is not read here.")
+            return
+        package.seek(size + size % 2, os.SEEK_CUR)
+    raise ServiceError(f"{file.name} holds no files.")
+
+
+def _ar_members(package: IO[bytes]) -> Iterator[tuple[str, int]]:
+    while len(header := package.read(_AR_HEADER)) == _AR_HEADER:
+        yield header[:16].decode().strip().rstrip("/"), int(header[48:58])
+
+
+def _download(address: str, into: Path) -> None:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with urlopen(address, timeout=_TIMEOUT) as source, into.open("wb") as copy:  # noqa: S310 - Debian's archive or the user's own
+                shutil.copyfileobj(source, copy)
+        except (OSError, HTTPException) as error:
+            if attempt == _ATTEMPTS:
+                raise ServiceError(
+                    f"Could not fetch {address}: {error}. Check the network and the proxy variables, or name "
+                    "a mirror in OUTBOX_DEBIAN_MIRROR."
+                ) from error
+            time.sleep(attempt)
+        else:
+            return
