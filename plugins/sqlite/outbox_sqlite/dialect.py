@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from outbox_sdk import AccessDenied, ConfigError, Duration, Finding, Level
+from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding, Level
 from outbox_sdk.portable import Idiom, PortableDialect, PortableOptions, Session, TableName
 
 from outbox_sqlite.idiom import SqliteIdiom, lane
@@ -45,6 +45,11 @@ class SqliteDialect(PortableDialect):
     options: SqliteOptions
 
     @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it can do; transactions that change something wait for one another."""
+        return frozenset({Capability.BYTES_VALUES, Capability.INTAKE, Capability.CONCURRENT_DDL})
+
+    @property
     def place(self) -> str:
         """The database's file."""
         return f"SQLite database '{self.options.data_source}'"
@@ -78,7 +83,7 @@ class SqliteDialect(PortableDialect):
         options, quoted = self.options, self.idiom.table
         value = "BLOB" if options.binary else "TEXT"
         now = self.idiom.now
-        outbox = f"""CREATE TABLE IF NOT EXISTS {quoted(options.outbox)} (
+        outbox = f"""CREATE TABLE {quoted(options.outbox)} (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     create_time TEXT NOT NULL DEFAULT ({now}),
     kafka_topic TEXT NOT NULL,
@@ -88,7 +93,7 @@ class SqliteDialect(PortableDialect):
     kafka_header_values TEXT,
     leader_id TEXT
 )"""
-        fence = f"""CREATE TABLE IF NOT EXISTS {quoted(options.fence)} (
+        fence = f"""CREATE TABLE {quoted(options.fence)} (
     name TEXT NOT NULL,
     lane INTEGER NOT NULL,
     lanes INTEGER NOT NULL,
@@ -102,7 +107,7 @@ class SqliteDialect(PortableDialect):
     identity TEXT NOT NULL,
     PRIMARY KEY (name, lane)
 )"""
-        letters = f"""CREATE TABLE IF NOT EXISTS {quoted(options.letters)} (
+        letters = f"""CREATE TABLE {quoted(options.letters)} (
     name TEXT NOT NULL,
     id INTEGER NOT NULL,
     kafka_topic TEXT,

@@ -32,6 +32,8 @@ class SqliteIdiom(Idiom):
         name = str(getattr(error, "sqlite_errorname", ""))
         if "no such table" in str(error):
             return Trouble.ABSENT
+        if "closed database" in str(error):  # by us, whose next call connects anew
+            return Trouble.PASSING
         if "already exists" in str(error) or name in (
             "SQLITE_CONSTRAINT_PRIMARYKEY",
             "SQLITE_CONSTRAINT_UNIQUE",

@@ -11,4 +11,5 @@ from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 class TestSqlite(DialectConformance):
     @pytest.fixture
     def outbox(self, tmp_path: Path) -> OutboxUnderTest:
-        return OutboxUnderTest("sqlite", {"data_source": str(tmp_path / "shop.db")})
+        options = {"data_source": str(tmp_path / "shop.db")}
+        return OutboxUnderTest("sqlite", options, bytes_values={"value_type": "bytes"})
