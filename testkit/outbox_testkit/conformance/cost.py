@@ -9,10 +9,10 @@ from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box, Hand
 
 FEW = 500
-MANY = 40_000
-TIMES = 15
-FACTOR = 5
-SLACK = 0.002
+MANY = 50_000
+TIMES = 25
+FACTOR = 3
+SLACK = 0.0005
 """Seconds; so that a clock's resolution is no reason to fail."""
 
 

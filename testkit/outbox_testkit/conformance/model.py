@@ -20,6 +20,7 @@ class Row:
         value: Its value; no other row has it at the same time.
         began: When its transaction began, in steps.
         ended: When it was committed.
+        place: Its place within the transaction.
         id: Its id, once a mark has told it.
         leader: The leader id that it carries.
     """
@@ -28,8 +29,14 @@ class Row:
     value: str
     began: int
     ended: int = -1
+    place: int = 0
     id: int | None = None
     leader: UUID | None = None
+
+    def follows(self, other: Row) -> bool:
+        """Tells whether it must come after another row of its key, as its application knew of that one."""
+        within = (self.began, self.ended) == (other.began, other.ended) and self.place > other.place
+        return other.ended < self.began or within
 
 
 @dataclass
@@ -98,7 +105,7 @@ class Model:
         for left in wanted.values():
             for row in taken:
                 assert left.id is None or left.id > _id(row), f"{left} is earlier than {row}"
-                assert left.key != row.key or left.ended > row.began, f"{row} follows {left}"
+                assert left.key != row.key or not row.follows(left), f"{row} follows {left}"
 
     def release(self, leader: UUID, ids: Collection[int], *, purge: bool) -> int:
         """Purges or resets, and returns how many rows that changes."""
@@ -143,9 +150,9 @@ class Model:
     def redrive(self, ids: Collection[int], now: int) -> list[int]:
         """Puts heads behind everything; each follows the one before."""
         chosen = self._in(Fate.SKIPPED, ids)
-        for number in chosen:
+        for place, number in enumerate(chosen):
             row, _ = self.letters.pop(number)
-            self.rows.append(Row(row.key, row.value, now, now))
+            self.rows.append(Row(row.key, row.value, now, now, place))
         return chosen
 
     def _in(self, fate: Fate, ids: Collection[int]) -> list[int]:
@@ -159,8 +166,8 @@ class Model:
             others = self._seen.setdefault(row.key, [])
             for other in others:
                 assert other.id != number, f"{row} has the id of {other}"
-                assert not other.ended < row.began or _id(other) < number, f"{row} follows {other}"
-                assert not row.ended < other.began or number < _id(other), f"{other} follows {row}"
+                assert not row.follows(other) or _id(other) < number, f"{row} follows {other}"
+                assert not other.follows(row) or number < _id(other), f"{other} follows {row}"
             others.append(row)
 
 

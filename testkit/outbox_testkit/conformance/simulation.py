@@ -21,9 +21,9 @@ from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.model import Model, Row
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
 
-KEYS = ("a", "A", "b", "", "ü 🌍", "c")
+KEYS = ("a", "A", "", "ü 🌍")
 LANES = (1, 2, 3)
-STEPS = 400
+STEPS = 500
 ZOMBIES = 4
 
 
@@ -64,17 +64,17 @@ class World:
         """Does something, and compares what came of it."""
         self._now += 1
         acts: list[tuple[int, Callable[[], None]]] = [
-            (16, self._stash),
-            (14, self._end),
-            (2, self._lead),
-            (2, self._enter),
-            (2, self._reconnect),
-            (30, self._mark),
-            (3, self._remark),
+            (20, self._stash),
+            (12, self._end),
+            (3, self._lead),
+            (1, self._enter),
+            (1, self._reconnect),
+            (32, self._mark),
+            (2, self._remark),
             (12, self._purge),
             (6, self._reset),
-            (4, self._park),
-            (4, self._operate),
+            (6, self._park),
+            (10, self._operate),
             (2, self._compare),
         ]
         (act,) = self._dice.choices([act for _, act in acts], [weight for weight, _ in acts])
@@ -85,6 +85,7 @@ class World:
         while self._open:
             self._end()
         self._compare()
+        self._now += 1
         everything = list(self._model.letters)
         assert self._letters.retry(everything) == self._model.retry(everything)
         assert self._letters.redrive(everything) == self._model.redrive(everything, self._now)
@@ -101,10 +102,13 @@ class World:
             self._open.append((self._idle.pop(), []))
         connection, rows = self._dice.choice(self._open)
         began = rows[0].began if rows else self._now
-        self._stashed += 1
-        rows.append(Row(self._dice.choice(KEYS), str(self._stashed), began))
-        self._box.stasher.stash(connection, plain(rows[-1].key, rows[-1].value))
-        self._note(f"stash {rows[-1].key!r} {rows[-1].value}")
+        stashed = [Row(self._dice.choice(KEYS), "", began) for _ in range(self._dice.randint(1, 4))]
+        for row in stashed:
+            self._stashed += 1
+            row.value, row.place = str(self._stashed), self._stashed
+        self._box.stasher.stash_many(connection, [plain(row.key, row.value) for row in stashed])
+        rows += stashed
+        self._note(f"stash {[(row.key, row.value) for row in stashed]}")
         if not self._together:
             self._end()
 
@@ -130,8 +134,8 @@ class World:
         assert hands[0].fence.token > self._model.token
         self._model.token, self._model.lanes = hands[0].fence.token, lanes
         self._model.attempts = {hand.fence.lane: hand.fence.attempt for hand in hands}
-        in_batches = self._dice.random() < 0.5
-        self._lanes = [*self._lanes[-ZOMBIES:], *(Lane(hand, in_batches) for hand in hands)]
+        fresh = [Lane(hand, in_batches=self._dice.random() < 0.5) for hand in hands]
+        self._lanes = [*self._lanes[-ZOMBIES:], *fresh]
 
     def _enter(self) -> None:
         lane = self._dice.choice(self._lanes)
@@ -160,9 +164,9 @@ class World:
 
     def _mark(self) -> None:
         lane = self._lane()
-        hand, limit = lane.hand, self._dice.randint(1, 6)
+        hand, limit = lane.hand, self._dice.randint(1, 8)
         if lane.in_batches:
-            self._advance(lane, limit * self._dice.randint(0, 1))
+            self._advance(lane, limit if self._dice.random() < 0.8 else 0)
             return
         self._note(f"mark {limit} for lane {hand.fence.lane} by {hand.fence.token}")
         if self._allowed(lane, lambda: hand.mark(limit)):
@@ -174,8 +178,8 @@ class World:
     def _advance(self, lane: Lane, limit: int) -> None:
         """Finishes some batches, abandons others, and marks the next."""
         hand, pending = lane.hand, lane.pending
-        finished = [pending.pop(0) for _ in range(self._dice.randint(0, len(pending)))]
-        if limit and self._dice.random() < 0.2:
+        finished = [pending.pop(0) for _ in range(self._dice.randint(0, len(pending)) // 2)]
+        if limit and self._dice.random() < 0.3:
             pending.clear()
         self._note(
             f"advance {limit} for lane {hand.fence.lane} by {hand.fence.token}, {len(finished)} finished, "
@@ -231,7 +235,7 @@ class World:
 
     def _operate(self) -> None:
         ids = [number for number in self._model.letters if self._dice.random() < 0.7]
-        verb = self._dice.choice(["retry", "skip", "redrive"])
+        verb = self._dice.choice(["retry", "retry", "skip", "redrive"])
         self._note(f"{verb} {ids}")
         more = {"now": self._now} if verb == "redrive" else {}
         wanted = getattr(self._model, verb)(ids, **more)
@@ -291,7 +295,7 @@ def _homes(box: Box) -> dict[int, dict[str, int]]:
 class SimulationConformance(Conformance):
     """Whatever happens in whatever order, the table is what the model says."""
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", range(3))
     def test_the_table_is_what_the_model_says(self, box: Box, seed: int) -> None:
         world = World(box, seed)
         try:

@@ -1,0 +1,199 @@
+"""The conformance suite finds what is wrong: a dialect that is broken on purpose fails a test of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from time import sleep
+from typing import Any
+from uuid import UUID
+
+import pytest
+from outbox_sdk import (
+    Advanced,
+    Batch,
+    DeadLetters,
+    Dialect,
+    Fence,
+    LeadershipLost,
+    MarkedRecord,
+    OutboxTable,
+    Poison,
+)
+from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
+from outbox_testkit.conformance.under_test import ALL, Box
+
+
+class Broken:
+    """A sound table, but for what a subclass does otherwise."""
+
+    def __init__(self, table: OutboxTable, dialect: Dialect) -> None:
+        self.sound = table
+        self.dialect = dialect
+        self.names: list[UUID] = []
+        self.latest = 0
+        self.letters: DeadLetters | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sound, name)
+
+    def current(self, fence: Fence) -> Fence:
+        return next(one.fence for one in self.sound.holdings() if one.fence.lane == fence.lane)
+
+
+class MarksUnderAnOldFence(Broken):
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        return self.sound.mark(self.current(fence), leader_id, limit)
+
+
+class LooksAtTheFenceTooEarly(Broken):
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        if self.current(fence).token != fence.token:
+            raise LeadershipLost
+        sleep(0.02 if limit < ALL else 0)
+        return self.sound.mark(self.current(fence), leader_id, limit)
+
+
+class EntersWithoutEndingOtherAttempts(Broken):
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        entered = self.current(Fence(lane, lanes, token, 0))
+        return entered if entered.attempt else self.sound.enter(lane, lanes, token)
+
+
+class PurgesWhateverIsNamed(Broken):
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        self.sound.mark(fence, leader_id, ALL)
+        return self.sound.purge(fence, leader_id, ids)
+
+
+class CountsWhatItWasAskedFor(Broken):
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        self.sound.purge(fence, leader_id, ids)
+        return len(ids)
+
+
+class ResetsWhateverIsNamed(Broken):
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        self.sound.mark(fence, leader_id, ALL)
+        return self.sound.reset(fence, leader_id, ids)
+
+
+class MarksOutOfOrder(Broken):
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit)[::-1]
+
+
+class MarksBehindWhatItMarkedLast(Broken):
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        marked = [one for one in self.sound.mark(fence, leader_id, limit) if one.id > self.latest]
+        self.latest = marked[-1].id if marked else self.latest
+        return marked
+
+
+class ReadsTheWholeTable(Broken):
+    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+        self.letters = self.letters or self.dialect.dead_letters()
+        self.letters.waiting("nobody")
+        return self.sound.mark(fence, leader_id, limit)
+
+    def close(self) -> None:
+        self.sound.close()
+        if self.letters:
+            self.letters.close()
+
+
+class ForgetsAbandonedBatches(Broken):
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    ) -> Advanced:
+        self.names.append(leader_id)
+        done = {batch.leader_id for batch in finished}
+        return self.sound.advance(fence, finished, leader_id, limit, [n for n in self.names if n not in done])
+
+
+class DeletesNoBatch(Broken):
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    ) -> Advanced:
+        names = [batch.leader_id for batch in finished]
+        _, records = self.sound.advance(fence, [], leader_id, limit, [*pending, *names])
+        return Advanced(0, records)
+
+
+class ParksOnlyTheHead(Broken):
+    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+        return self.sound.park(fence, leader_id, poisons, [poison.id for poison in poisons])
+
+
+class ForgetsNotes(Broken):
+    def bump(self, lanes: int, holder: str) -> int:
+        for holding in self.sound.holdings():
+            fence = holding.fence
+            self.sound.transact(self.sound.enter(fence.lane, fence.lanes, fence.token), begun=False)
+        return self.sound.bump(lanes, holder)
+
+
+SIMULATION: tuple[str, dict[str, object]] = ("test_the_table_is_what_the_model_says", {"seed": 0})
+CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
+    (MarksUnderAnOldFence, "test_who_holds_an_old_one_touches_nothing", {"how": "attempt"}),
+    (MarksUnderAnOldFence, *SIMULATION),
+    (EntersWithoutEndingOtherAttempts, "test_tokens_rise_and_attempts_rise_under_a_token", {}),
+    (EntersWithoutEndingOtherAttempts, *SIMULATION),
+    (PurgesWhateverIsNamed, "test_purges_only_what_carries_the_leader_id", {}),
+    (PurgesWhateverIsNamed, *SIMULATION),
+    (CountsWhatItWasAskedFor, "test_a_row_is_changed_once", {"verb": "purge"}),
+    (CountsWhatItWasAskedFor, *SIMULATION),
+    (ResetsWhateverIsNamed, "test_resets_only_what_carries_the_leader_id", {}),
+    (ResetsWhateverIsNamed, *SIMULATION),
+    (MarksOutOfOrder, "test_marks_the_earliest_rows_in_order", {}),
+    (MarksOutOfOrder, *SIMULATION),
+    (MarksBehindWhatItMarkedLast, "test_late_commits_are_found_at_the_head_and_rollbacks_never", {}),
+    (MarksBehindWhatItMarkedLast, *SIMULATION),
+    (ReadsTheWholeTable, "test_a_mark_and_a_purge_cost_no_more_where_more_waits", {}),
+    (ForgetsAbandonedBatches, "test_an_abandoned_batch_is_marked_again_in_its_place", {}),
+    (ForgetsAbandonedBatches, *SIMULATION),
+    (DeletesNoBatch, "test_deletes_the_finished_batch_and_marks_the_next", {}),
+    (DeletesNoBatch, *SIMULATION),
+    (ParksOnlyTheHead, "test_the_head_is_copied_with_what_was_wrong_with_it", {}),
+    (ParksOnlyTheHead, *SIMULATION),
+    (ForgetsNotes, "test_a_note_outlives_bumps_and_attempts", {}),
+]
+
+
+@pytest.fixture
+def box(postgres_dsn: str) -> Iterator[Box]:
+    with ExitStack() as stack:
+        box = Box(OutboxUnderTest("postgres", {"data_source": postgres_dsn}), stack)
+        box.dialect.create()
+        yield box
+
+
+def break_it(box: Box, monkeypatch: pytest.MonkeyPatch, broken: type[Broken]) -> None:
+    connect = type(box.dialect).connect
+
+    def connect_broken(dialect: Any, *arguments: Any) -> Broken:
+        return broken(connect(dialect, *arguments), dialect)
+
+    monkeypatch.setattr(type(box.dialect), "connect", connect_broken)
+
+
+@pytest.mark.parametrize(("broken", "test", "arguments"), CASES)
+def test_a_broken_dialect_fails(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: type[Broken],
+    test: str,
+    arguments: dict[str, object],
+) -> None:
+    break_it(box, monkeypatch, broken)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        getattr(DialectConformance(), test)(box, **arguments)
+
+
+def test_a_dialect_fails_that_looks_at_the_fence_too_early(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it(box, monkeypatch, LooksAtTheFenceTooEarly)
+    with ThreadPoolExecutor(2) as pool, pytest.raises(AssertionError, match="the old one's id"):
+        DialectConformance().test_no_mark_of_an_old_leader_lands_behind_its_successors(
+            box, pool, batches=False
+        )
