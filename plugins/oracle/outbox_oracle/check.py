@@ -1,0 +1,122 @@
+"""What ``outbox check`` asks an Oracle database beyond the columns of its tables."""
+# ruff: noqa: S608 - names come quoted from the idiom
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from outbox_sdk import AccessDenied, DriverError, Finding, Level
+from outbox_sdk.portable import Session, TableName
+
+from outbox_oracle.names import plain
+from outbox_oracle.options import OracleOptions
+
+OLDEST = (12, 1)
+OWNER = "COALESCE({owner}, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA'))"
+
+CHARACTER_SET = "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
+DATABASE = "SELECT open_mode, protection_mode, log_mode FROM v$database"
+IDS = (
+    "SELECT identity_options FROM all_tab_identity_cols"
+    f" WHERE owner = {OWNER} AND table_name = {{table}} AND column_name = 'ID'"
+)
+INDEXED = (
+    "SELECT COUNT(*) FROM all_ind_columns"
+    f" WHERE table_owner = {OWNER} AND table_name = {{table}} AND column_name = 'ID' AND column_position = 1"
+)
+
+
+def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
+    """Judges version, character set, durability, privileges, index and ids."""
+    yield _version(session)
+    yield _character_set(session)
+    yield Finding(Level.OK, "session", "no autocommit, reads committed; commits wait for the redo")
+    yield _database(session)
+    yield from _privileges(session, options)
+    yield from _ids(session, options.outbox)
+
+
+def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
+    """Returns what to grant, and a statement that changes nothing but needs it."""
+    outbox, fence, letters = map(session.idiom.table, (options.outbox, options.fence, options.letters))
+    nothing = "WHERE 1 = 0"
+    return [
+        (f"UPDATE ON {outbox}", f"UPDATE {outbox} SET leader_id = NULL {nothing}"),
+        (f"DELETE ON {outbox}", f"DELETE FROM {outbox} {nothing}"),
+        (f"UPDATE ON {fence}", f"UPDATE {fence} SET token = token {nothing}"),
+        (f"INSERT ON {fence}", f"INSERT INTO {fence} (name) SELECT name FROM {fence} {nothing}"),
+        (f"UPDATE ON {letters}", f"UPDATE {letters} SET fate = fate {nothing}"),
+        (f"INSERT ON {letters}", f"INSERT INTO {letters} (name) SELECT name FROM {letters} {nothing}"),
+        (f"DELETE ON {letters}", f"DELETE FROM {letters} {nothing}"),
+    ]
+
+
+def _version(session: Session) -> Finding:
+    version = str(session.connection.version)
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        return Finding(Level.ERROR, "version", f"Oracle {version}", "use Oracle 12.1 or newer")
+    return Finding(Level.OK, "version", f"Oracle {version}")
+
+
+def _character_set(session: Session) -> Finding:
+    with session.transaction("read the character set"):
+        name = str(session.fetch(CHARACTER_SET)[0][0])
+    if name in ("AL32UTF8", "UTF8"):
+        return Finding(Level.OK, "character set", name)
+    cure = "keep to its characters, or use a database with AL32UTF8"
+    return Finding(Level.WARNING, "character set", f"{name} does not hold every character", cure)
+
+
+def _database(session: Session) -> Finding:
+    try:
+        rows = _read(session, "look at the database", DATABASE)
+    except DriverError:
+        return Finding(Level.OK, "durability", "commits wait for the redo; V$DATABASE is not for this user")
+    mode, protection, logging = map(str, rows[0])
+    if mode != "READ WRITE":
+        cure = "connect to the primary, through a service that moves with it"
+        return Finding(Level.ERROR, "durability", f"the database is open {mode}", cure)
+    if logging != "ARCHIVELOG":
+        cure = "run it in ARCHIVELOG mode: records of a database that is restored are published again"
+        return Finding(Level.WARNING, "durability", f"the database runs in {logging} mode", cure)
+    return Finding(Level.OK, "durability", f"commits wait for the redo; standbys: {protection.lower()}")
+
+
+def _privileges(session: Session, options: OracleOptions) -> Iterator[Finding]:
+    missing = []
+    for privilege, statement in trials(options, session):
+        try:
+            with session.transaction(f"try to {statement}"):
+                session.change(statement)
+        except AccessDenied:
+            missing.append(privilege)
+        except DriverError:
+            continue  # the table is missing, or not ours: that is told elsewhere
+    if missing:
+        cure = "; ".join(f"GRANT {privilege} TO this user" for privilege in missing)
+        yield Finding(Level.ERROR, "privileges", f"missing: {', '.join(missing)}", cure)
+    else:
+        yield Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
+
+
+def _ids(session: Session, outbox: TableName) -> Iterator[Finding]:
+    place = {"owner": plain(outbox.schema) if outbox.schema else None, "table": plain(outbox.table)}
+    try:
+        if not _read(session, "look at the indexes", INDEXED, **place)[0][0]:
+            cure = "make id the primary key, or index it; without, every mark reads the whole table"
+            yield Finding(Level.WARNING, "index", "no index starts with id", cure)
+        rows = _read(session, "look at the ids", IDS, **place)
+    except DriverError as error:
+        yield Finding(Level.WARNING, "ids", str(error), "look at the sequence of id yourself: it needs ORDER")
+        return
+    if rows and "ORDER_FLAG: Y" in str(rows[0][0]):
+        yield Finding(Level.OK, "ids", "in order, on every instance of a cluster")
+    elif rows:
+        cure = "ALTER TABLE … MODIFY (id GENERATED BY DEFAULT ON NULL AS IDENTITY (ORDER))"
+        yield Finding(Level.WARNING, "ids", "in a cluster a later row may get a lower id: NOORDER", cure)
+
+
+def _read(session: Session, doing: str, sql: str, **values: object) -> Sequence[Sequence[Any]]:
+    with session.transaction(doing):
+        return session.fetch(sql, **values)

@@ -1,0 +1,97 @@
+"""How Oracle writes what SQL leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from outbox_sdk.portable import Idiom, TableName, Trouble
+from outbox_sdk.statement import Style
+
+from outbox_oracle.errors import CURES, full_code, meaning
+from outbox_oracle.names import quoted
+
+EMPTY = "\0empty\0"
+"""Stands in the value column for a value that is empty, which Oracle would take for none."""
+
+
+class OracleIdiom(Idiom):
+    """Oracle's, from 12.1.
+
+    Oracle takes an empty text for null. A key is therefore read as empty where it is null, and an empty value
+    is kept as ``EMPTY``. There is no shared row lock, so whoever needs the fence has its row to itself.
+    """
+
+    style: ClassVar[Style] = Style.NAMED
+    now: ClassVar[str] = "SYSTIMESTAMP"
+    shared: ClassVar[str] = " FOR UPDATE WAIT 5"
+    alone: ClassVar[str] = " FOR UPDATE WAIT 5"
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The driver's base class of errors."""
+        import oracledb  # noqa: PLC0415 - only who connects needs it
+
+        errors: type[Exception] = oracledb.Error
+        return errors
+
+    def trouble(self, error: Exception) -> Trouble:
+        """Says what an error means, by its code."""
+        return meaning(error)
+
+    def cure(self, error: Exception) -> str:
+        """Says what a user can do about an error, or nothing."""
+        return CURES.get(full_code(error), "")
+
+    def age(self, moment: str) -> str:
+        """Writes how many seconds ago a moment was."""
+        units = {"DAY": 86400, "HOUR": 3600, "MINUTE": 60, "SECOND": 1}
+        parts = (f"EXTRACT({unit} FROM (SYSTIMESTAMP - {moment})) * {size}" for unit, size in units.items())
+        return f"({' + '.join(parts)})"
+
+    def lane(self, key: str) -> str:
+        """Writes the lane of a key; Oracle counts its hashes up to and with the last."""
+        return f"ORA_HASH({key}, {{lanes}} - 1)"
+
+    def exact(self, text: str) -> str:
+        """Writes a text so that the empty one equals itself. Sessions compare byte for byte."""
+        return f"NVL({text}, CHR(0))"
+
+    def name(self, name: str) -> str:
+        """Quotes an identifier, folded to upper case unless it is quoted already."""
+        return quoted(name)
+
+    def table(self, table: TableName) -> str:
+        """Writes a table's name."""
+        return ".".join(self.name(part) for part in table if part)
+
+    def first(self, select: str, count: str) -> str:
+        """Limits an ordered SELECT to its first rows."""
+        return f"{select} FETCH FIRST {count} ROWS ONLY"
+
+    def uuid(self, leader_id: UUID) -> object:
+        """Makes the parameter for a leader id, which is RAW."""
+        return leader_id.bytes
+
+    def value(self, value: Any) -> str | bytes | None:
+        """Reads a record's value."""
+        if value == EMPTY:
+            return ""
+        return b"" if value == EMPTY.encode() else Idiom.value(self, value)
+
+    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
+        """Fetches what a statement returned; a key that is null is empty."""
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        names = [column[0] for column in cursor.description]
+        if "KAFKA_KEY" not in names:
+            return rows
+        at = names.index("KAFKA_KEY")
+        return [(*row[:at], "", *row[at + 1 :]) if row[at] is None else row for row in rows]
+
+
+def kept(value: object) -> object:
+    """Returns a record's value as the table keeps it."""
+    if value == "":
+        return EMPTY
+    return EMPTY.encode() if value == b"" else value

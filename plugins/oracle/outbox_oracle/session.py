@@ -1,0 +1,71 @@
+"""Oracle's transactions: ids are bound, never written into statements, as each text is parsed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from outbox_sdk.portable import Session
+from outbox_sdk.portable.session import IDS
+from outbox_sdk.statement import Statement, Style
+
+from outbox_oracle.idiom import kept
+
+FETCHED = 1_000
+"""Rows that one round trip brings."""
+
+LISTED = (1, 10, 100, 1_000)
+"""How many ids a query may list: few sizes, so few texts. A thousand is Oracle's limit."""
+
+_statement = lru_cache(maxsize=256)(Statement)
+
+
+class OracleSession(Session):
+    """A connection as the dialect uses it."""
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[None]:
+        """Makes what is executed within durable together."""
+        with super().transaction(doing):
+            self._cursor.arraysize = FETCHED
+            self._cursor.prefetchrows = FETCHED + 1
+            yield
+
+    def change(self, sql: str, **values: object) -> int:
+        """Executes a change in the transaction and returns how many rows it touched."""
+        if "kafka_value" in values:
+            values["kafka_value"] = kept(values["kafka_value"])
+        return super().change(sql, **values)
+
+    def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Executes a change for each of the rows: few, of large values, whose types an array would mix."""
+        for row in rows:
+            self.change(sql, **row)
+
+    def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
+        """Executes a change for each of the ids, in array binds.
+
+        Returns:
+            How many rows it touched in all.
+        """
+        statement = _statement(sql.replace(f"IN ({IDS})", "= {row_id}"), Style.NAMED)
+        rows = [statement.arguments({**values, "row_id": number}) for number in ids]
+        size, touched = self.idiom.parts, 0
+        for start in range(0, len(rows), size):
+            self._cursor.executemany(statement.text, rows[start : start + size])
+            touched += int(self._cursor.rowcount)
+        return touched
+
+    def fetch_ids(self, sql: str, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+        """Executes a query about ids, which are bound; a list is filled up with its last one."""
+        found: list[Sequence[Any]] = []
+        for start in range(0, len(ids), LISTED[-1]):
+            part = ids[start : start + LISTED[-1]]
+            size = next(size for size in LISTED if size >= len(part))
+            padded = [*part, *[part[-1]] * (size - len(part))]
+            bound = {f"id{place}": number for place, number in enumerate(padded)}
+            listed = ", ".join(f"{{{name}}}" for name in bound)
+            found += self.fetch(sql.replace(IDS, listed), **values, **bound)
+        return found

@@ -1,0 +1,66 @@
+"""Where the database is: what users write as ``dataSource``, made into what the driver takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from outbox_sdk import ConfigError
+
+PORTS = {"tcp": 1521, "tcps": 2484}
+
+
+class Source(NamedTuple):
+    """A database and who connects to it.
+
+    Attributes:
+        dsn: An easy connect string, a TNS alias, or a whole descriptor; without credentials.
+        user: The user, or empty.
+        password: The password, or empty.
+    """
+
+    dsn: str
+    user: str
+    password: str
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """Reads a URL, or ``user/password@`` before a connect string, or a connect string alone.
+
+        Raises:
+            ConfigError: It is a URL that says too little. The message is free of secrets.
+        """
+        text = text.strip()
+        if text.partition("://")[0].partition("+")[0].lower() == "oracle":
+            return _of_url(text)
+        if text.startswith("(") or "@" not in text:
+            return cls(text, "", "")
+        credentials, _, dsn = text.rpartition("@")
+        user, _, password = credentials.partition("/")
+        return cls(dsn, user, password[1:-1] if password[:1] == password[-1:] == '"' else password)
+
+    @property
+    def place(self) -> str:
+        """The database in words."""
+        return self.dsn.partition("?")[0] or "the default address"
+
+
+def _of_url(text: str) -> Source:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError as error:
+        raise ConfigError(
+            "dataSource is not a URL that can be read; a password is written %-encoded"
+        ) from error
+    settings = dict(parse_qsl(url.query))
+    protocol = settings.pop("protocol", "tcps" if settings.pop("ssl", "") in ("true", "yes", "1") else "tcp")
+    service = unquote(url.path.strip("/")) or settings.pop("service_name", "")
+    if protocol not in PORTS:
+        raise ConfigError(f"the protocol in dataSource is '{protocol}'; it can be tcp or tcps")
+    if not url.hostname or not service:
+        raise ConfigError("dataSource names no host, or no service: oracle://user:password@host:1521/service")
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    rest = "&".join(f"{name}={quote(value, safe='/:.,-_')}" for name, value in settings.items())
+    dsn = f"{protocol}://{host}:{port or PORTS[protocol]}/{service}{f'?{rest}' if rest else ''}"
+    return Source(dsn, unquote(url.username or ""), unquote(url.password or ""))
