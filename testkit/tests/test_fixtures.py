@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from confluent_kafka import Consumer, Producer
-from outbox_testkit.services import Postgres
+from outbox_testkit.services import MySql, Postgres, connect_mysql
 
 
 def test_every_test_gets_a_database_of_its_own(postgres_dsn: str, postgres_server: Postgres) -> None:
@@ -15,6 +16,18 @@ def test_every_test_gets_a_database_of_its_own(postgres_dsn: str, postgres_serve
         row = connection.execute("SELECT to_regclass('made_here')").fetchone()
     assert row == (None,)
     assert name != "postgres"
+
+
+@pytest.mark.parametrize("brand", ["mysql", "mariadb"])
+def test_every_test_gets_a_mysql_database_of_its_own(brand: str, request: pytest.FixtureRequest) -> None:
+    server: MySql = request.getfixturevalue(f"{brand}_server")
+    with connect_mysql(request.getfixturevalue(f"{brand}_dsn")) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE made_here (x int)")
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT database(), version()")
+        ((database, version),) = cursor.fetchall()
+    assert database is None
+    assert ("MariaDB" in version) == (brand == "mariadb")
 
 
 def test_kafka_carries_a_record(kafka_bootstrap: str, topic: str) -> None:
