@@ -15,6 +15,7 @@ from outbox_sdk.errors import (
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
+from outbox_sdk.lease import Lease
 from outbox_sdk.parking import DeadLetter, DeadLetters, Fate, Parked, Poison
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
@@ -51,6 +52,7 @@ __all__ = [
     "Installed",
     "Intake",
     "LeadershipLost",
+    "Lease",
     "Level",
     "MarkedRecord",
     "OlderThan",

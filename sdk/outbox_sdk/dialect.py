@@ -16,6 +16,7 @@ from uuid import UUID
 
 from outbox_sdk.affinity import Condition
 from outbox_sdk.finding import Finding
+from outbox_sdk.lease import Lease
 from outbox_sdk.parking import DeadLetters, Parked, Poison
 from outbox_sdk.record import Batch, MarkedRecord, Record
 
@@ -298,6 +299,14 @@ class Dialect(Protocol):
 
     def dead_letters(self) -> DeadLetters:
         """Connects to the dead letters of the outbox, for an operator.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
+        ...
+
+    def lease(self) -> Lease:
+        """Connects to the outbox's lease, for an elector that needs nothing but the database.
 
         Raises:
             DriverError: As for :meth:`connect`.

@@ -12,6 +12,7 @@ from outbox_postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
     from outbox_postgres.dead_letters import PostgresDeadLetters
+    from outbox_postgres.lease import PostgresLease
     from outbox_postgres.table import PostgresTable
 
 _CAPABILITIES = frozenset(
@@ -48,6 +49,12 @@ class PostgresDialect:
         from outbox_postgres.session import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_dead_letters(self._options)
+
+    def lease(self) -> PostgresLease:
+        """Connects to the outbox's lease."""
+        from outbox_postgres.session import open_lease  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return open_lease(self._options)
 
     def stash_connection(self) -> Any:
         """Opens a psycopg connection with transactions on, as an application would have."""

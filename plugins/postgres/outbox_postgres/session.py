@@ -19,6 +19,7 @@ from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.errors import ALREADY_THERE, translated
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
+from outbox_postgres.lease import PostgresLease
 from outbox_postgres.options import PostgresOptions, TableName
 from outbox_postgres.table import PostgresTable
 
@@ -68,6 +69,12 @@ def open_dead_letters(options: PostgresOptions) -> PostgresDeadLetters:
     """Connects to the dead letters; the work behind ``PostgresDialect.dead_letters``."""
     source, connection, layout = _open(options, ())
     return PostgresDeadLetters(connection, source, layout)
+
+
+def open_lease(options: PostgresOptions) -> PostgresLease:
+    """Connects to the lease; the work behind ``PostgresDialect.lease``."""
+    source, connection, layout = _open(options, ())
+    return PostgresLease(connection, source, layout)
 
 
 def _open(

@@ -78,9 +78,10 @@ class Statements:
         self.reset = _touch(f"UPDATE {outbox} SET leader_id = NULL", fence)
         self.bump = f"""
             WITH next AS (
-                SELECT coalesce(max(token), 0) + 1 AS token FROM {fence} WHERE name = $1
+                SELECT coalesce(max(token), 0) + 1 AS token FROM {fence} WHERE name = $1 AND lane >= 0
             ), numbered AS (
-                SELECT lane FROM {fence} WHERE name = $1 UNION SELECT generate_series(0, $2::int - 1)
+                SELECT lane FROM {fence} WHERE name = $1 AND lane >= 0
+                UNION SELECT generate_series(0, $2::int - 1)
             )
             INSERT INTO {fence} AS f (name, lane, lanes, token, attempt, holder, since)
             SELECT $1, lane, $2, next.token, 0, $3, clock_timestamp() FROM numbered, next ORDER BY lane
@@ -102,7 +103,7 @@ class Statements:
         self.holdings = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading
-            FROM {fence} WHERE name = $1 AND lane < lanes ORDER BY lane"""
+            FROM {fence} WHERE name = $1 AND lane BETWEEN 0 AND lanes - 1 ORDER BY lane"""
         self.count = f"SELECT count(*) FROM (SELECT FROM {outbox} LIMIT $1) AS sample"
         self.spread = f"SELECT min(id), max(id) FROM {outbox}"
         self.oldest = f"""

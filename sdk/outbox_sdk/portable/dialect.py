@@ -15,11 +15,12 @@ from outbox_sdk.finding import Finding, Level
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.intake import PortableIntake, extra_columns
+from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
 from outbox_sdk.portable.table import PortableTable
 
 VALUE_TYPES: Final = ("text", "bytes")
@@ -81,10 +82,12 @@ class PortableDialect(ABC):
     Attributes:
         idiom: How the database writes SQL.
         table_type: What :meth:`connect` returns.
+        intake_type: What takes in the rows of a table of another layout.
     """
 
     idiom: ClassVar[Idiom]
     table_type: ClassVar[type[PortableTable]] = PortableTable
+    intake_type: ClassVar[type[PortableIntake]] = PortableIntake
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -141,16 +144,16 @@ class PortableDialect(ABC):
 
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
-        session = self._session()
-        try:
-            self._require(session, ())
-        except BaseException:
-            session.close()
-            raise
-        options = self.options
+        session, options = self._required(), self.options
         return PortableDeadLetters(
             session, options.outbox, options.fence, options.letters, binary=options.binary
         )
+
+    def lease(self) -> PortableLease:
+        """Connects to the outbox's lease."""
+        session, options = self._required(), self.options
+        sql = Statements(self.idiom, options.outbox, options.fence, options.letters)
+        return PortableLease(session, sql, str(options.outbox))
 
     def stash_connection(self) -> Any:
         """Opens a connection with transactions on, as an application would have."""
@@ -193,6 +196,15 @@ class PortableDialect(ABC):
         with self._translated("connect"):
             return Session(self.open(), self.idiom, self.place, self.secrets)
 
+    def _required(self) -> Session:
+        session = self._session()
+        try:
+            self._require(session, ())
+        except BaseException:
+            session.close()
+            raise
+        return session
+
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
         try:
@@ -202,7 +214,7 @@ class PortableDialect(ABC):
 
     def _intake(self, session: Session, *, extras: bool) -> PortableIntake:
         options = self.options
-        return PortableIntake(session, options.intake, options.outbox, binary=options.binary, extras=extras)
+        return self.intake_type(session, options.intake, options.outbox, binary=options.binary, extras=extras)
 
     def _statements(self, table: TableName) -> Sequence[str]:
         options = self.options
@@ -274,7 +286,7 @@ class PortableDialect(ABC):
                     Level.ERROR,
                     subject,
                     "; ".join(faults),
-                    "add the columns; 'outbox init --sql' shows their types",
+                    "add the columns; 'outbox init --dry-run' shows their types",
                 )
             else:
                 yield Finding(Level.OK, subject, f"'{table}' has its columns")

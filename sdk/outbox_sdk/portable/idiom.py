@@ -37,6 +37,8 @@ class Idiom(ABC):
         shared: What a SELECT ends with to hold its rows against changes; empty where transactions that change
             something run one by one.
         alone: What a SELECT ends with to hold its rows against everybody who wants them so or so.
+        scans_wait: Whether a DELETE that passes rows of others waits for those that are not committed.
+        fills_create_time: Whether the outbox fills ``create_time`` by itself, so that inserts leave it out.
     """
 
     style: ClassVar[Style]
@@ -45,6 +47,8 @@ class Idiom(ABC):
     parts: ClassVar[int] = 10_000
     shared: ClassVar[str] = " FOR UPDATE"
     alone: ClassVar[str] = " FOR UPDATE"
+    scans_wait: ClassVar[bool] = False
+    fills_create_time: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -90,6 +94,22 @@ class Idiom(ABC):
     def seen(self, table: str) -> str:
         """Writes a table to mark from: what is uncommitted must neither be seen nor waited for."""
         return table
+
+    def head(self, table: str) -> str:
+        """Writes an outbox to mark from, as :meth:`seen` does, to be read in the order of ids."""
+        return self.seen(table)
+
+    def update(self, table: str) -> str:
+        """Begins an UPDATE of rows of an outbox by their ids; it must lock no others."""
+        return f"UPDATE {table}"
+
+    def delete(self, table: str) -> str:
+        """Begins a DELETE of rows of an outbox by their ids; it must lock no others."""
+        return f"DELETE FROM {table}"
+
+    def octets(self, value: str | bytes | None) -> object:
+        """Makes the parameter for a record's value that goes into a column of bytes, text as UTF-8."""
+        return value.encode() if isinstance(value, str) else value
 
     def earlier(self, column: str) -> str:
         """Writes that a moment is more than ``{seconds}`` ago."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from outbox_sdk.dialect import Insert
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import header_texts
+from outbox_sdk.portable.rows import COLUMNS, header_texts
+from outbox_sdk.portable.statements import quoted, stash
 from outbox_sdk.record import Record
-
-_COLUMNS = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
 
 
 def portable_insert(
@@ -30,17 +29,9 @@ def portable_insert(
                 text.encode()  # raises for half of a surrogate pair
         if problem := refuse(record):
             raise ValueError(problem)
-        return {
-            "topic": record.topic,
-            "key": record.key,
-            "value": record.value,
-            "header_names": names,
-            "header_values": values,
-        }
+        return dict(zip(COLUMNS[1:], (record.topic, record.key, record.value, names, values), strict=True))
 
     def insert(table: str) -> Insert:
-        name = idiom.table(TableName.parse(table)).replace("{", "{{").replace("}", "}}")
-        values = f"{idiom.now}, {{topic}}, {{key}}, {{value}}, {{header_names}}, {{header_values}}"
-        return Insert(sql=f"INSERT INTO {name} ({_COLUMNS}) VALUES ({values})", bind=bind)  # noqa: S608 - quoted
+        return Insert(sql=stash(idiom, quoted(idiom, TableName.parse(table)), COLUMNS[1:]), bind=bind)
 
     return insert

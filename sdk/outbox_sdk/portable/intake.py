@@ -11,7 +11,7 @@ from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import COLUMNS, EXTRAS, json_array
 from outbox_sdk.portable.session import IDS, Session
-from outbox_sdk.portable.statements import quoted
+from outbox_sdk.portable.statements import quoted, stash
 
 PORTION = 10_000
 """So many rows are taken in at once, at most."""
@@ -60,10 +60,7 @@ class PortableIntake:
         self._earliest = idiom.first(
             f"SELECT {read} FROM {idiom.seen(self._source)} ORDER BY {order}", "{limit}"
         )
-        self._stash = (
-            f"INSERT INTO {quoted(idiom, outbox)} (create_time, {', '.join(self._columns)})"
-            f" VALUES ({idiom.now}, {', '.join(f'{{{column}}}' for column in self._columns)})"
-        )
+        self._stash = stash(idiom, quoted(idiom, outbox), self._columns)
 
     def take(self, limit: int) -> None:
         """Moves the earliest rows, ``limit`` at most, as part of the transaction that holds the fence.
@@ -87,8 +84,12 @@ class PortableIntake:
         sample = self._session.idiom.first(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
         return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) sample", limit=most)[0][0])
 
+    def _deletion(self) -> str:
+        """Begins a DELETE of rows of the source by their ids; it must lock no others."""
+        return f"DELETE FROM {self._source}"
+
     def _delete(self, keys: Sequence[Any]) -> None:
-        delete = f"DELETE FROM {self._source} WHERE {self._key} IN"
+        delete = f"{self._deletion()} WHERE {self._key} IN"
         if isinstance(keys[0], int):
             self._session.change_ids(f"{delete} ({IDS})", keys)
             return

@@ -22,6 +22,9 @@ _READ = ", ".join(COLUMNS)
 GUARD = -1
 """The lane of the fence's row that bumps and operators lock first, and that exists before there are lanes."""
 
+LEASE = -2
+"""The lane of the fence's row that is the lease."""
+
 LETTER_COLUMNS = (
     "name", "id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values",
     "fate", "reason", "attempts", "since",
@@ -62,25 +65,24 @@ class Statements:
         self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
         self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
                        for n, each in enumerate(eligible)}  # fmt: skip
-        self._parked = (
-            f"SELECT {idiom.exact('kafka_key')} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
-        )
+        self._parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
         self.choose = cache(self._choose)
         self._fence_statements()
+        self._lease_statements()
         self._letter_statements()
-        self.claim = f"UPDATE {self.outbox} SET leader_id = {{leader}} WHERE id IN ({IDS})"
+        self.claim = f"{idiom.update(self.outbox)} SET leader_id = {{leader}} WHERE id IN ({IDS})"
         carried = f"WHERE id IN ({IDS}) AND leader_id = {{leader}}"
-        self.purge = f"DELETE FROM {self.outbox} {carried}"
-        self.reset = f"UPDATE {self.outbox} SET leader_id = NULL {carried}"
+        self.purge = f"{idiom.delete(self.outbox)} {carried}"
+        self.reset = f"{idiom.update(self.outbox)} SET leader_id = NULL {carried}"
         self.carried = f"SELECT {_READ} FROM {self.outbox} {carried}"
-        self.finish = (
-            f"DELETE FROM {self.outbox} WHERE id BETWEEN {{first}} AND {{last}} AND leader_id = {{leader}}"
-        )
+        batch = "id BETWEEN {first} AND {last} AND leader_id = {leader}"
+        self.finish = f"DELETE FROM {self.outbox} WHERE {batch}"
+        self.batch = f"SELECT id FROM {idiom.seen(self.outbox)} WHERE {batch}"
         sample = idiom.first(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
         self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
         self.oldest = idiom.first(
-            f"SELECT {idiom.age('create_time')} FROM {idiom.seen(self.outbox)}"
+            f"SELECT {idiom.age('create_time')} FROM {idiom.head(self.outbox)}"
             f" WHERE {self._key} NOT IN ({self._parked}) ORDER BY id",
             "1",
         )
@@ -91,9 +93,9 @@ class Statements:
         guard = f"name = {{name}} AND lane = {GUARD}"
         self.hold = idiom.held("lane", fence, _HELD, idiom.shared)
         self.hold_guard = idiom.held("lane", fence, guard, idiom.alone)
-        self.hold_all = idiom.held("lane", fence, "name = {name}", idiom.alone)
+        self.hold_all = idiom.held("lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.alone)
         self.guard = f"SELECT lane FROM {fence} WHERE {guard}"
-        self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}}"
+        self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}} AND lane >= {GUARD}"
         self.make_lane = (
             f"INSERT INTO {fence}"
             f" (name, lane, lanes, token, attempt, holder, since, reading, transacting, {identity})"
@@ -102,7 +104,8 @@ class Statements:
         )
         self.bump = (
             f"UPDATE {fence} SET lanes = {{lanes}}, token = {{token}}, attempt = 0, holder = {{holder}},"
-            f" since = {idiom.now}, beat = NULL, reading = '{{{{}}}}' WHERE name = {{name}}"
+            f" since = {idiom.now}, beat = NULL, reading = '{{{{}}}}'"
+            f" WHERE name = {{name}} AND lane >= {GUARD}"
         )
         self.enter = (
             f"UPDATE {fence} SET attempt = attempt + 1"
@@ -118,6 +121,16 @@ class Statements:
             f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age('beat')}, reading"
             f" FROM {fence} WHERE name = {{name}} AND lane >= 0 AND lane < lanes ORDER BY lane"
         )
+
+    def _lease_statements(self) -> None:
+        idiom, fence = self._idiom, self.fence
+        lease = f"name = {{name}} AND lane = {LEASE}"
+        self.lease = idiom.held(f"holder, {idiom.age('since')}, token, attempt", fence, lease, idiom.alone)
+        self.renew_lease = (
+            f"UPDATE {fence} SET holder = {{holder}}, since = {idiom.now}, token = {{length}},"
+            f" attempt = {{term}} WHERE {lease}"
+        )
+        self.release_lease = f"UPDATE {fence} SET token = -1 WHERE {lease} AND holder = {{holder}}"
 
     def _letter_statements(self) -> None:
         idiom, letters = self._idiom, self.letters
@@ -146,12 +159,9 @@ class Statements:
         )
         self.skip_gone = f"UPDATE {letters} SET fate = 'skipped' {chosen}"
         self.heads = f"SELECT {_READ} FROM {self.outbox} WHERE id IN ({IDS})"
-        self.remove = f"DELETE FROM {self.outbox} WHERE id IN ({IDS})"
+        self.remove = f"{idiom.delete(self.outbox)} WHERE id IN ({IDS})"
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.exact('{key}')}"
-        self.stash = (
-            f"INSERT INTO {self.outbox} (create_time, {', '.join(COLUMNS[1:])})"
-            f" VALUES ({idiom.now}, {', '.join(f'{{{column}}}' for column in COLUMNS[1:])})"
-        )
+        self.stash = stash(idiom, self.outbox, COLUMNS[1:])
 
     def _choose(self, lanes: int, left_out: int) -> str:
         """Makes the SELECT of the earliest rows to mark: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
@@ -167,9 +177,18 @@ class Statements:
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
         wanted.append(f"{self._key} NOT IN ({self._parked})")
-        source = self._idiom.seen(self.outbox)
+        source = self._idiom.head(self.outbox)
         select = f"SELECT {self._marked} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
         return self._idiom.first(select, "{limit}")
+
+
+def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:
+    """Makes the INSERT into an outbox, whose name is quoted, with a parameter for each of the columns."""
+    parameters = [f"{{{column}}}" for column in columns]
+    if idiom.fills_create_time:
+        return f"INSERT INTO {outbox} ({', '.join(columns)}) VALUES ({', '.join(parameters)})"
+    names = ", ".join(("create_time", *columns))
+    return f"INSERT INTO {outbox} ({names}) VALUES ({', '.join((idiom.now, *parameters))})"
 
 
 def quoted(idiom: Idiom, table: TableName) -> str:

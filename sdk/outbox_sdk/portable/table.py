@@ -65,7 +65,7 @@ class PortableTable:
             self._session.fetch(self._sql.hold_guard, name=self._name)
             found = {row[0]: row[1] for row in self._session.fetch(self._sql.tokens, name=self._name)}
             token = int(max(found.values())) + 1
-            new = [_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
+            new = [new_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
             self._session.change_each(self._sql.make_lane, new)
             self._session.change(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)
         return token
@@ -94,15 +94,7 @@ class PortableTable:
         """Deletes batches and marks the next in one transaction that holds the fence against a bump."""
         with self._session.transaction("advance"):
             self._hold(fence)
-            purged = sum(
-                self._session.change(
-                    self._sql.finish,
-                    first=batch.first,
-                    last=batch.last,
-                    leader=self._idiom.uuid(batch.leader_id),
-                )
-                for batch in finished
-            )
+            purged = sum(map(self._finish, finished))
             if limit:
                 self._take_in(fence, limit)
             left_out = (*pending, leader_id)
@@ -206,6 +198,15 @@ class PortableTable:
         if self._intake and fence.lane == 0:
             self._intake.take(limit * fence.lanes)
 
+    def _finish(self, batch: Batch) -> int:
+        """Deletes a batch while the fence is held."""
+        leader = self._idiom.uuid(batch.leader_id)
+        where = {"first": batch.first, "last": batch.last, "leader": leader}
+        if not self._idiom.scans_wait:
+            return self._session.change(self._sql.finish, **where)
+        ids = [int(row[0]) for row in self._session.fetch(self._sql.batch, **where)]
+        return self._session.change_ids(self._sql.purge, ids, leader=leader)
+
     def _chosen(self, fence: Fence) -> dict[str, object]:
         return {"name": self._name, "lane": fence.lane, "lanes": fence.lanes, **self._sql.values}
 
@@ -234,7 +235,7 @@ class PortableTable:
 
     def _letter(self, row: Sequence[Any], poison: Poison) -> dict[str, object]:
         head = dict(zip(COLUMNS, row, strict=True))
-        head["kafka_value"] = as_bytes(self._idiom.value(head["kafka_value"]))
+        head["kafka_value"] = self._idiom.octets(self._idiom.value(head["kafka_value"]))
         rest = {"fate": "parked", "reason": _storable(poison.reason), "attempts": poison.attempts}
         return {"name": self._name, **head, **rest}
 
@@ -246,17 +247,13 @@ def make_guard(session: Session, sql: Statements, name: str) -> None:
             return
     try:
         with session.transaction("make the fence's guard"):
-            session.change(sql.make_lane, **_lane(name, GUARD, ""))
+            session.change(sql.make_lane, **new_lane(name, GUARD, "nobody"))
     except Present:
         pass  # another process was first
 
 
-def as_bytes(value: str | bytes | None) -> bytes | None:
-    """Returns a value as the dead letters keep it."""
-    return value.encode() if isinstance(value, str) else value
-
-
-def _lane(name: str, lane: int, holder: str) -> dict[str, object]:
+def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:
+    """Returns what a new row of the fence holds."""
     identity = uuid4().hex[:IDENTITY_DIGITS]
     return {"name": name, "lane": lane, "lanes": 0, "token": 0, "holder": holder, "identity": identity}
 

@@ -7,6 +7,7 @@ from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
+from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
@@ -23,6 +24,7 @@ THEMES = {
     "parking": ParkConformance,
     "dead letters": LetterConformance,
     "intake": IntakeConformance,
+    "lease": LeaseConformance,
     "status": StatusConformance,
     "tables": TableConformance,
     "concurrency": ConcurrencyConformance,
@@ -41,6 +43,7 @@ class DialectConformance(
     ParkConformance,
     LetterConformance,
     IntakeConformance,
+    LeaseConformance,
     StatusConformance,
     TableConformance,
     ConcurrencyConformance,
