@@ -57,12 +57,6 @@ def test_the_oldest_leaves_out_the_rows_of_parked_keys(
     assert after.oldest == HOUR
 
 
-def test_where_every_key_is_parked_nothing_waits(outbox: Outbox, hand: Hand) -> None:
-    outbox.fill(4, keys=2)
-    outbox.park(hand, "k0", "k1")
-    assert hand.table.backlog() == Backlog(records=4, exact=True, oldest=None)
-
-
 def test_keys_that_another_outbox_parked_wait_here(outbox: Outbox, hand: Hand) -> None:
     outbox.fill(2, keys=1)
     outbox.park(hand, "k0")

@@ -71,15 +71,6 @@ def test_fence_and_dead_letters_are_created_by_the_first_to_connect(outbox: Outb
     assert tables[0].parked().keys == 0
 
 
-def test_close_is_idempotent_and_ends_the_connection(outbox: Outbox) -> None:
-    table = outbox.connect()
-    table.close()
-    table.close()
-    with pytest.raises(DriverError) as caught:
-        table.bump(1, "x")
-    assert caught.value.retryable
-
-
 def test_the_session_is_named_and_bounded(outbox: Outbox) -> None:
     connection = outbox.connect()._connection
     shown = {

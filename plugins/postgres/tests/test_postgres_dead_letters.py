@@ -13,23 +13,6 @@ from psycopg.conninfo import make_conninfo
 from .outbox_hands import Hand, MakeOutbox, Outbox
 
 
-def test_letters_are_listed_by_id_by_key_and_by_fate(
-    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
-) -> None:
-    outbox.fill(8, keys=4)
-    outbox.park(hand, "k1", "k2", "k3")
-    letters.skip([2])
-
-    def found(*keys: str, fate: Fate | None = None) -> list[tuple[int, Fate]]:
-        return [(letter.record.id, letter.fate) for letter in letters.letters(keys, fate)]
-
-    assert found() == [(1, Fate.PARKED), (2, Fate.SKIPPED), (3, Fate.PARKED)]
-    assert found("k3", "k2", "nothing") == [(2, Fate.SKIPPED), (3, Fate.PARKED)]
-    assert found(fate=Fate.PARKED) == [(1, Fate.PARKED), (3, Fate.PARKED)]
-    assert found("k1", fate=Fate.SKIPPED) == []
-    assert (letters.waiting("k1"), letters.waiting("k2"), letters.waiting("nothing")) == (2, 1, 0)
-
-
 def test_a_retried_head_is_marked_again_as_it_is_by_now_and_the_tail_behind_it(
     outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
 ) -> None:
@@ -71,15 +54,6 @@ def test_a_head_that_somebody_deleted_is_skipped_as_it_was_copied(
     assert hand.ids() == [2, 3, 4]
 
 
-def test_letters_can_be_listed_without_their_values(
-    outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
-) -> None:
-    outbox.fill(4, keys=2)
-    outbox.park(hand, "k1")
-    (letter,) = letters.letters(values=False)
-    assert (letter.record.key, letter.record.value) == ("k1", None)
-
-
 def test_a_row_that_has_another_key_by_now_is_not_deleted(
     outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
 ) -> None:
@@ -114,35 +88,6 @@ def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(
     assert [record.id for record in marked] == list(range(51, 201))
     assert [record.value for record in marked[100:]] == [f"v{n}" for n in range(1, 51)]
     assert letters.redrive(skipped) == []
-
-
-VALUES = {
-    "text": ("text", "Grüße, 世界 🌍 \\x00 '\"\t\n"),
-    "empty": ("text", ""),
-    "tombstone": ("text", None),
-    "bytes": ("bytea", bytes(range(256))),
-    "no bytes": ("bytea", b""),
-    "tombstone of bytes": ("bytea", None),
-}
-
-
-@pytest.mark.parametrize(("value_type", "value"), VALUES.values(), ids=VALUES)
-def test_a_record_comes_back_exactly(
-    make_outbox: MakeOutbox, value_type: str, value: str | bytes | None
-) -> None:
-    box = make_outbox(value_type=value_type)
-    box.dialect.create()
-    number = box.write("schlüssel ", value, (["a", "", "a"], ["ü", None, ""]))
-    hand, letters = box.lead(), box.letters()
-    box.park(hand, "schlüssel ")
-    assert letters.letters()[0].record.value == value
-    letters.skip([number])
-    assert letters.letters()[0].record.value == value
-    assert letters.redrive([number]) == [number]
-    (record,) = hand.mark()
-    assert record.id > number
-    assert record[1:4] == ("orders", "schlüssel ", value)
-    assert record.headers == [("a", "ü"), ("", None), ("a", "")]
 
 
 def test_a_faulty_row_comes_back_as_it_was(outbox: Outbox, hand: Hand, letters: PostgresDeadLetters) -> None:
@@ -183,12 +128,6 @@ def test_the_verbs_act_on_all_letters_or_on_none(
     assert letters.retry([1]) == [1], "the connection goes on"
 
 
-def test_nothing_to_do_is_done(letters: PostgresDeadLetters) -> None:
-    assert letters.letters() == []
-    assert letters.retry([]) == letters.skip([]) == letters.redrive([]) == []
-    assert letters.retry([1]) == letters.skip([1]) == letters.redrive([1]) == []
-
-
 def test_letters_outlive_the_fence_and_need_no_leader(
     outbox: Outbox, hand: Hand, letters: PostgresDeadLetters
 ) -> None:
@@ -198,14 +137,6 @@ def test_letters_outlive_the_fence_and_need_no_leader(
     assert letters.retry([1]) == [1]
     assert letters.skip([2]) == [2]
     assert outbox.lead().ids() == [1, 3, 4]
-
-
-def test_close_is_idempotent(letters: PostgresDeadLetters) -> None:
-    letters.close()
-    letters.close()
-    with pytest.raises(DriverError) as caught:
-        letters.letters()
-    assert caught.value.retryable
 
 
 def test_redriving_needs_the_right_to_insert(

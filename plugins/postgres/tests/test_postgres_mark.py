@@ -11,120 +11,6 @@ from outbox_sdk import ColumnIs, OlderThan
 from .outbox_hands import MakeOutbox, Outbox
 
 
-def test_marks_the_earliest_rows_in_order_and_claims_them(outbox: Outbox) -> None:
-    outbox.fill(10)
-    hand = outbox.lead()
-    assert [record.id for record in hand.mark(4)] == [1, 2, 3, 4]
-    assert [record.id for record in hand.mark(4)] == [5, 6, 7, 8]
-    assert list(outbox.leaders().values()) == [hand.leader] * 8 + [None] * 2
-
-
-def test_marks_nothing_in_an_empty_table(outbox: Outbox) -> None:
-    assert outbox.lead().mark() == []
-
-
-def test_marks_rows_of_another_leader_and_of_an_earlier_leader_id_anew(outbox: Outbox) -> None:
-    outbox.fill(3)
-    hand = outbox.lead()
-    assert len(hand.mark()) == 3
-    assert hand.mark() == []
-    hand.leader = uuid4()
-    assert [record.id for record in hand.mark()] == [1, 2, 3]
-    assert [record.id for record in outbox.lead().mark()] == [1, 2, 3]
-
-
-def test_marks_only_its_own_lane_and_all_lanes_together_mark_everything(outbox: Outbox) -> None:
-    outbox.fill(300, keys=50)
-    outbox.write(key="")
-    table = outbox.connect()
-    token = table.bump(4, "test")
-    lanes = [table.mark(table.enter(lane, 4, token), uuid4(), 1000) for lane in range(4)]
-    keys = [{record.key for record in records} for records in lanes]
-    assert sum(map(len, lanes)) == 301
-    assert all(keys)
-    assert len(set().union(*keys)) == sum(map(len, keys)), "a key belongs to one lane"
-    assert all([r.id for r in records] == sorted(r.id for r in records) for records in lanes)
-
-
-def test_purges_only_rows_that_carry_the_leader_id(outbox: Outbox) -> None:
-    outbox.fill(4)
-    hand = outbox.lead()
-    hand.mark(3)
-    outbox.admin.execute("UPDATE outbox SET leader_id = gen_random_uuid() WHERE id = 2")
-    assert hand.purge(1, 2, 3, 4, 99) == 2
-    assert list(outbox.leaders()) == [2, 4]
-    assert hand.purge(1, 2, 3, 4, 99) == 0
-    assert hand.purge() == 0
-
-
-def test_resets_only_rows_that_carry_the_leader_id(outbox: Outbox) -> None:
-    outbox.fill(3)
-    hand = outbox.lead()
-    hand.mark(2)
-    other = uuid4()
-    outbox.admin.execute("UPDATE outbox SET leader_id = %s WHERE id = 2", (other,))
-    assert hand.reset(1, 2, 3) == 1
-    assert outbox.leaders() == {1: None, 2: other, 3: None}
-    assert hand.reset(1) == 0
-    assert [record.id for record in hand.mark()] == [1, 2, 3]
-
-
-def test_a_late_commit_with_a_lower_id_is_marked_and_a_rollback_is_not(outbox: Outbox) -> None:
-    hand = outbox.lead()
-    late, gone = outbox.session(), outbox.session()
-    first = outbox.write("late", connection=late)
-    outbox.write("gone", connection=gone)
-    outbox.fill(3)
-    assert [record.key for record in hand.mark()] == ["k1", "k2", "k3"]
-    gone.rollback()
-    assert hand.mark() == []
-    late.commit()
-    assert [(record.id, record.key) for record in hand.mark()] == [(first, "late")]
-
-
-TEXTS = {
-    "unicode": "Grüße, 世界 🌍 \u202e \N{COMBINING ACUTE ACCENT}",
-    "quotes": """a'b"c\\d''e$1 %s {x}""",
-    "blank": "  \t\r\n ",
-    "array syntax": '{"a",NULL,\\}',
-}
-
-
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_text_arrives_as_it_was_written(outbox: Outbox, text: str) -> None:
-    outbox.write(text, text, ([text, text], [text, None]))
-    (record,) = outbox.lead().mark()
-    assert (record.key, record.value) == (text, text)
-    assert list(record.headers) == [(text, text), (text, None)]
-    assert record.fault is None
-
-
-def test_keys_and_values_of_every_size(outbox: Outbox) -> None:
-    outbox.write("", "")
-    outbox.write("k" * 100, "v" * 10_000)
-    outbox.write("tombstone", None)
-    outbox.write("large", "é" * 1_000_000)
-    records = outbox.lead().mark()
-    assert [(len(r.key), r.value and len(r.value)) for r in records] == [
-        (0, ""),
-        (100, 10_000),
-        (9, None),
-        (5, 1_000_000),
-    ]
-
-
-def test_headers_of_every_shape(outbox: Outbox) -> None:
-    outbox.write(headers=(["a"], ["1"]))
-    outbox.write(headers=(["a", "a"], ["1", "2"]))
-    outbox.write(headers=([""], [None]))
-    outbox.write(headers=([f"h{n}" for n in range(50)], [str(n) for n in range(50)]))
-    outbox.write()
-    headers = [list(record.headers) for record in outbox.lead().mark()]
-    assert headers[:3] == [[("a", "1")], [("a", "1"), ("a", "2")], [("", None)]]
-    assert headers[3] == [(f"h{n}", str(n)) for n in range(50)]
-    assert headers[4] == []
-
-
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
@@ -165,14 +51,6 @@ def test_nulls_where_a_table_allows_them_are_faults(outbox: Outbox) -> None:
     assert "topic is null" in (faults[1] or "")
     assert "key is null" in (faults[2] or "")
     assert faults[3] is None
-
-
-def test_bytes_values(make_outbox: MakeOutbox) -> None:
-    box = make_outbox(table="binary", value_type="bytea")
-    assert box.dialect.create() == ["binary", "outbox_fence", "outbox_dead_letters"]
-    box.write("k", bytes(range(256)))
-    box.write("k", None)
-    assert [record.value for record in box.lead().mark()] == [bytes(range(256)), None]
 
 
 def test_a_table_of_the_seed_works_untouched(make_outbox: MakeOutbox) -> None:

@@ -44,7 +44,7 @@ class StatusConformance(Conformance):
     def test_the_oldest_leaves_out_parked_keys(self, box: Box) -> None:
         box.stash(plain("old"))
         hand = box.lead()
-        sleep(1.5)
+        sleep(1.1)
         box.stash(plain("young"))
         before = hand.table.backlog().oldest or 0
         assert before >= 1
