@@ -23,8 +23,6 @@ DISTRIBUTIONS = {
     "postgres": "outbox-postgres",
     "mysql": "outbox-mysql",
     "oracle": "outbox-oracle",
-    "sqlite": "outbox-sqlite",
-    "sqlserver": "outbox-sqlserver",
     "sqlserver": "outbox-sqlserver",
     "sqlite": "outbox-sqlite",
     "kafka": "outbox-kafka",
