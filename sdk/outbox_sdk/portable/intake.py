@@ -82,7 +82,7 @@ class PortableIntake:
     def waiting(self, most: int) -> int:
         """Returns how many rows are still to be taken in, counted up to ``most``; part of a transaction."""
         sample = self._session.idiom.first(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
-        return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) sample", limit=most)[0][0])
+        return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) counted", limit=most)[0][0])
 
     def _deletion(self) -> str:
         """Begins a DELETE of rows of the source by their ids; it must lock no others."""
