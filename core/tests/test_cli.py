@@ -44,7 +44,7 @@ def exits(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 def test_help_lists_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixture[str]):
     code, out, _ = exits(capsys, "--help")
     assert code == 0
-    listed = re.findall(r"^│ (\w+) {2,}", out.partition("Commands")[2], re.MULTILINE)
+    listed = re.findall(r"^│ ([\w-]+) {2,}", out.partition("Commands")[2], re.MULTILINE)
     assert listed == [entry.name for entry in COMMANDS]
     for exit_code_ in ExitCode:
         assert re.search(rf"\b{exit_code_.value}: ", out)
@@ -109,13 +109,13 @@ def test_a_misspelt_key_is_one_clear_message(tmp_path: Path):
 
 
 def test_an_absent_plugin_is_one_clear_message(tmp_path: Path):
-    (tmp_path / "reaper.yaml").write_text("harvest:\n  dialect: oracle\n")
+    (tmp_path / "reaper.yaml").write_text("harvest:\n  elector: etcd\n")
     done = call("check", "-f", "reaper.yaml", folder=tmp_path)
     assert done.returncode == ExitCode.CONFIG
     assert done.stderr.startswith(
-        "error: reaper.yaml:2: harvest.dialect.driver: no installed plugin provides"
+        "error: reaper.yaml:2: harvest.elector.driver: no installed plugin provides"
     )
-    assert done.stderr.endswith("; run: pip install outbox-oracle\n")
+    assert done.stderr.endswith("; run: pip install outbox-etcd\n")
 
 
 @pytest.mark.parametrize("arguments", [["run", "-f", "no.yaml"], ["-f", "no.yaml", "run"], ["run"]])
@@ -151,7 +151,7 @@ def test_drivers_tells_what_is_installed_and_what_is_missing(capsys: pytest.Capt
     code, out, _ = exits(capsys, "drivers")
     assert code == 0
     assert re.search(r"postgres +dialect +outbox-postgres +\S+ +installed", out)
-    assert re.search(r"oracle +outbox-oracle +pip install outbox-oracle", out)
+    assert re.search(r"etcd +outbox-etcd +pip install outbox-etcd", out)
 
 
 def test_drivers_as_json(capsys: pytest.CaptureFixture[str]):
@@ -160,8 +160,8 @@ def test_drivers_as_json(capsys: pytest.CaptureFixture[str]):
     data = json.loads(out)
     kafka = next(driver for driver in data["installed"] if driver["name"] == "kafka")
     assert (kafka["seams"], kafka["distribution"], kafka["problem"]) == (["publisher"], "outbox-kafka", None)
-    oracle = next(driver for driver in data["missing"] if driver["name"] == "oracle")
-    assert oracle["install"] == "pip install outbox-oracle"
+    etcd = next(driver for driver in data["missing"] if driver["name"] == "etcd")
+    assert etcd["install"] == "pip install outbox-etcd"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 EVERYWHERE = {"--help", "-h", "--file", "-f", "--json"}
 """Options that the page explains for all commands at once."""
-ARGUMENTS = {"keys", "key"}
+ARGUMENTS = {"keys", "key", "name"}
 PHRASES = [
     phrase
     for entry in COMMANDS
@@ -44,7 +44,7 @@ def options(phrase: str) -> Iterator[str]:
 
 
 def test_every_command_is_documented():
-    listed = re.findall(r"^\| `outbox ([\w ]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(r"^\| `outbox ([\w -]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
     assert listed == PHRASES
 
 

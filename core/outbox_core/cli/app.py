@@ -9,7 +9,20 @@ import typer
 from outbox_sdk.errors import OutboxError
 from typer.core import TyperGroup
 
-from outbox_core.cli import audit, check, demo, drivers, fence, health, init, parked, pump, run, status
+from outbox_core.cli import (
+    audit,
+    check,
+    demo,
+    drivers,
+    fence,
+    health,
+    init,
+    new_dialect,
+    parked,
+    pump,
+    run,
+    status,
+)
 from outbox_core.cli.command import Command, Group, help_text
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
 from outbox_core.cli.invocation import FileOption, Invocation
@@ -47,6 +60,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(pump.pump, pump.EXAMPLES),
     Command(audit.audit, audit.EXAMPLES),
     Command(drivers.drivers, drivers.EXAMPLES),
+    Command(new_dialect.new_dialect, new_dialect.EXAMPLES),
 )
 
 

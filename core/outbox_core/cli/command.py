@@ -22,7 +22,7 @@ class Command:
     @property
     def name(self) -> str:
         """How it is called; a function that would hide a name of Python's ends in an underscore."""
-        return self.function.__name__.rstrip("_")
+        return self.function.__name__.rstrip("_").replace("_", "-")
 
     def add_to(self, app: typer.Typer) -> None:
         """Makes it a command of a program or group."""

@@ -1,0 +1,158 @@
+"""``outbox new-dialect``: what it writes runs at once, and fails in the order in which one would write it."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outbox_core.cli import main
+from outbox_core.scaffold import objection
+from outbox_sdk import Dialect, Seam, find
+from outbox_sdk.registry import installed
+from outbox_sqlite import SqliteDialect, SqliteIdiom, SqliteOptions
+from outbox_testkit.conformance import OutboxUnderTest
+from outbox_testkit.conformance.under_test import Box
+
+ROOT = Path(__file__).parents[2]
+
+
+def new_dialect(folder: Path, name: str) -> int:
+    """Runs the command in this process; returns its exit code."""
+    with pytest.raises(SystemExit) as caught:
+        main(["new-dialect", name, "--directory", str(folder)])
+    return int(str(caught.value.code or 0))
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a new dialect ``my_db``, on the path with its entry point, as if installed."""
+    assert new_dialect(tmp_path, "my_db") == 0
+    folder = tmp_path / "outbox-my-db"
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    metadata = folder / f"outbox_my_db-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    points = [f"{name} = {module}" for name, module in project["entry-points"]["outbox"].items()]
+    (metadata / "entry_points.txt").write_text("\n".join(["[outbox]", *points]))
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("outbox_my_db")]:
+        del sys.modules[name]
+
+
+def use(place: Path) -> None:
+    """Does with the new dialect, on a file of its own, what the suite's tests do first."""
+    place.touch()
+    with ExitStack() as stack:
+        box = Box(OutboxUnderTest("my_db", {"data_source": str(place)}), stack)
+        box.dialect.create()
+        values = box.fill(20)
+        assert box.survey() == values
+        assert sum(len(hand.mark()) for hand in box.lead_all(3)) == 20
+
+
+def _sqlite(options: Any) -> SqliteOptions:
+    return SqliteOptions(data_source=options.data_source)
+
+
+def donated(piece: str) -> Any:
+    """Returns SQLite's method of this name, which works on the new dialect's options."""
+    if piece in ("open", "open_plain"):
+        return lambda self: getattr(
+            SqliteDialect(SqliteOptions(data_source=self.options.data_source)), piece
+        )()
+    return next(owner.__dict__[piece] for owner in (SqliteIdiom, SqliteDialect) if piece in owner.__dict__)
+
+
+def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: Path) -> None:
+    idiom: Any = import_module("outbox_my_db.idiom").MyDbIdiom
+    dialect: Any = import_module("outbox_my_db.dialect").MyDbDialect
+    for name in ("begin", "now", "shared", "alone"):
+        setattr(idiom, name, getattr(SqliteIdiom, name))
+    asked: list[str] = []
+    while len(asked) < 8:
+        with pytest.raises(NotImplementedError) as caught:
+            use(tmp_path / f"{len(asked)}.db")
+        step = re.match(r"step (\d) of 8: write MyDb(Idiom|Dialect)\.(\w+)\. ", str(caught.value))
+        assert step, caught.value
+        asked.append(step[3])
+        assert step[1] == str(len(asked)), "the steps are asked for in order"
+        setattr(idiom if step[2] == "Idiom" else dialect, step[3], donated(step[3]))
+    assert asked == ["errors", "open", "place", "tables", "trouble", "open_plain", "age", "lane"]
+    use(tmp_path / "shop.db")
+
+
+def test_its_suite_runs_at_once_and_says_what_to_write_first(written: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", str(written / "tests")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=written, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "step 1 of 8: write MyDbIdiom.errors." in done.stdout
+    assert re.search("=+ 1 (failed|error) in", done.stdout), "the rest waits for it"
+
+
+def test_what_is_written_is_typed_and_in_good_style(written: Path) -> None:
+    settings = ["--config-file", "pyproject.toml"]
+    for command in (
+        ["mypy", *settings, str(written / "outbox_my_db")],
+        ["mypy", *settings, str(written / "tests")],
+        ["ruff", "check", "--config", "pyproject.toml", "--ignore", "INP001", str(written)],
+        ["ruff", "format", "--check", "--config", "pyproject.toml", str(written)],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_once_installed_it_is_found_by_its_name(written: Path) -> None:
+    (found,) = [each for each in installed() if each.name == "my_db"]
+    assert (found.distribution, found.seams, found.problem) == ("outbox-my-db", (Seam.DIALECT,), "")
+    driver = find(Seam.DIALECT, "my_db")
+    made: Dialect = driver.create(driver.options(data_source="x"))
+    assert made.capabilities
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("My-DB", "small letters"),
+        ("2nd", "small letters"),
+        ("a.b", "small letters"),
+        ("", "small letters"),
+        ("sqlite", "is there already, in outbox-sqlite"),
+        ("static", "is there already, in outbox-core"),
+        ("etcd", "pip install outbox-etcd"),
+        ("sdk", "outbox_sdk is installed already"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+) -> None:
+    assert reason in objection(name)
+    assert new_dialect(tmp_path, name) == 2
+    assert "Invalid value" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "outbox-my-db"
+    folder.mkdir()
+    assert new_dialect(tmp_path, "my_db") == 2
+    assert "exists already" in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+    (tmp_path / "file").touch()
+    assert new_dialect(tmp_path / "file", "my_db") == 2
+    assert "cannot write" in capsys.readouterr().err
