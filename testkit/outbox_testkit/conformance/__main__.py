@@ -1,0 +1,31 @@
+"""``python -m outbox_testkit.conformance report.xml …``: the table of databases and conformance tests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from outbox_testkit.conformance.matrix import read, render, sound
+
+
+def main() -> int:
+    """Prints the table; returns 1 if a test failed, or was skipped for anything but a capability."""
+    parser = argparse.ArgumentParser(
+        prog="python -m outbox_testkit.conformance",
+        description="Makes a Markdown table of databases and conformance tests from pytest's reports "
+        "(pytest --junit-xml=report.xml).",
+    )
+    parser.add_argument(
+        "reports", nargs="*", metavar="[NAME=]REPORT", help="a report, and its database's name"
+    )
+    parser.add_argument(
+        "--not-run", nargs="*", default=[], metavar="NAME", help="databases that there is no report of"
+    )
+    arguments = parser.parse_args()
+    matrix = {**read(arguments.reports), **{name: {} for name in arguments.not_run}}
+    print(render(matrix))  # noqa: T201 - what the program is for
+    return 0 if sound(matrix) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
