@@ -22,6 +22,17 @@ import pytest
 pytest.register_assert_rewrite("outbox_testkit.conformance")
 
 from outbox_testkit.conformance.dialect import DialectConformance  # noqa: E402 - must be imported rewritten
+from outbox_testkit.conformance.publisher import (  # noqa: E402
+    PublisherConformance,
+    PublisherUnderTest,
+    TransactionalConformance,
+)
 from outbox_testkit.conformance.under_test import OutboxUnderTest  # noqa: E402
 
-__all__ = ["DialectConformance", "OutboxUnderTest"]
+__all__ = [
+    "DialectConformance",
+    "OutboxUnderTest",
+    "PublisherConformance",
+    "PublisherUnderTest",
+    "TransactionalConformance",
+]

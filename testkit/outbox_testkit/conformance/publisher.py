@@ -1,0 +1,277 @@
+"""The suites for publishers: what is sent arrives as it is, and every record is reported once.
+
+A publisher's whole test file::
+
+    class TestKafka(PublisherConformance, TransactionalConformance):
+        @pytest.fixture
+        def publisher(self, kafka_bootstrap):
+            return PublisherUnderTest("kafka", {"kafka": {"bootstrap.servers": kafka_bootstrap}}, read)
+
+where ``read`` reads a topic with the broker's own client, as the contract has no way to. A publisher without
+transactions leaves the second suite out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import pytest
+from outbox_sdk import (
+    Batch,
+    Deliveries,
+    DriverError,
+    Finding,
+    Header,
+    Level,
+    MarkedRecord,
+    Publisher,
+    Seam,
+    Sender,
+    TransactionalSender,
+    find,
+)
+
+PARTITIONS = 3
+PATIENCE = 60
+
+
+class Message(NamedTuple):
+    """What a reader of committed messages finds.
+
+    Attributes:
+        key: The key.
+        value: The value; ``None`` for a tombstone.
+        headers: The headers in order.
+        partition: Where it was found.
+    """
+
+    key: bytes
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int
+
+
+@dataclass(frozen=True)
+class PublisherUnderTest:
+    """A publisher, and a way to see what it has published.
+
+    Attributes:
+        driver: The publisher's driver name.
+        options: Its options, by the names of their fields.
+        read: Returns all committed messages of a topic with so many partitions, in order within each.
+    """
+
+    driver: str
+    options: Mapping[str, Any]
+    read: Callable[[str, int], Sequence[Message]]
+
+
+class Desk:
+    """A publisher as the tests use it, and a topic of its own; closes at the end what it opened."""
+
+    def __init__(self, under: PublisherUnderTest, topic: str, stack: ExitStack) -> None:
+        driver = find(Seam.PUBLISHER, under.driver)
+        self.publisher: Publisher = driver.create(driver.options(**under.options))
+        self.topic = topic
+        self._read = under.read
+        self._stack = stack
+        self.publisher.prepare([topic], PARTITIONS)
+
+    def open(self) -> Sender:
+        sender = self.publisher.open(f"{self.topic}.0")
+        self._stack.callback(sender.close, 0)
+        return sender
+
+    def open_transactional(self, lane: int = 0) -> TransactionalSender:
+        sender = self.publisher.open_transactional(f"{self.topic}.{lane}")
+        self._stack.callback(sender.close)
+        return sender
+
+    def read(self) -> Sequence[Message]:
+        return self._read(self.topic, PARTITIONS)
+
+    def records(self, count: int, first: int = 1, keys: int = 7) -> list[MarkedRecord]:
+        return [
+            MarkedRecord(number, self.topic, f"k{number % keys}", str(number))
+            for number in range(first, first + count)
+        ]
+
+    def values(self) -> list[int]:
+        """Returns the numbers of the records that arrived, sorted."""
+        return sorted(int(message.value or b"") for message in self.read())
+
+
+def gather(sender: Sender, count: int) -> Deliveries:
+    """Polls until so many records are reported."""
+    gathered, deadline = Deliveries(), monotonic() + PATIENCE
+    while len(gathered.delivered) + len(gathered.failed) < count:
+        assert monotonic() < deadline, f"only {gathered}"
+        reports = sender.poll(1)
+        gathered.delivered += reports.delivered
+        gathered.failed += reports.failed
+    return gathered
+
+
+def assert_in_order(messages: Sequence[Message]) -> None:
+    """Holds the numbers of each key against their order."""
+    latest: dict[bytes, int] = {}
+    homes: dict[bytes, int] = {}
+    for message in messages:
+        number = int(message.value or b"")
+        assert latest.get(message.key, -1) < number
+        assert homes.setdefault(message.key, message.partition) == message.partition
+        latest[message.key] = number
+
+
+class Publishing:
+    """A theme. The plugin's subclass gives the fixture ``publisher``, a :class:`PublisherUnderTest`."""
+
+    @pytest.fixture
+    def desk(self, publisher: PublisherUnderTest) -> Iterator[Desk]:
+        """The publisher under test, with a topic that nobody has used before."""
+        with ExitStack() as stack:
+            yield Desk(publisher, f"conformance-{uuid4().hex}", stack)
+
+
+class PublisherConformance(Publishing):
+    """What every publisher must do."""
+
+    def test_records_arrive_as_they_are(self, desk: Desk) -> None:
+        headers: list[Header] = [("a", "1"), ("a", b"\x00\xff"), ("ü", "🌍"), ("none", None), ("empty", "")]
+        records = [
+            MarkedRecord(1, desk.topic, "k", "Grüße ✓ 🌍", headers, partition=0),
+            MarkedRecord(2, desk.topic, "", b"\x00\xff", tuple(headers), partition=0),
+            MarkedRecord(3, desk.topic, "ключ", None, partition=0),
+            MarkedRecord(4, desk.topic, "k", "", partition=0, timestamp_ms=1_600_000_000_123),
+            MarkedRecord(5, desk.topic, "k", "v" * 500_000, partition=0),
+        ]
+        sender = desk.open()
+        sender.send(records)
+        assert gather(sender, 5) == Deliveries(delivered=records)
+        sent = [("a", b"1"), ("a", b"\x00\xff"), ("ü", "🌍".encode()), ("none", None), ("empty", b"")]
+        assert desk.read() == [
+            Message(b"k", "Grüße ✓ 🌍".encode(), sent, 0),
+            Message(b"", b"\x00\xff", sent, 0),
+            Message("ключ".encode(), None, [], 0),
+            Message(b"k", b"", [], 0),
+            Message(b"k", b"v" * 500_000, [], 0),
+        ]
+
+    def test_every_record_is_reported_once_and_keys_keep_their_order(self, desk: Desk) -> None:
+        sender, records = desk.open(), desk.records(2000)
+        for at in range(0, 2000, 100):
+            sender.send(records[at : at + 100])
+        reports = gather(sender, 2000)
+        assert reports.failed == []
+        assert sorted(reports.delivered) == records
+        assert sender.poll(0) == sender.close(PATIENCE) == Deliveries()
+        messages = desk.read()
+        assert len(messages) == 2000
+        assert_in_order(messages)
+
+    @pytest.mark.parametrize("fault", ["no text", "no topic", "partition"])
+    def test_a_record_that_cannot_be_sent_fails_alone(self, desk: Desk, fault: str) -> None:
+        sound = desk.records(3)
+        faulty = {
+            "no text": MarkedRecord(9, desk.topic, "k", "\ud800"),
+            "no topic": MarkedRecord(9, "", "k", "v"),
+            "partition": MarkedRecord(9, desk.topic, "k", "v", partition=PARTITIONS + 90),
+        }[fault]
+        sender = desk.open()
+        sender.send([*sound[:2], faulty, sound[2]])
+        reports = gather(sender, 4)
+        assert sorted(reports.delivered) == sound
+        assert [(failure.record, failure.retryable) for failure in reports.failed] == [(faulty, False)]
+        assert reports.failed[0].reason
+        assert desk.values() == [1, 2, 3]
+
+    def test_closing_delivers_what_is_under_way(self, desk: Desk) -> None:
+        sender, records = desk.open(), desk.records(500)
+        sender.send(records)
+        assert sorted(sender.close(PATIENCE).delivered) == records
+        assert sender.close(PATIENCE) == Deliveries()
+        assert len(desk.read()) == 500
+
+    def test_preparing_creates_what_is_missing(self, desk: Desk) -> None:
+        other = f"{desk.topic}-other"
+        assert list(desk.publisher.prepare([desk.topic, other], 1)) == [other]
+        assert list(desk.publisher.prepare([desk.topic, other], 1)) == []
+        assert list(desk.publisher.prepare([], 1)) == []
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_the_check_tells_findings_with_their_cures(self, desk: Desk, transactional: bool) -> None:
+        findings = desk.publisher.check(transactional=transactional)
+        assert findings
+        assert all(isinstance(finding, Finding) for finding in findings)
+        assert all(finding.cure for finding in findings if finding.level is not Level.OK)
+        assert transactional or Level.ERROR not in {finding.level for finding in findings}
+
+
+class TransactionalConformance(Publishing):
+    """What a publisher must do for exactly-once delivery."""
+
+    def test_a_batch_and_its_marker_are_there_together(self, desk: Desk) -> None:
+        sender, first, second = desk.open_transactional(), batch(1, 500), batch(501, 510)
+        assert sender.marker() is None
+        assert sender.publish(desk.records(500), [first]) == []
+        assert sender.marker() == [first]
+        assert sender.publish(desk.records(10, 501), [first, second]) == []
+        assert sender.publish([], [second]) == []
+        assert sender.marker() == [second]
+        sender.close()
+        sender.close()
+        messages = desk.read()
+        assert len(messages) == 510
+        assert_in_order(messages)
+        assert desk.open_transactional().marker() == [second]
+
+    def test_a_marker_names_50_batches_of_any_ids(self, desk: Desk) -> None:
+        batches = [Batch(uuid4(), -(2**62) - number, 2**62 + number) for number in range(50)]
+        batches[0] = Batch(UUID(int=0), 0, 0)
+        sender = desk.open_transactional()
+        assert sender.publish(desk.records(1), batches) == []
+        assert sender.marker() == batches
+        assert sender.publish([], []) == []
+        assert sender.marker() == [], "which is not None: the lane has one"
+
+    def test_of_a_batch_that_fails_nothing_is_seen_and_its_culprits_are_named(self, desk: Desk) -> None:
+        sender, before = desk.open_transactional(), batch()
+        assert sender.publish(desk.records(1), [before]) == []
+        faulty = [
+            MarkedRecord(12, desk.topic, "a", "\ud800"),
+            MarkedRecord(13, desk.topic, "b", "13", partition=PARTITIONS + 90),
+        ]
+        failures = sender.publish([*desk.records(5, 2), *faulty, *desk.records(5, 20)], [batch()])
+        assert [(failure.record.id, failure.retryable) for failure in failures] == [(12, False), (13, False)]
+        assert sender.marker() == [before]
+        assert sender.publish(desk.records(2, 30), [batch()]) == []
+        assert desk.values() == [1, 30, 31]
+
+    def test_opening_a_lane_ends_whoever_had_it(self, desk: Desk) -> None:
+        first, kept = desk.open_transactional(), batch()
+        assert first.publish(desk.records(1), [kept]) == []
+        second = desk.open_transactional()
+        for _ in range(2):
+            with pytest.raises(DriverError) as caught:
+                first.publish(desk.records(3, 10), [batch()])
+            assert caught.value.retryable
+        assert second.marker() == [kept]
+        assert second.publish(desk.records(1, 2), [batch()]) == []
+        assert desk.values() == [1, 2]
+
+    def test_lanes_have_markers_of_their_own(self, desk: Desk) -> None:
+        senders = [desk.open_transactional(lane) for lane in range(2)]
+        batches = [batch(), batch()]
+        for sender, each in zip(senders, batches, strict=True):
+            assert sender.publish(desk.records(1), [each]) == []
+        assert [sender.marker() for sender in senders] == [[each] for each in batches]
+
+
+def batch(first: int = 1, last: int = 1) -> Batch:
+    """Returns a batch of a name never used before."""
+    return Batch(uuid4(), first, last)
