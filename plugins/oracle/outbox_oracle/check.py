@@ -19,11 +19,11 @@ CHARACTER_SET = "SELECT value FROM nls_database_parameters WHERE parameter = 'NL
 DATABASE = "SELECT open_mode, protection_mode, log_mode FROM v$database"
 IDS = (
     "SELECT identity_options FROM all_tab_identity_cols"
-    f" WHERE owner = {OWNER} AND table_name = {{table}} AND column_name = 'ID'"
+    f" WHERE owner = {OWNER} AND table_name = {{wanted}} AND column_name = 'ID'"
 )
 INDEXED = (
     "SELECT COUNT(*) FROM all_ind_columns"
-    f" WHERE table_owner = {OWNER} AND table_name = {{table}} AND column_name = 'ID' AND column_position = 1"
+    f" WHERE table_owner = {OWNER} AND table_name = {{wanted}} AND column_name = 'ID' AND column_position = 1"
 )
 
 
@@ -101,7 +101,7 @@ def _privileges(session: Session, options: OracleOptions) -> Iterator[Finding]:
 
 
 def _ids(session: Session, outbox: TableName) -> Iterator[Finding]:
-    place = {"owner": plain(outbox.schema) if outbox.schema else None, "table": plain(outbox.table)}
+    place = {"owner": plain(outbox.schema) if outbox.schema else None, "wanted": plain(outbox.table)}
     try:
         if not _read(session, "look at the indexes", INDEXED, **place)[0][0]:
             cure = "make id the primary key, or index it; without, every mark reads the whole table"

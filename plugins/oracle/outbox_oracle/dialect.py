@@ -23,6 +23,15 @@ SETTINGS = (
 )
 """What every session of the dialect is set to."""
 
+CAPABILITIES = frozenset(
+    {
+        Capability.BYTES_VALUES,
+        Capability.CONCURRENT_DDL,
+        Capability.CONCURRENT_WRITERS,
+        Capability.INTAKE,
+    }
+)
+
 KEEPALIVE = 1  # minutes between looks at an idle connection
 
 
@@ -35,7 +44,7 @@ class OracleDialect(PortableDialect):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What the database can do beyond the contract."""
-        return frozenset({Capability.BYTES_VALUES, Capability.CONCURRENT_DDL, Capability.CONCURRENT_WRITERS})
+        return CAPABILITIES
 
     @property
     def place(self) -> str:

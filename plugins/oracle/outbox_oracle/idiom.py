@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
+from outbox_sdk.intake import FAULT
 from outbox_sdk.portable import Idiom, TableName, Trouble
 from outbox_sdk.statement import Style
 
@@ -14,6 +15,10 @@ from outbox_oracle.names import quoted
 
 EMPTY = "\0empty\0"
 """Stands in the value column for a value that is empty, which Oracle would take for none."""
+
+
+READ = ("ID", "KAFKA_TOPIC", "KAFKA_KEY", "KAFKA_VALUE", "KAFKA_HEADER_KEYS")
+"""How the columns begin where rows are read as records."""
 
 
 class OracleIdiom(Idiom):
@@ -81,13 +86,19 @@ class OracleIdiom(Idiom):
         return b"" if value == EMPTY.encode() else Idiom.value(self, value)
 
     def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
-        """Fetches what a statement returned; a key that is null is empty."""
+        """Fetches what a statement returned; a key that is null is empty, as is a topic beside a fault."""
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
-        names = [column[0] for column in cursor.description]
-        if "KAFKA_KEY" not in names:
+        names = tuple(column[0] for column in cursor.description[:5])
+        if names != READ:
             return rows
-        at = names.index("KAFKA_KEY")
-        return [(*row[:at], "", *row[at + 1 :]) if row[at] is None else row for row in rows]
+        return [row if row[1] is not None and row[2] is not None else _filled(row) for row in rows]
+
+
+def _filled(row: Sequence[Any]) -> Sequence[Any]:
+    number, topic, key, value, headers, *rest = row
+    if topic is None and str(headers).startswith(f'["{FAULT}'):
+        topic = ""
+    return (number, topic, key or "", value, headers, *rest)
 
 
 def kept(value: object) -> object:

@@ -34,6 +34,6 @@ def oracle_insert(table: str) -> Insert:
 
     def bind(record: Record) -> Mapping[str, object]:
         values = _PLAIN.bind(record)
-        return {**values, "value": kept(values["value"])}
+        return {**values, "kafka_value": kept(values["kafka_value"])}
 
     return Insert(sql=_PLAIN.sql.replace('"OUTBOX"', name, 1), bind=bind)

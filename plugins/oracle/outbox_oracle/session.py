@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from outbox_sdk.portable import Session
@@ -18,6 +19,9 @@ FETCHED = 1_000
 
 LISTED = (1, 10, 100, 1_000)
 """How many ids a query may list: few sizes, so few texts. A thousand is Oracle's limit."""
+
+LONG = 4_000
+"""Characters or bytes beyond which a value is sent as a large object, and by itself."""
 
 _statement = lru_cache(maxsize=256)(Statement)
 
@@ -35,14 +39,18 @@ class OracleSession(Session):
 
     def change(self, sql: str, **values: object) -> int:
         """Executes a change in the transaction and returns how many rows it touched."""
-        if "kafka_value" in values:
-            values["kafka_value"] = kept(values["kafka_value"])
-        return super().change(sql, **values)
+        return super().change(sql, **_bound(values))
 
     def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Executes a change for each of the rows: few, of large values, whose types an array would mix."""
-        for row in rows:
-            self.change(sql, **row)
+        """Executes a change for each of the rows, in order: in arrays of one type each, long values alone."""
+        statement = _statement(sql, Style.NAMED)
+        bound = [statement.arguments(_bound(row)) for row in rows]
+        for shape, group in groupby(bound, _shape):
+            if None in shape:
+                for row in group:
+                    self._cursor.execute(statement.text, row)
+            else:
+                self._cursor.executemany(statement.text, list(group))
 
     def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
         """Executes a change for each of the ids, in array binds.
@@ -69,3 +77,15 @@ class OracleSession(Session):
             listed = ", ".join(f"{{{name}}}" for name in bound)
             found += self.fetch(sql.replace(IDS, listed), **values, **bound)
         return found
+
+
+def _bound(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: kept(value) if name == "kafka_value" else value for name, value in values.items()}
+
+
+def _shape(row: Any) -> tuple[type | None, ...]:
+    """Returns the type of each value, or nothing for one that is long."""
+    values = row.values()
+    return tuple(
+        None if isinstance(value, str | bytes) and len(value) > LONG else type(value) for value in values
+    )

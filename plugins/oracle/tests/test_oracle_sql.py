@@ -1,0 +1,97 @@
+"""Every statement that the dialect can make is Oracle's, as far as an independent parser can tell."""
+
+from __future__ import annotations
+
+import pytest
+from outbox_oracle import check
+from outbox_oracle.dialect import OracleDialect
+from outbox_oracle.insert import oracle_insert
+from outbox_oracle.options import OracleOptions
+from outbox_oracle.session import OracleSession
+from outbox_sdk import ColumnIs, OlderThan
+from outbox_sdk.intake import Intake
+from outbox_sdk.portable.intake import PortableIntake, extra_columns
+from outbox_sdk.portable.session import IDS, Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.statement import Statement, Style
+from sqlglot import exp
+
+from .fake_oracle import RESERVED, FakeOracle, parsed, placeholders
+
+OPTIONS = OracleOptions(table='shop."out box"', fence_table="fence")
+
+
+def statements() -> dict[str, str]:
+    """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
+    idiom = OracleDialect.idiom
+    eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
+    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, eligible)
+    found = {
+        name: sql
+        for name, sql in vars(made).items()
+        if isinstance(sql, str) and name[0] != "_" and " " in sql
+    }
+    found |= {f"choose {lanes} {left}": made.choose(lanes, left) for lanes in (1, 8) for left in (1, 3)}
+    intake = PortableIntake(
+        OracleSession(FakeOracle(), idiom, "here"),
+        Intake(table="shop.other", id="id", topic="t", key="name", value="reason"),
+        OPTIONS.outbox,
+        binary=False,
+        extras=False,
+    )
+    found |= {"take in": intake._earliest, "stash taken": intake._stash}
+    found["delete taken"] = f"{intake._deletion()} WHERE {intake._key} IN ({IDS})"
+    found["extras"] = extra_columns('"OUTBOX"')[0]
+    found["insert"] = oracle_insert(OPTIONS.table).sql
+    found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS", "INDEXED")}
+    return found
+
+
+def written(sql: str) -> str:
+    return Statement(sql, Style.NAMED).text.replace("{ids}", ":id0")
+
+
+@pytest.mark.parametrize("name", statements())
+def test_a_statement_is_parsed_and_names_no_reserved_word(name: str) -> None:
+    sql = written(statements()[name])
+    tree = parsed(sql)
+    plain = {each.name.upper() for each in tree.find_all(exp.Identifier) if not each.quoted}
+    assert not plain & RESERVED
+    assert not {bind.upper() for bind in placeholders(sql)} & RESERVED
+
+
+@pytest.mark.parametrize("value_type", ["text", "bytes"])
+def test_the_ddl_is_parsed(value_type: str) -> None:
+    dialect = OracleDialect(OracleOptions(value_type=value_type))
+    tables = [parsed(statement) for statement in dialect.ddl()]
+    assert [table.name for tree in tables if (table := tree.find(exp.Table))] == [
+        "OUTBOX",
+        "OUTBOX_FENCE",
+        "OUTBOX_DEAD_LETTERS",
+    ]
+    columns = {each.name.lower(): each for each in tables[0].find_all(exp.ColumnDef)}
+    kind = columns["kafka_value"].kind
+    assert kind is not None
+    assert kind.sql("oracle") == ("BLOB" if value_type == "bytes" else "CLOB")
+
+
+def test_the_trials_of_privileges_are_parsed_and_change_nothing() -> None:
+    session = Session(FakeOracle(), OracleDialect.idiom, "here")
+    for _, statement in check.trials(OPTIONS, session):
+        where = parsed(statement).find(exp.Where)
+        assert where is not None
+        assert where.sql() == "WHERE 1 = 0"
+
+
+def test_no_query_locks_rows_and_limits_them() -> None:
+    locking = [sql for sql in statements().values() if "FOR UPDATE" in sql]
+    assert len(locking) == 4
+    assert not [sql for sql in locking if "ORDER BY" in sql or "FETCH FIRST" in sql]
+
+
+def test_names_fold_as_in_oracle() -> None:
+    sql = statements()
+    assert 'UPDATE "SHOP"."out box" SET' in sql["claim"]
+    assert 'FROM "SHOP"."FENCE"' in sql["hold"]
+    assert '"CLUSTER_ID" = {eligible0}' in sql["choose 1 1"]
+    assert 'INTO "SHOP"."out box"' in sql["insert"]

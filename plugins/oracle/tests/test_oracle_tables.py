@@ -1,0 +1,198 @@
+"""What the tables ask of python-oracledb, in which order, and what they make of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from outbox_oracle.dialect import OracleDialect
+from outbox_oracle.idiom import EMPTY
+from outbox_oracle.options import OracleOptions
+from outbox_oracle.session import OracleSession
+from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
+from outbox_sdk.portable import PortableDeadLetters, PortableTable
+
+from .fake_oracle import FakeOracle, database_error
+
+OPTIONS = OracleOptions()
+FENCE = Fence(lane=1, lanes=4, token=7, attempt=2)
+HELD = {r"FOR UPDATE": [(1,)]}
+
+
+def connect(**replies: Any) -> tuple[FakeOracle, PortableTable]:
+    fake = FakeOracle({**HELD, **replies})
+    session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
+    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+
+
+def marking(rows: list[Any]) -> dict[str, Any]:
+    return {r"^SELECT id, kafka_topic": rows}
+
+
+def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
+    rows = [(number, "t", f"k{number}", "v", None, None) for number in range(1, 31)]
+    fake, table = connect(**marking(rows))
+    leader = uuid4()
+    assert [record.id for record in table.mark(FENCE, leader, 30)] == list(range(1, 31))
+    assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "commit"]
+    (hold, held), (choose, chosen), (claim, claimed), _ = fake.log
+    assert hold.endswith("FOR UPDATE WAIT 5")
+    assert held == {"name": "OUTBOX", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
+    assert choose.endswith("ORDER BY id FETCH FIRST :limit ROWS ONLY")
+    assert "FOR UPDATE" not in choose
+    assert (chosen["limit"], chosen["lane"], chosen["lanes"], chosen["left0"]) == (30, 1, 4, leader.bytes)
+    assert claim == 'UPDATE "OUTBOX" SET leader_id = :leader WHERE id = :row_id'
+    assert claimed == [{"leader": leader.bytes, "row_id": number} for number in range(1, 31)]
+
+
+def test_an_empty_key_and_an_empty_value_are_told_from_none() -> None:
+    rows = [
+        (1, "t", None, EMPTY, None, None),
+        (2, "t", "k", None, '["h"]', "[null]"),
+        (3, "t", "k", EMPTY.encode(), None, None),
+    ]
+    _, table = connect(**marking(rows))
+    first, second, third = table.mark(FENCE, uuid4(), 10)
+    assert (first.key, first.value, first.fault) == ("", "", None)
+    assert (second.value, second.headers) == (None, [("h", None)])
+    assert third.value == b""
+
+
+def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
+    fake = FakeOracle()
+    session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
+    table = PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+    for act in (
+        lambda: table.mark(FENCE, uuid4(), 1),
+        lambda: table.purge(FENCE, uuid4(), [1]),
+        lambda: table.reset(FENCE, uuid4(), [1]),
+        lambda: table.advance(FENCE, [], uuid4(), 1, []),
+        lambda: table.park(FENCE, uuid4(), [Poison(1, "", 1)], [1]),
+    ):
+        fake.log.clear()
+        with pytest.raises(LeadershipLost):
+            act()
+        assert fake.verbs == ["SELECT", "rollback"]
+
+
+@pytest.mark.parametrize("verb", ["purge", "reset"])
+def test_ids_go_in_arrays_of_ten_thousand_and_rows_are_counted(verb: str) -> None:
+    def gone(binds: Mapping[str, Any]) -> int:
+        return int(binds["row_id"] % 2)
+
+    fake, table = connect(**{r"WHERE id = :row_id": gone})
+    assert getattr(table, verb)(FENCE, uuid4(), range(25_000)) == 12_500
+    changes = fake.log[1:-1]
+    assert [len(rows) for _, rows in changes] == [10_000, 10_000, 5_000]
+    assert len({sql for sql, _ in changes}) == 1
+    assert fake.verbs[-1] == "commit"
+
+
+def test_nothing_to_purge_asks_only_for_the_fence() -> None:
+    fake, table = connect()
+    assert table.purge(FENCE, uuid4(), []) == 0
+    assert fake.verbs == ["SELECT", "commit"]
+
+
+def test_an_advance_deletes_and_marks_in_one_transaction() -> None:
+    fake, table = connect(**marking([(9, "t", "k", "v", None, None)]), BETWEEN=3)
+    finished = [Batch(uuid4(), 1, 4), Batch(uuid4(), 5, 8)]
+    advanced = table.advance(FENCE, finished, uuid4(), 10, [uuid4(), uuid4()])
+    assert (advanced.purged, [record.id for record in advanced.records]) == (6, [9])
+    assert fake.verbs == ["SELECT", "DELETE", "DELETE", "SELECT", "UPDATE", "commit"]
+    assert {"left0", "left1", "left2"} <= set(fake.log[3][1])
+
+
+def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
+    heads = [
+        (5, "t", None, EMPTY, None, None),
+        (6, "t", "k", None, None, None),
+        (8, "t", "q", "v", None, None),
+    ]
+    fake, table = connect(**{r"id IN \(.*leader_id = :leader": heads})
+    poisons = [Poison(number, "", 3) for number in (5, 6, 8)]
+    assert table.park(FENCE, uuid4(), poisons, [5, 6, 7, 8]) == 3
+    ((query, binds),) = (entry for entry in fake.said("SELECT id") if "IN" in entry[0])
+    assert [binds[f"id{place}"] for place in range(10)] == [5, 6, *[8] * 8], "filled up to one of few lengths"
+    assert "leader_id = :leader" in query
+    sent = [binds for _, binds in fake.said("INSERT")]
+    assert [len(rows) for rows in sent] == [1, 1, 1], "their values are of different types"
+    letters = [row for rows in sent for row in rows]
+    assert [letter["kafka_value"] for letter in letters] == [EMPTY.encode(), None, b"v"]
+    assert [letter["kafka_key"] for letter in letters] == ["", "k", "q"]
+
+
+def test_redriving_an_empty_value_keeps_it_empty() -> None:
+    rows = [(5, "t", None, EMPTY.encode(), None, None)]
+    fake = FakeOracle({**HELD, r"fate = :fate": rows, r"AND lane = -1$": [(-1,)], r"^DELETE": 1})
+    session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
+    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, binary=False)
+    assert letters.redrive([5]) == [5]
+    ((_, stashed),) = fake.said('INSERT INTO "OUTBOX"')
+    assert stashed["kafka_value"] == EMPTY
+
+
+def test_a_bump_makes_new_lanes_under_the_guard() -> None:
+    fake, table = connect(**{r"AND lane = -1$": [(-1,)], r"^SELECT lane, token": [(-1, 4), (0, 4)]})
+    assert table.bump(3, "somebody") == 5
+    assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
+    ((_, rows),) = fake.said("INSERT")
+    assert [(row["lane"], row["holder"]) for row in rows] == [(1, "somebody"), (2, "somebody")]
+
+
+def test_whoever_makes_the_guard_first_is_welcome() -> None:
+    taken = database_error(1, "unique constraint (SHOP.SYS_C1) violated")
+    fake, table = connect(
+        **{r"AND lane = -1$": [], r"^INSERT": taken, r"^SELECT lane, token": [(-1, 0), (0, 0)]}
+    )
+    assert table.bump(1, "somebody") == 1
+    assert "rollback" in fake.verbs
+
+
+def test_moments_are_read_as_the_sessions_zone_which_is_utc() -> None:
+    since = datetime(2026, 5, 4, 12, 0, 0)  # noqa: DTZ001 - as the driver returns it
+    row = (0, 1, 5, 1, "me", since, None, None, "{}")
+    _, table = connect(**{r"^SELECT lane, lanes": [row]})
+    (holding,) = table.holdings()
+    assert holding.since == datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+    assert (holding.beat, holding.age, holding.reading) == (None, None, {})
+
+
+def test_an_error_in_the_middle_rolls_everything_back() -> None:
+    fake, table = connect(**{r"^DELETE": database_error(60, "deadlock detected while waiting for resource")})
+    with pytest.raises(DriverError, match="cannot purge in Oracle database: ORA-00060: deadlock") as caught:
+        table.purge(FENCE, uuid4(), [1, 2])
+    assert caught.value.retryable
+    assert fake.verbs == ["SELECT", "DELETE", "rollback"]
+
+
+def test_a_closed_connection_is_worth_a_new_one() -> None:
+    _, table = connect()
+    table.close()
+    with pytest.raises(DriverError) as caught:
+        table.backlog()
+    assert caught.value.retryable
+
+
+def test_rows_are_fetched_by_the_thousand() -> None:
+    fake, _ = connect()
+    session = OracleSession(fake, OracleDialect.idiom, "here")
+    with session.transaction("look"):
+        assert (session._cursor.arraysize, session._cursor.prefetchrows) == (1000, 1001)
+
+
+def test_long_values_are_sent_by_themselves_in_their_place() -> None:
+    fake, _ = connect()
+    session = OracleSession(fake, OracleDialect.idiom, "here")
+    rows = [{"id": number, "kafka_value": "v" * size} for number, size in enumerate((1, 2, 5000, 3))]
+    with session.transaction("stash"):
+        session.change_each('INSERT INTO "T" (id, kafka_value) VALUES ({id}, {kafka_value})', rows)
+    sent = [binds for _, binds in fake.said("INSERT")]
+    assert [[row["id"] for row in (each if isinstance(each, list) else [each])] for each in sent] == [
+        [0, 1],
+        [2],
+        [3],
+    ]
