@@ -107,7 +107,9 @@ def _tls(address: Address) -> dict[str, Any]:
             context.load_cert_chain(cert, query.get("ssl-key"), password=_no_password)
     except (OSError, ValueError) as error:
         files = ", ".join(f"{key} '{query[key]}'" for key in sorted(query) if key.startswith("ssl-c"))
-        raise DriverError(f"cannot use the certificates of dataSource, {files}: {error}", retryable=False) from error
+        raise DriverError(
+            f"cannot use the certificates of dataSource, {files}: {error}", retryable=False
+        ) from error
     return {"ssl": context}
 
 
@@ -154,4 +156,3 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
 
 def _seconds(timeout: float) -> int:
     return max(1, ceil(timeout))
-

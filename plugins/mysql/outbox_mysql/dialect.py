@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
-from outbox_sdk.portable import Idiom, PortableDialect, Session, TableName
+from outbox_sdk.portable import Idiom, PortableDialect, PortableIntake, Session, TableName
 
 from outbox_mysql import tables
 from outbox_mysql.idiom import MySqlIdiom
+from outbox_mysql.intake import MySqlIntake
 from outbox_mysql.options import MySqlOptions
 
 
@@ -17,13 +18,19 @@ class MySqlDialect(PortableDialect):
     """An outbox in a MySQL or MariaDB database."""
 
     idiom: ClassVar[Idiom] = MySqlIdiom()
+    intake_type: ClassVar[type[PortableIntake]] = MySqlIntake
     options: MySqlOptions
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What MySQL can do beyond the contract."""
         return frozenset(
-            {Capability.BYTES_VALUES, Capability.INTAKE, Capability.CONCURRENT_DDL, Capability.CONCURRENT_WRITERS}
+            {
+                Capability.BYTES_VALUES,
+                Capability.INTAKE,
+                Capability.CONCURRENT_DDL,
+                Capability.CONCURRENT_WRITERS,
+            }
         )
 
     @property

@@ -57,7 +57,12 @@ _CURES: Final = {
     3159: "the server wants TLS: add ssl-mode=REQUIRED to dataSource",
     4151: "the account is locked: ALTER USER … ACCOUNT UNLOCK",
 }
-_UNTRUSTED: Final = "see that ssl-ca is the authority's certificate and that the server goes by this host's name"
+BY_ID: Final = "FORCE INDEX (PRIMARY)"
+"""Has a statement that names rows by their ids, or wants them in that order, touch no others."""
+
+_UNTRUSTED: Final = (
+    "see that ssl-ca is the authority's certificate and that the server goes by this host's name"
+)
 
 
 class MySqlIdiom(Idiom):
@@ -67,6 +72,9 @@ class MySqlIdiom(Idiom):
     now: ClassVar[str] = "UTC_TIMESTAMP(6)"
     # What MariaDB knows too, and MySQL takes for FOR SHARE.
     shared: ClassVar[str] = " LOCK IN SHARE MODE"
+    scans_wait: ClassVar[bool] = True
+    # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
+    fills_create_time: ClassVar[bool] = True
 
     @property
     def errors(self) -> type[Exception]:
@@ -115,9 +123,21 @@ class MySqlIdiom(Idiom):
         """Writes the lane of a key."""
         return f"MOD(CRC32({key}), {{lanes}})"
 
-    def seen(self, table: str) -> str:
-        """Writes a table to mark from: read without locks, in the order of ids whatever the statistics say."""
-        return f"{table} FORCE INDEX (PRIMARY)"
+    def head(self, table: str) -> str:
+        """Writes an outbox to mark from, read in the order of ids whatever the statistics say."""
+        return f"{table} {BY_ID}"
+
+    def update(self, table: str) -> str:
+        """Begins an UPDATE; where it read the whole table, it would wait for rows that are not committed."""
+        return f"UPDATE {table} {BY_ID}"
+
+    def delete(self, table: str, index: str = BY_ID) -> str:
+        """Begins a DELETE, which takes a hint in this form only; as :meth:`update`."""
+        return f"DELETE FROM {table} USING {table} {index}"  # noqa: S608 - quoted
+
+    def octets(self, value: str | bytes | None) -> object:
+        """Leaves text as it is, which is sent as UTF-8; bytes are sent as twice as many digits."""
+        return value
 
 
 def _number(error: Exception) -> int | None:

@@ -11,6 +11,7 @@ Nothing here imports a database driver.
 from outbox_sdk.portable.dialect import PortableDialect, PortableOptions
 from outbox_sdk.portable.idiom import Idiom, Trouble
 from outbox_sdk.portable.insert import portable_insert
+from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.session import Session
@@ -20,6 +21,7 @@ __all__ = [
     "Idiom",
     "PortableDeadLetters",
     "PortableDialect",
+    "PortableIntake",
     "PortableOptions",
     "PortableTable",
     "Session",

@@ -1,0 +1,49 @@
+"""One database of each server for all tests: a table is made faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import pytest
+from outbox_testkit.conformance import OutboxUnderTest
+from outbox_testkit.services.external import MySql
+
+NewOutbox = Callable[[], OutboxUnderTest]
+
+
+@pytest.fixture(scope="session")
+def mysql_database(mysql_server: MySql) -> Iterator[str]:
+    name = f"session_{uuid4().hex}"
+    yield mysql_server.create_database(name)
+    mysql_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mariadb_database(mariadb_server: MySql) -> Iterator[str]:
+    name = f"session_{uuid4().hex}"
+    yield mariadb_server.create_database(name)
+    mariadb_server.drop_database(name)
+
+
+@pytest.fixture
+def on_mysql(mysql_database: str) -> OutboxUnderTest:
+    return an_outbox(mysql_database)
+
+
+@pytest.fixture
+def on_mariadb(mariadb_database: str) -> OutboxUnderTest:
+    return an_outbox(mariadb_database)
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def under(request: pytest.FixtureRequest) -> OutboxUnderTest:
+    """An outbox on either server in turn."""
+    found: OutboxUnderTest = request.getfixturevalue(f"on_{request.param}")
+    return found
+
+
+def an_outbox(database: str) -> OutboxUnderTest:
+    names = {"table": "outbox", "fence_table": "fence", "dead_letter_table": "letters"}
+    own = {option: f"{name}_{uuid4().hex}" for option, name in names.items()}
+    return OutboxUnderTest("mysql", {"data_source": database, **own}, bytes_values={"value_type": "bytes"})
