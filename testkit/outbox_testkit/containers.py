@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from docker.errors import DockerException  # type: ignore[import-untyped]  # one name needs no stubs
@@ -98,12 +98,12 @@ START: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 @contextmanager
 def _running(image: str, make: Callable[[], C]) -> Iterator[C]:
     """Starts what ``make`` returns and removes it afterwards; even making it asks for Docker."""
-    try:
-        container = make()
-        container.start()
-    except DockerException as error:
-        raise ServiceError(f"Docker could not start {image}: {error}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            container = make()
+            stack.callback(container.stop)
+            container.start()
+        except (DockerException, TimeoutError, RuntimeError) as error:
+            # One that ends, or is not ready in time, is told with its output.
+            raise ServiceError(f"Docker could not start {image}: {error}") from error
         yield container
-    finally:
-        container.stop()

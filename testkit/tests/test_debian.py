@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from outbox_testkit.services import ServiceError
-from outbox_testkit.services.debian import architecture, loader_command, unpack_program
+from outbox_testkit.services.debian import architecture, loader_command, unpack_programs
 from outbox_testkit.services.mysql_binaries import MYSQL, find_installation
 
 MACHINE, TRIPLET = architecture()
@@ -79,7 +79,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_program_comes_with_the_libraries_it_needs_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "unpacked"
     folder.mkdir()
-    unpack_program("server", "sid", folder, re.compile("usr/sbin/"))
+    unpack_programs(["server"], "sid", folder, re.compile("usr/sbin/"))
     found = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if not each.is_dir())
     assert found == [f"{LIBRARIES}/ld-linux-any.so.2", f"{LIBRARIES}/libone.so.1", "usr/sbin/server"]
     assert (folder / LIBRARIES / "libone.so.1").readlink() == Path("libone.so.1.2")
@@ -94,7 +94,7 @@ def test_a_program_comes_with_the_libraries_it_needs_and_nothing_else(tmp_path: 
 def test_a_package_that_is_not_the_one_described_is_refused(archive: Path, tmp_path: Path) -> None:
     (archive / "pool" / "libtwo.deb").write_bytes(_deb(**{"usr/sbin/evil": "runs"}))
     with pytest.raises(ServiceError, match=r"libtwo\.deb is not the file that the index"):
-        unpack_program("server", "sid", tmp_path, re.compile("usr/sbin/"))
+        unpack_programs(["server"], "sid", tmp_path, re.compile("usr/sbin/"))
     assert not (tmp_path / "usr/sbin/evil").exists()
 
 

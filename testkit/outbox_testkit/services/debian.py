@@ -22,7 +22,7 @@ from outbox_testkit.services.cache import Progress, silent
 from outbox_testkit.services.process import ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 ARCHIVE = "https://deb.debian.org/debian"
 
@@ -75,16 +75,16 @@ def architecture() -> tuple[str, str]:
     )
 
 
-def unpack_program(
-    package: str, suite: str, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
+def unpack_programs(
+    names: Sequence[str], suite: str, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
 ) -> None:
-    """Unpacks a package's wanted files, and the shared libraries that it needs, into a folder.
+    """Unpacks the wanted files of packages, and the shared libraries that they need, into a folder.
 
     A suite's packages change, so the newest is taken. ``OUTBOX_DEBIAN_MIRROR`` names another archive than
     Debian's own. Every package is checked against the index, which is trusted as far as the connection is.
 
     Args:
-        package: The package's name.
+        names: The packages' names.
         suite: The suite's name, ``sid`` for example.
         folder: An existing folder.
         wanted: Matches the start of the paths to unpack, without a leading slash; libraries come anyway.
@@ -100,11 +100,9 @@ def unpack_program(
     with tempfile.TemporaryDirectory(prefix="outbox-debian-") as work:
         index = Path(work) / "Packages.xz"
         _download(f"{archive}/dists/{suite}/main/binary-{machine}/Packages.xz", index)
-        packages = closure(package, read_index(lzma.decompress(index.read_bytes()).decode()))
+        packages = closure(names, read_index(lzma.decompress(index.read_bytes()).decode()))
         megabytes = sum(each.size for each in packages) / 1e6
-        progress(
-            f"Fetching {package} and {len(packages) - 1} libraries from Debian ({megabytes:.0f} MB, once)"
-        )
+        progress(f"Fetching {', '.join(names)} and libraries from Debian ({megabytes:.0f} MB, once)")
 
         def fetch(each: Package) -> Path:
             file = Path(work) / f"{each.name}.deb"
@@ -156,20 +154,20 @@ def describe(paragraph: str) -> Package:
     )
 
 
-def closure(name: str, index: Mapping[str, str]) -> list[Package]:
-    """Returns a package and all libraries that it needs, itself first.
+def closure(names: Sequence[str], index: Mapping[str, str]) -> list[Package]:
+    """Returns packages and all libraries that they need, themselves first.
 
     Args:
-        name: The package's name.
+        names: The packages' names.
         index: As ``read_index`` returns it.
 
     Raises:
-        ServiceError: The index does not have it.
+        ServiceError: The index lacks one of them.
     """
-    if name not in index:
-        raise ServiceError(f"Debian has no package {name} in that suite.")
-    seen = {name}
-    found = [describe(index[name])]
+    if missing := [name for name in names if name not in index]:
+        raise ServiceError(f"Debian has no package {missing[0]} in that suite.")
+    seen = set(names)
+    found = [describe(index[name]) for name in names]
     for package in found:  # which grows meanwhile
         for need in package.needs:
             if need in index and need not in seen:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outbox_testkit.services.cache import Progress, cached_folder, silent
-from outbox_testkit.services.debian import architecture, loader_command, unpack_program
+from outbox_testkit.services.debian import architecture, loader_command, unpack_programs
 from outbox_testkit.services.process import ServiceError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def embedded_installation(
     suite = product.suites[series]
 
     def build(folder: Path) -> None:
-        unpack_program(product.package, suite, folder, product.wanted, progress)
+        unpack_programs([product.package], suite, folder, product.wanted, progress)
         _unpacked(product, folder)  # what does not run is not kept
 
     name = f"{product.title.lower()}-{series}-debian-{suite}-{architecture()[0]}"
