@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from threading import Event, Thread
-from typing import TYPE_CHECKING
-
-import psycopg
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .shop import Shop
@@ -18,6 +17,8 @@ LATE_SECONDS = (0.2, 1.0)
 ROLLBACK_SHARE = 0.15
 MOST_RECORDS = 4
 """In one transaction."""
+HELD_SECONDS = 0.01
+"""For which a transaction is left open where nobody else may write meanwhile."""
 
 
 class Clerk(Thread):
@@ -27,7 +28,8 @@ class Clerk(Thread):
         shop: The shop.
         customers: Its customers.
         seconds: For how long it leaves a transaction open, at least and at most. When it is long, the ids
-            are lower than those of many that are committed meanwhile.
+            are lower than those of many that are committed meanwhile. Where transactions wait for one
+            another, it spends most of that time between two of them.
         seed: Makes its choices.
         ending: Set when it shall stop.
     """
@@ -58,16 +60,19 @@ class Clerk(Thread):
             self.error = error
 
     def _sell(self) -> None:
+        database = self._shop.database
         while not self._ending.is_set():
             try:
-                with psycopg.connect(self._shop.dsn, connect_timeout=2) as connection:
+                with closing(database.connect()) as connection:
                     while not self._ending.is_set():
                         self._transact(connection)
-            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction):
+            except Exception as error:
+                if not database.passing(error):
+                    raise
                 # The database is down, full or read-only; the table of sales says what was committed.
                 self._ending.wait(0.1)
 
-    def _transact(self, connection: psycopg.Connection) -> None:
+    def _transact(self, connection: Any) -> None:
         some = self._random.choices(self._customers, k=self._random.randint(1, MOST_RECORDS))
         sales = []
         for customer in some:
@@ -75,10 +80,13 @@ class Clerk(Thread):
             number = self._numbers[customer]
             sales.append((customer, number))
             self._shop.sell(connection, customer, number, f"sale {number}")
-        self._ending.wait(self._random.uniform(*self._seconds))
+        pause = self._random.uniform(*self._seconds)
+        held = pause if self._shop.database.concurrent else min(pause, HELD_SECONDS)
+        self._ending.wait(held)
         if self._random.random() < ROLLBACK_SHARE:
             connection.rollback()
         else:
             asked_at = time.time()
             self._shop.commits.update((sale, asked_at) for sale in sales)
             connection.commit()
+        self._ending.wait(pause - held)

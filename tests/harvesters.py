@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import psutil
 from confluent_kafka import ConsumerGroupState
 from outbox_testkit.services.process import ServerProcess
-from psycopg.conninfo import make_conninfo
 
 from .shop import Shop
 
@@ -173,8 +172,9 @@ class Fleet:
             "baseKafkaConfig": {"bootstrap.servers": self._shop.kafka.bootstrap},
             "producerKafkaConfig": {"delivery.timeout.ms": 4000},
             "leaderGroupID": self.group,
+            "dialect": self._shop.database.driver,
             # The database shall be able to tell them apart.
-            "dataSource": make_conninfo(self._shop.dsn, application_name=name),
+            "dataSource": self._shop.database.named(name),
             "elector": "static",
             "engine": "inline",
             "limits": {"sendConcurrency": 4, "minMetricsInterval": "1s"},

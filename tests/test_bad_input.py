@@ -18,8 +18,9 @@ from outbox_testkit.services import Postgres, free_port
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from .databases import SEED_DDL
 from .harvesters import Fleet, Measure, until
-from .shop import INSERT, SEED_DDL, Shop
+from .shop import INSERT, Shop
 
 PASSWORD = "Tr0ub4dor&3"
 """Of the user of this module's databases; no output may contain it."""

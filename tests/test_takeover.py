@@ -79,18 +79,18 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
     frozen, standby = start(fleet, "ab")
-    shop.watch()
+    shop.postgres.watch()
     with shop.selling():
         shop.wait_for_sales(300)
-        assert shop.touches(0)[frozen.name] > 0
+        assert shop.postgres.touches(0)[frozen.name] > 0
         frozen_at = frozen.send(signal.SIGSTOP)
         new = successor([standby], frozen_at, SESSION + 1)
         acquired_at = new.wait_for(ACQUIRED, 1, frozen_at).at
-        until(lambda: shop.touches(acquired_at).get(new.name), "the successor harvests", 5)
+        until(lambda: shop.postgres.touches(acquired_at).get(new.name), "the successor harvests", 5)
         thawed_at = frozen.send(signal.SIGCONT)
         fenced = frozen.wait_for("leader fenced", 3, thawed_at)
         shop.wait_for_sales(300)
-        touched = shop.touches(thawed_at)
+        touched = shop.postgres.touches(thawed_at)
         assert touched[new.name] > 0
         assert touched.get(frozen.name, 0) == 0, "a fenced leader changed rows"
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
+from .host import HOSTS
 from .outage import measure
 from .report import Report
 from .rounds import FAULTS, deck, run_batch
@@ -41,8 +42,8 @@ def main() -> int:
         if options.outage:
             wrong += measure_outages(options, engine, report)
             continue
-        for delivery in options.delivery:
-            wrong += run(options, engine, delivery, seed, report)
+        for database, delivery in itertools.product(options.database, options.delivery):
+            wrong += run(options, (database, engine, delivery), seed, report)
     return 1 if wrong else 0
 
 
@@ -60,26 +61,30 @@ def measure_outages(options: argparse.Namespace, engine: str, report: Report | N
     return wrong
 
 
-def run(options: argparse.Namespace, engine: str, delivery: str, seed: int, report: Report | None) -> int:
-    """Runs the rounds of one engine and delivery; returns how many went wrong."""
-    faults = [each for each in options.kinds if engine in each.engines and delivery in each.deliveries]
+def run(
+    options: argparse.Namespace, combination: tuple[str, str, str], seed: int, report: Report | None
+) -> int:
+    """Runs the rounds of one database, engine and delivery; returns how many went wrong."""
+    database, engine, delivery = combination
+    faults = [each for each in options.kinds if each.fits(HOSTS[database], engine, delivery)]
     if not faults:
         return 0
     chance = random.Random(f"{seed} {engine}")
     folder = _folder(options, engine)
-    tell(f"engine {engine}, {delivery}, seed {seed}, {len(faults)} kinds; logs in {folder}")
+    where = f"{database}, engine {engine}, {delivery}"
+    tell(f"{where}, seed {seed}, {len(faults)} kinds; logs in {folder}")
     began, wrong = time.monotonic(), 0
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
     settings = {"harvesters": options.harvesters, "session": options.session}
-    with Site(folder, engine, chance, delivery=delivery, **settings) as site:
+    with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
             wrong += sum(bool(each.wrong) for each in rounds)
             if report:
                 report.add(seed, rounds, site)
-    tell(f"engine {engine}, {delivery}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s")
+    tell(f"{where}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s")
     if not wrong and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return wrong
@@ -95,6 +100,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="start no batch after so many, for each engine")
     parser.add_argument("--kinds", type=_kinds, default=FAULTS, help="comma-separated (default: all)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")
+    parser.add_argument(
+        "--database",
+        type=_databases,
+        default=["postgres"],
+        help=f"postgres (default), or others, comma-separated: {', '.join(HOSTS)}",
+    )
     parser.add_argument(
         "--delivery",
         type=_deliveries,
@@ -126,6 +137,12 @@ def _kinds(text: str) -> list[Fault]:
 def _engines(text: str) -> list[str]:
     if unknown := set(text.split(",")) - set(ENGINES):
         raise argparse.ArgumentTypeError(f"no engine is called {', '.join(sorted(unknown))}")
+    return text.split(",")
+
+
+def _databases(text: str) -> list[str]:
+    if unknown := set(text.split(",")) - set(HOSTS):
+        raise argparse.ArgumentTypeError(f"no database is called {', '.join(sorted(unknown))}")
     return text.split(",")
 
 

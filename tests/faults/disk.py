@@ -15,7 +15,7 @@ from typing import Self
 from outbox_testkit.services import PostgresServer
 from psycopg import sql
 
-from ..shop import Shop  # noqa: TID252 - pytest gives tests no absolute name
+from ..databases import Postgres  # noqa: TID252 - pytest gives tests no absolute name
 
 MEGABYTES = 256
 LEFT = 1 << 19
@@ -56,15 +56,15 @@ class SmallDisk:
         root.rmdir()
         return self
 
-    def take(self, shop: Shop, postgres: PostgresServer) -> None:
-        """Moves the shop's outbox here, its index excepted."""
+    def take(self, database: Postgres, postgres: PostgresServer) -> None:
+        """Moves the database's outbox here, its index excepted."""
         if self._root is None:
             return
         place = self._root / "table"
         place.mkdir(mode=0o700)
         owner = (postgres.folder / "data").stat()
         os.chown(place, owner.st_uid, owner.st_gid)
-        with shop.connect() as connection:
+        with database.connect_at_once() as connection:
             connection.execute(sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(place))))
             connection.execute("ALTER TABLE outbox SET TABLESPACE small")
 
@@ -77,10 +77,10 @@ class SmallDisk:
             self._root.rmdir()
 
     @contextmanager
-    def full(self, shop: Shop) -> Iterator[None]:
+    def full(self, database: Postgres) -> Iterator[None]:
         """Leaves next to no room on it until the block ends."""
         if self._root is None:
-            with shop.connect() as connection:
+            with database.connect_at_once() as connection:
                 connection.execute(_REFUSE)
                 try:
                     yield

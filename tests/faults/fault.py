@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from .host import Host, Power
 from .site import Site
 
 ENGINES = ("inline", "spark")
@@ -39,6 +40,7 @@ class Fault(ABC):
         bound: What its lower bound is, in a few words.
         engines: On which it exists.
         deliveries: In which modes of delivery it exists.
+        needs: What the database's host must be able to do.
         graceful: Whether a leader that ends by it hands over, and thus leaves no stale copy behind.
     """
 
@@ -47,7 +49,12 @@ class Fault(ABC):
     bound: ClassVar[str] = "none"
     engines: ClassVar[Collection[str]] = ENGINES
     deliveries: ClassVar[Collection[str]] = DELIVERIES
+    needs: ClassVar[frozenset[Power]] = frozenset()
     graceful: ClassVar[bool] = False
+
+    def fits(self, host: type[Host], engine: str, delivery: str) -> bool:
+        """Tells whether it exists there."""
+        return engine in self.engines and delivery in self.deliveries and self.needs <= host.powers
 
     @abstractmethod
     def strike(self, site: Site) -> Strike:

@@ -82,8 +82,7 @@ def judge(site: Site, rounds: Sequence[Round]) -> Result:
     until(lambda: site.witness.behind() == 0, "all messages are read", patience)
     site.note("read")
     whole = site.shop.audit()
-    with site.shop.connect() as connection:
-        sold = {(str(key), int(number)) for key, number in connection.execute("TABLE sales")}
+    sold = site.shop.sold()
     audits: defaultdict[str, Audit] = defaultdict(Audit)
     for key, number in sold:
         audits[key].committed(key, number)

@@ -9,6 +9,7 @@ import psutil
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import EXACTLY_ONCE, Fault, Strike
+from .host import Power
 from .process_faults import END_SECONDS
 from .proxy import Proxy, Trap
 from .site import Site
@@ -27,10 +28,11 @@ SILENT_COMMIT_SESSIONS = 2
 class CutMidStatement(Fault):
     name = "cut-mid-statement"
     title = "every database connection is cut when the server has half of the next message"
+    needs = frozenset({Power.SERVER})
     trap = Trap.HALF
 
     def strike(self, site: Site) -> Strike:
-        proxy = site.to_postgres
+        proxy = site.to_database
         before, at = proxy.sprung, time.time()
         proxy.set_trap(self.trap)
         until(lambda: proxy.sprung > before, "a connection is used", SPRING_SECONDS)
@@ -142,9 +144,10 @@ class Slow(Fault):
 class SlowDatabase(Slow):
     name = "slow-database"
     title = f"the database's connections are {DELAY_SECONDS * 1000:.0f} ms late each way, for 5 s"
+    needs = frozenset({Power.SERVER})
 
     def proxy(self, site: Site) -> Proxy:
-        return site.to_postgres
+        return site.to_database
 
 
 class SlowBroker(Slow):
@@ -175,9 +178,10 @@ class Silent(Fault):
 class SilentDatabase(Silent):
     name = "silent-database"
     title = "the database answers nothing for half a session; connections stay open"
+    needs = frozenset({Power.SERVER})
 
     def proxy(self, site: Site) -> Proxy:
-        return site.to_postgres
+        return site.to_database
 
 
 class SilentBroker(Silent):

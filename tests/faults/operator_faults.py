@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import itertools
 import signal
+from contextlib import closing
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
 )
-from outbox_core.audit import SEQUENCE_HEADER
-from outbox_postgres import PostgresDialect
-from outbox_postgres.options import PostgresOptions
 from outbox_sdk.parking import DeadLetter, DeadLetters
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
-from ..shop import INSERT  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
 from .process_faults import TAKEOVER_SECONDS, wait_for_orderly_end
-from .site import LANES, LARGEST_MESSAGE, START_SECONDS, Site
+from .site import LARGEST_MESSAGE, START_SECONDS, Site
 
 PARK_SECONDS = 60.0
 """In which a record that cannot be sent has been tried as often as the policy says."""
@@ -39,7 +36,7 @@ class PoisonedTakeover(Fault):
     def strike(self, site: Site) -> Strike:
         key = f"poison-{next(self._numbers)}"
         self._sell(site, key)
-        letters = PostgresDialect(PostgresOptions(data_source=site.shop.dsn)).dead_letters()
+        letters = site.shop.database.dialect.dead_letters()
         try:
             parked_first = site.chance.random() < 0.5
             if parked_first:
@@ -64,9 +61,9 @@ class PoisonedTakeover(Fault):
             chr(_FIRST_IDEOGRAPH + site.chance.randrange(_IDEOGRAPHS)) for _ in range(_CHARACTERS)
         )
         for number, value in enumerate(("first", large, "last"), 1):
-            with site.shop.connect() as connection, connection.transaction():
-                connection.execute("INSERT INTO sales VALUES (%s, %s)", (key, number))
-                connection.execute(INSERT, (site.shop.topic, key, value, [SEQUENCE_HEADER], [str(number)]))
+            with closing(site.shop.database.connect()) as connection:
+                site.shop.sell(connection, key, number, value)
+                connection.commit()
 
     def _retry(self, site: Site, key: str, letters: DeadLetters) -> None:
         found: list[DeadLetter] = letters.letters([key])
@@ -112,7 +109,8 @@ class ChangeLanes(Fault):
         return Strike(at, self._floor(site), facts={"leader": leader.name, "lanes": site.lanes})
 
     def _number(self, site: Site) -> int:
-        return LANES - 1 if site.lanes == LANES else LANES
+        most = site.host.lanes
+        return most - 1 if site.lanes == most else most
 
     def _floor(self, site: Site) -> float:
         return 0.0
@@ -130,7 +128,9 @@ class KillForOtherLanes(ChangeLanes):
     graceful = False
 
     def _number(self, site: Site) -> int:
-        return site.chance.choice([number for number in range(1, LANES + 1) if number != site.lanes])
+        return site.chance.choice(
+            [number for number in range(1, site.host.lanes + 1) if number != site.lanes]
+        )
 
     def _floor(self, site: Site) -> float:
         return site.session

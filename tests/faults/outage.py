@@ -86,7 +86,7 @@ def measure(site: Site, away: str, seconds: float) -> dict[str, Any]:
 
 def _server(site: Site, away: str) -> tuple[Callable[[], object], Callable[[], object]]:
     if away == "database":
-        return lambda: site.postgres.stop("immediate"), site.postgres.start
+        return site.host.server.kill, site.host.server.start
     return site.kafka.kill, site.kafka.start
 
 

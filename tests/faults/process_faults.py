@@ -11,6 +11,7 @@ import psutil
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import Fault, Strike
+from .host import Power
 from .site import Site
 
 FREEZE_SESSIONS = 3
@@ -70,11 +71,12 @@ class FreezeLeader(Fault):
         return Strike(at, site.session, facts={"leader": leader.name, "thawed_at": thawed_at})
 
     def check(self, site: Site, strike: Strike) -> None:
-        # The database itself notes which connection changes how many rows of the outbox. By now the frozen
-        # process is a standby again: the site has counted it among those who compete.
+        # By now the frozen process is a standby again: the site has counted it among those who compete.
+        if Power.TOUCHES not in site.host.powers:
+            return
         thawed_at, name = strike.facts["thawed_at"], str(strike.facts["leader"])
         assert isinstance(thawed_at, float)
-        touched = site.shop.touches(thawed_at)
+        touched = site.shop.postgres.touches(thawed_at)
         strike.facts["touched"] = touched
         assert touched.get(name, 0) == 0, f"{name} was fenced and changed {touched[name]} rows"
         assert sum(touched.values()), "the successor harvested nothing"
@@ -84,6 +86,7 @@ class KillWorker(Fault):
     name = "kill-worker"
     title = "SIGKILL of one of the leader's Python workers"
     engines = ("spark",)
+    needs = frozenset({Power.SERVER})
 
     def strike(self, site: Site) -> Strike:
         _, leader = site.chief()
@@ -98,6 +101,7 @@ class FreezeWorker(Fault):
     title = "SIGSTOP of one of the leader's Python workers for three sessions, then SIGCONT"
     bound = "how long it is frozen, as nothing tells it from a slow one"
     engines = ("spark",)
+    needs = frozenset({Power.SERVER})
 
     def strike(self, site: Site) -> Strike:
         _, leader = site.chief()
@@ -149,7 +153,7 @@ def send_all(harvester: Harvester, number: signal.Signals) -> list[psutil.Proces
 
 def lane_processes(leader: Harvester, site: Site) -> list[psutil.Process]:
     """Returns the leader's processes that are connected to the database, as nothing but lanes is."""
-    return list(_connected(leader.family(), site.to_postgres.port))
+    return list(_connected(leader.family(), site.to_database.port))
 
 
 def _connected(processes: Iterable[psutil.Process], port: int) -> Iterable[psutil.Process]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 from outbox_testkit.services import free_port
 
@@ -17,6 +18,8 @@ RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with no time to linger: closing resets the connection."""
 READY = b"Z\x00\x00\x00\x05"
 """PostgreSQL's ReadyForQuery, but for its last byte: the statement before it is done, and committed."""
+COMMIT = b"\x03COMMIT"
+"""MySQL's request to commit, behind its head of four bytes."""
 
 
 END_TRANSACTION = 26
@@ -25,8 +28,24 @@ _FLEXIBLE = 3
 """The version from which such a request ends in a byte for additions."""
 
 
+class Speech(NamedTuple):
+    """What tells in a database's protocol that something has just been committed.
+
+    Attributes:
+        asks: Whether data of the client's asks for what may be a commit.
+        done: Whether data of the server's ends the reply to it.
+    """
+
+    asks: Callable[[bytes], bool]
+    done: Callable[[bytes], bool]
+
+
+POSTGRES = Speech(asks=bool, done=lambda data: data[-6:-1] == READY)
+MYSQL = Speech(asks=lambda data: data[4:] == COMMIT, done=bool)
+
+
 class Trap(Enum):
-    """When a connection is cut: the first two to PostgreSQL, the others to Kafka."""
+    """When a connection is cut: the first two to the database, the others to Kafka."""
 
     HALF = "the server has half of the client's next message"
     REPLY = "the server has done what the client asked next, and the reply is withheld"
@@ -40,6 +59,7 @@ class Proxy:
 
     Args:
         target: Returns the server's port; asked for each connection.
+        speech: What the server speaks, if it is a database.
 
     Attributes:
         port: Where it listens.
@@ -47,8 +67,9 @@ class Proxy:
         sprung: How many traps have cut their connection.
     """
 
-    def __init__(self, target: Callable[[], int]) -> None:
+    def __init__(self, target: Callable[[], int], speech: Speech = POSTGRES) -> None:
         self._target = target
+        self.speech = speech
         self.port = free_port()
         self.delay = 0.0
         self.sprung = 0
@@ -171,9 +192,9 @@ class _Connection:
             case Trap.HALF if from_client:
                 return data[: len(data) // 2], True
             case Trap.REPLY if from_client:
-                self._asked = data
+                self._asked = data if self._proxy.speech.asks(data) else None
             case Trap.REPLY if self._asked:
-                return b"", data[-6:-1] == READY
+                return b"", self._proxy.speech.done(data)
             case Trap.COMMIT if from_client and commits(data):
                 return data[: len(data) // 2], True
             case Trap.COMMITTED | Trap.MUTE if from_client and commits(data):

@@ -130,10 +130,8 @@ class Report:
 
 def versions(site: Site) -> dict[str, str]:
     """Returns what was run."""
-    with site.shop.connect() as connection:
-        postgres = connection.info.server_version
     found = {
-        "PostgreSQL": f"{postgres // 10000}.{postgres % 10000}",
+        site.host.title: site.host.version(),
         "Kafka": kafka_home(find_java()).name.removeprefix("kafka-"),
         "Python": platform.python_version(),
     }

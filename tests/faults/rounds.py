@@ -11,12 +11,19 @@ from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault
 from .judge import Round, find_secrets, judge, longest_wait
 from .network_faults import NETWORK_FAULTS
 from .operator_faults import OPERATOR_FAULTS
+from .postgres_faults import POSTGRES_FAULTS
 from .process_faults import PROCESS_FAULTS
 from .server_faults import SERVER_FAULTS
 from .site import Site
 from .transactions import enter_transactions
 
-FAULTS: tuple[Fault, ...] = (*PROCESS_FAULTS, *SERVER_FAULTS, *NETWORK_FAULTS, *OPERATOR_FAULTS)
+FAULTS: tuple[Fault, ...] = (
+    *PROCESS_FAULTS,
+    *SERVER_FAULTS,
+    *POSTGRES_FAULTS,
+    *NETWORK_FAULTS,
+    *OPERATOR_FAULTS,
+)
 RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """In which records of every lane must flow again; the product's own longest pause is far below."""
 PAUSE_SECONDS = 0.06
@@ -40,8 +47,6 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
     """Lets faults strike one after the other while the shop sells, and judges what came of it."""
     rounds: list[Round] = []
     site.heal()
-    if site.delivery == EXACTLY_ONCE:
-        site.shop.watch_beats()
     with site.shop.selling(PAUSE_SECONDS):
         site.shop.wait_for_sales(50)
         for fault in faults:
@@ -95,10 +100,9 @@ def flows(site: Site, since: float) -> bool:
 
     Newer are those whose commit was asked for since then.
     """
-    with site.shop.connect() as connection:
-        old = "SELECT FROM outbox WHERE create_time < to_timestamp(%s) LIMIT 1"
-        if connection.execute(old, [since]).fetchone() is not None:
-            return False
+    oldest = site.shop.database.fence.oldest()
+    if oldest is not None and time.time() - oldest < since:
+        return False
     lanes, commits = site.lane_of_keys(), site.shop.commits
     seen = set()
     for _, key, sequence in reversed(site.witness.arrivals[-NEWEST:]):

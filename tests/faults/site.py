@@ -8,35 +8,28 @@ import random
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from confluent_kafka import ConsumerGroupState, KafkaException
-from outbox_testkit.services import KafkaBroker, PostgresServer
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from outbox_sdk import Holding
+from outbox_testkit.services import KafkaBroker
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import PARTITIONS, Shop  # noqa: TID252 - pytest gives tests no absolute name
-from .disk import SmallDisk
-from .proxy import Proxy
+from .beats import Beats
+from .host import HOSTS, Power
+from .proxy import POSTGRES, Proxy, Speech
 from .witness import Witness
 
-USER = "harvester"
 SESSION = 6.0
 """Seconds; as short as a Kafka broker with its default settings permits."""
-LANES = 4
 LARGEST_MESSAGE = 20_000
 """Bytes that a topic of the shop takes, so that a poisonous record is easily made."""
 START_SECONDS = {"inline": 60.0, "spark": 300.0}
-_GRANTS = f"""
-GRANT ALL ON ALL TABLES IN SCHEMA public TO {USER};
-GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {USER};
-GRANT ALL ON SCHEMA public TO {USER};
-"""
 
 
 class Site:
@@ -45,8 +38,9 @@ class Site:
     Args:
         folder: Where settings, logs and history go.
         engine: ``inline`` or ``spark``.
-        delivery: ``at-least-once`` or ``exactly-once``.
         chance: Makes the faults' choices.
+        delivery: ``at-least-once`` or ``exactly-once``.
+        database: One of ``HOSTS``.
         harvesters: How many processes compete.
         session: The election's session time-out in seconds.
 
@@ -65,16 +59,19 @@ class Site:
         chance: random.Random,
         *,
         delivery: str = "at-least-once",
+        database: str = "postgres",
         harvesters: int = 3,
         session: float = SESSION,
     ) -> None:
         self.folder = folder
         self.engine = engine
         self.delivery = delivery
+        self.database = database
         self.chance = chance
         self.session = session
         self.password = f"s3cret-{secrets.token_hex(8)}"
-        self.lanes = LANES
+        self.host = HOSTS[database](folder, self.password)
+        self.lanes = self.host.lanes
         self.slots: dict[str, Harvester] = {}
         self.may_end: set[str] = set()
         self.election = ""
@@ -99,35 +96,32 @@ class Site:
 
     def _open(self) -> None:
         self._stack.callback(self._history.close)
-        self.disk = self._stack.enter_context(SmallDisk())
         self.witness: Witness
         self.kafka: KafkaBroker
-        self.postgres = self._stack.enter_context(PostgresServer())
-        self.to_postgres = self._proxy(lambda: self.postgres.port)
+        self._stack.enter_context(self.host)
+        self.to_database = self._proxy(lambda: self.host.server.port, self.host.speech)
         self.to_kafka = self._proxy(lambda: self.kafka.proxied_port)
         self.kafka = self._stack.enter_context(KafkaBroker(proxy_port=self.to_kafka.port))
         self._stack.callback(self._keep_logs)
-        self.shop = Shop(self.postgres.create_database("shop"), self.kafka, self._new_topic())
+        self.shop = Shop(self.host.database, self.kafka, self._new_topic())
         self.shop.open(LARGEST_MESSAGE)
-        self.shop.watch()
-        role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(USER), self.password)
-        with self.shop.connect() as connection:
-            connection.execute(role)
-            connection.execute(_GRANTS)
-        self.disk.take(self.shop, self.postgres)
+        self.host.database.dialect.create()
+        self.host.admit()
+        self.beats = self._stack.enter_context(Beats(self.host.database.dialect))
         self.fleet = Fleet(self.folder, self.shop)
         self._stack.callback(self.fleet.close)
         self._look()
         self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness of that time
         facts = {"engine": self.engine, "delivery": self.delivery, "session": self.session}
-        self.note("site", **facts, disk=self.disk.means)
+        self.note("site", database=self.database, **facts)
 
     def _keep_logs(self) -> None:
-        for server in self.postgres, self.kafka:
+        servers = [self.kafka, self.host.server] if Power.SERVER in self.host.powers else [self.kafka]
+        for server in servers:
             shutil.copy(server.log, self.folder)
 
-    def _proxy(self, target: Any) -> Proxy:
-        proxy = Proxy(target)
+    def _proxy(self, target: Callable[[], int], speech: Speech = POSTGRES) -> Proxy:
+        proxy = Proxy(target, speech)
         self._stack.callback(proxy.close)
         return proxy
 
@@ -145,9 +139,7 @@ class Site:
     def renew_shop(self) -> None:
         """Lets the shop begin anew, with a topic of which nobody knows and no sales."""
         self.witness.close()
-        with self.shop.connect() as connection:
-            # In the order in which a harvester locks them.
-            connection.execute("TRUNCATE outbox, touches, sales")
+        self.shop.database.clear()
         self.shop.commits.clear()
         self.shop.topic = self._new_topic()
         self.shop.create_topic(LARGEST_MESSAGE)
@@ -171,13 +163,7 @@ class Site:
             elector={"driver": "neli-kafka", "sessionTimeout": f"{self.session:g}s"},
             baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{self.to_kafka.port}"},
             producerKafkaConfig={"delivery.timeout.ms": round(self.session * 1000 * 2 / 3)},
-            dataSource=make_conninfo(
-                self.shop.dsn,
-                port=self.to_postgres.port,
-                user=USER,
-                password=self.password,
-                application_name=name,
-            ),
+            dataSource=self.host.source(name, self.to_database.port),
             limits={"sendConcurrency": self.lanes, "minMetricsInterval": "1s"},
         )
         self.slots[letter] = harvester
@@ -208,19 +194,11 @@ class Site:
 
     def restore(self) -> None:
         """Undoes whatever a fault that went wrong has left behind, and kills all harvesters."""
-        for proxy in self.to_postgres, self.to_kafka:
+        for proxy in self.to_database, self.to_kafka:
             proxy.delay = 0.0
             proxy.speak()
-        self.postgres.start()
+        self.host.restore()
         self.kafka.start()
-        with self.administrating() as connection:
-            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
-            connection.execute("SELECT pg_reload_conf()")
-            connection.execute(
-                sql.SQL("ALTER ROLE {} PASSWORD {} VALID UNTIL 'infinity'").format(
-                    sql.Identifier(USER), self.password
-                )
-            )
         for letter, harvester in self.slots.items():
             self.may_end.add(letter)
             harvester.close()
@@ -244,12 +222,7 @@ class Site:
 
     def leader(self) -> Harvester | None:
         """Returns who holds the fence, if that process lives and its lanes have entered."""
-        with self.shop.connect() as connection:
-            exists = connection.execute("SELECT to_regclass('outbox_fence')").fetchone()
-            if exists is None or exists[0] is None:
-                return None
-            rows = connection.execute("SELECT holder FROM outbox_fence WHERE lane = 0 AND attempt > 0")
-            holders = {row[0] for row in rows}
+        holders = {each.holder for each in self._holdings() if not each.fence.lane and each.fence.attempt}
         return next((each for each in self.slots.values() if each.running and each.name in holders), None)
 
     def chief(self) -> tuple[str, Harvester]:
@@ -263,28 +236,16 @@ class Site:
 
     def token(self) -> int:
         """Returns the fence's token: how many leaders there have been."""
-        with self.shop.connect() as connection:
-            row = connection.execute("SELECT coalesce(max(token), 0) FROM outbox_fence").fetchone()
-        return int(row[0]) if row else 0
+        return max((each.fence.token for each in self._holdings()), default=0)
 
     def acquired_at(self) -> float:
         """Returns when the present leader raised the fence, in seconds since the epoch."""
-        with self.shop.connect() as connection:
-            row = connection.execute("SELECT extract(epoch FROM max(since)) FROM outbox_fence").fetchone()
-        return float(row[0]) if row else 0.0
+        return max((each.since.timestamp() for each in self._holdings()), default=0.0)
 
     def lane_of_keys(self) -> Mapping[str, int]:
         """Returns customer → lane, as the database computes it for the number of lanes in force."""
-        with self.shop.connect() as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT customer, (hashtext(customer) & 2147483647) % "
-                "(SELECT lanes FROM outbox_fence WHERE lane = 0) FROM sales"
-            ).fetchall()
-        return {str(customer): int(lane) for customer, lane in rows}
+        lanes = max((each.fence.lanes for each in self._holdings()), default=1)
+        return self.shop.database.lane_of_keys(lanes)
 
-    @contextmanager
-    def administrating(self) -> Iterator[Any]:
-        """Connects as the superuser, directly, in autocommit mode, and allowed to write."""
-        with self.shop.connect() as connection:
-            connection.execute("SET default_transaction_read_only = off")
-            yield connection
+    def _holdings(self) -> Sequence[Holding]:
+        return self.shop.database.fence.holdings()

@@ -26,7 +26,7 @@ _READ_SECONDS = 30.0
 
 def enter_transactions(site: Site, rounds: Sequence[Round]) -> None:
     """Enters into each round what happened from its beginning to that of the next, once all has been read."""
-    recovered, aborted = [*site.shop.counted("recovered"), *_settled(site)], site.shop.counted("aborted")
+    recovered, aborted = [*site.beats.risen("recovered"), *_settled(site)], site.beats.risen("aborted")
     hidden = list(_hidden(site))
     for each, following in zip_longest(rounds, rounds[1:]):
         ends = following.began if following else float("inf")

@@ -1,0 +1,263 @@
+"""What a shop needs of its database, whichever that is; most of it the outbox's dialect can do already."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from threading import Lock
+from typing import Any, ClassVar, TypeVar
+
+import psycopg
+from outbox_sdk import Capability, Dialect, DriverError, Holding, OutboxTable, Record, Seam, Stasher, find
+from outbox_sdk.portable import PortableDialect, Trouble
+from outbox_sdk.portable import Session as PortableSession
+from outbox_sdk.statement import Statement, Style
+from psycopg.conninfo import make_conninfo
+
+SEED_DDL = """
+CREATE TABLE IF NOT EXISTS outbox (
+    id                  BIGSERIAL PRIMARY KEY,
+    create_time         TIMESTAMP WITH TIME ZONE NOT NULL,
+    kafka_topic         VARCHAR(249) NOT NULL,
+    kafka_key           VARCHAR(100) NOT NULL,
+    kafka_value         VARCHAR(10000),
+    kafka_header_keys   TEXT[] NOT NULL,
+    kafka_header_values TEXT[] NOT NULL,
+    leader_id           UUID
+)
+"""
+"""The outbox as seed 001 has it."""
+
+SALES = "CREATE TABLE sales (customer VARCHAR(100), number INTEGER, PRIMARY KEY (customer, number))"
+
+_KEYS = "(SELECT DISTINCT customer FROM sales) AS keys_sold"
+_TOUCHES = """
+CREATE TABLE touches (at TIMESTAMPTZ, who TEXT, what TEXT, records BIGINT);
+CREATE FUNCTION note_touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO touches
+    SELECT clock_timestamp(), current_setting('application_name'), TG_OP, count(*) FROM touched;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER touched_by_update AFTER UPDATE ON outbox
+    REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
+CREATE TRIGGER touched_by_delete AFTER DELETE ON outbox
+    REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION note_touch();
+"""
+
+Answer = TypeVar("Answer")
+
+
+class Database(ABC):
+    """A database that is empty, or holds a shop.
+
+    Args:
+        dsn: Where it is, as its dialect wants it.
+
+    Attributes:
+        driver: Its dialect's driver name.
+        dialect: The dialect of its outbox.
+        fence: Looks at the outbox and its fence.
+    """
+
+    driver: ClassVar[str]
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        driver = find(Seam.DIALECT, self.driver)
+        self.dialect: Dialect = driver.create(driver.options(data_source=dsn))
+        self.fence = Lookout(self.dialect)
+        self._stasher = Stasher(dialect=self.driver)
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several transactions may hold uncommitted records at once."""
+        return Capability.CONCURRENT_WRITERS in self.dialect.capabilities
+
+    def open(self) -> None:
+        """Creates the tables of sales and of the outbox."""
+        self._create_outbox()
+        with closing(self.connect()) as connection:
+            self.execute(connection, SALES)
+            connection.commit()
+
+    def connect(self) -> Any:
+        """Connects as an application does, with transactions on."""
+        return self.dialect.stash_connection()
+
+    def execute(self, connection: Any, sql: str, **values: object) -> Any:
+        """Executes a statement whose parameters are written ``{name}``; returns the cursor."""
+        statement = Statement(sql, self.style)
+        cursor = connection.cursor()
+        cursor.execute(statement.text, statement.arguments(values))
+        return cursor
+
+    def fetch(self, sql: str) -> Sequence[Any]:
+        """Returns the rows of a query, as they are committed now."""
+        with closing(self.connect()) as connection:
+            rows: Sequence[Any] = self.execute(connection, sql).fetchall()
+        return rows
+
+    def sell(self, connection: Any, sales: Sequence[tuple[str, int]], records: Sequence[Record]) -> None:
+        """Writes sales and their records as part of a transaction."""
+        statement = Statement("INSERT INTO sales VALUES ({customer}, {number})", self.style)
+        rows = [statement.arguments({"customer": customer, "number": number}) for customer, number in sales]
+        connection.cursor().executemany(statement.text, rows)
+        self._stasher.stash_many(connection, records)
+
+    def clear(self) -> None:
+        """Forgets all sales and all records."""
+        with closing(self.connect()) as connection:
+            for table in "outbox", "sales":
+                self.execute(connection, f"DELETE FROM {table}")
+            connection.commit()
+
+    def named(self, name: str) -> str:
+        """Returns the data source of a harvester, which tells the database its name where that can be."""
+        return self.dsn
+
+    def _create_outbox(self) -> None:
+        self.dialect.create()
+
+    @property
+    @abstractmethod
+    def style(self) -> Style:
+        """How its client wants parameters."""
+
+    @abstractmethod
+    def passing(self, error: Exception) -> bool:
+        """Tells whether an error of this database's passes by itself, as when it is away."""
+
+    @abstractmethod
+    def lane_of_keys(self, lanes: int) -> dict[str, int]:
+        """Returns customer → lane, as the database computes it."""
+
+
+class Lookout:
+    """Looks at an outbox and its fence over a connection that it keeps; for any thread, one at a time.
+
+    Args:
+        dialect: The outbox's dialect.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._table: OutboxTable | None = None
+        self._lock = Lock()
+
+    def ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
+        """Returns an answer; connects anew when the connection has gone.
+
+        Raises:
+            DriverError: The database is away, or refuses.
+        """
+        with self._lock:
+            kept = self._table is not None
+            try:
+                return self._ask(question)
+            except DriverError:
+                self._close()
+                if not kept:
+                    raise
+                return self._ask(question)
+
+    def holdings(self) -> list[Holding]:
+        """Returns what the fence says of each lane."""
+        return self.ask(lambda table: table.holdings())
+
+    def oldest(self) -> float | None:
+        """Returns the age in seconds of the oldest record in the outbox, if there is one."""
+        return self.ask(lambda table: table.backlog()).oldest
+
+    def close(self) -> None:
+        """Disconnects; a later question connects again. Idempotent."""
+        with self._lock:
+            self._close()
+
+    def _ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
+        if self._table is None:
+            self._table = self._dialect.connect()
+        return question(self._table)
+
+    def _close(self) -> None:
+        if self._table is not None:
+            self._table.close()
+            self._table = None
+
+
+class Postgres(Database):
+    """PostgreSQL, with the outbox as seed 001 has it; its companions are made by who harvests."""
+
+    driver = "postgres"
+
+    @property
+    def style(self) -> Style:
+        return Style.PYFORMAT
+
+    def connect_at_once(self) -> psycopg.Connection:
+        """Connects in autocommit mode."""
+        return psycopg.connect(self.dsn, autocommit=True)
+
+    def named(self, name: str) -> str:
+        return make_conninfo(self.dsn, application_name=name)
+
+    def passing(self, error: Exception) -> bool:
+        if isinstance(error, DriverError):
+            return error.retryable
+        return isinstance(error, psycopg.OperationalError | psycopg.errors.ReadOnlySqlTransaction)
+
+    def lane_of_keys(self, lanes: int) -> dict[str, int]:
+        sql = f"SELECT customer, (hashtext(customer) & 2147483647) % {lanes} FROM {_KEYS}"
+        with self.connect_at_once() as connection:
+            return {str(customer): int(lane) for customer, lane in connection.execute(sql.encode())}
+
+    def watch(self) -> None:
+        """Notes from now on which connection changes how many rows of the outbox."""
+        with self.connect_at_once() as connection:
+            connection.execute(_TOUCHES)
+
+    def touches(self, since: float) -> dict[str, int]:
+        """Returns application name → rows that its connections changed since then (seconds of the epoch)."""
+        sql = "SELECT who, sum(records)::int FROM touches WHERE at >= to_timestamp(%s) GROUP BY who"
+        with self.connect_at_once() as connection:
+            return dict(connection.execute(sql, (since,)).fetchall())
+
+    def _create_outbox(self) -> None:
+        with self.connect_at_once() as connection:
+            connection.execute(SEED_DDL)
+
+
+class Portable(Database):
+    """A database whose dialect is a portable one."""
+
+    dialect: PortableDialect
+
+    @property
+    def style(self) -> Style:
+        return self.dialect.idiom.style
+
+    def passing(self, error: Exception) -> bool:
+        if isinstance(error, DriverError):
+            return error.retryable
+        idiom = self.dialect.idiom
+        return isinstance(error, idiom.errors) and idiom.trouble(error) is Trouble.PASSING
+
+    def lane_of_keys(self, lanes: int) -> dict[str, int]:
+        idiom = self.dialect.idiom
+        with closing(PortableSession(self.dialect.open(), idiom, self.dialect.place)) as session:
+            sql = f"SELECT customer, {idiom.lane(idiom.exact('customer'))} FROM {_KEYS}"
+            with session.transaction("read the lanes of keys"):
+                return {str(customer): int(lane) for customer, lane in session.fetch(sql, lanes=lanes)}
+
+
+class MySql(Portable):
+    """MySQL, or MariaDB."""
+
+    driver = "mysql"
+
+
+class Sqlite(Portable):
+    """SQLite; its data source is a file."""
+
+    driver = "sqlite"

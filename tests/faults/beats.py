@@ -1,0 +1,64 @@
+"""Keeps the readings that lanes write beside their fence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any, Self
+
+from outbox_sdk import Dialect, DriverError
+
+from ..databases import Lookout  # noqa: TID252 - pytest gives tests no absolute name
+
+GLANCE = 0.25
+"""Seconds between two looks; lanes write once a second."""
+
+
+class Beats:
+    """Looks at the fence again and again; a context manager.
+
+    Args:
+        dialect: The outbox's dialect.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._fence = Lookout(dialect)
+        self._readings: dict[tuple[int, int, int], dict[float, Mapping[str, Any]]] = {}
+        self._ending = Event()
+        self._thread = Thread(target=self._look, name="beats", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def risen(self, name: str) -> list[tuple[float, int]]:
+        """Returns when, in seconds since the epoch, a counter of some lane's had risen, and by how much."""
+        found = []
+        for readings in list(self._readings.values()):
+            before = 0
+            for at, reading in sorted(readings.items()):
+                now = int(reading.get(name, 0))
+                if now > before:
+                    found.append((at, now - before))
+                before = now
+        return found
+
+    def _look(self) -> None:
+        with closing(self._fence):
+            while not self._ending.wait(GLANCE):
+                try:
+                    holdings = self._fence.holdings()
+                except DriverError:
+                    continue  # the database is away
+                for each in holdings:
+                    if each.beat is not None:
+                        lane = (each.fence.token, each.fence.lane, each.fence.attempt)
+                        self._readings.setdefault(lane, {})[each.beat.timestamp()] = each.reading

@@ -1,0 +1,162 @@
+"""Faults that PostgreSQL brings upon its harvesters: full, read-only, closed to their account."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+import psycopg
+from psycopg import sql
+
+from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
+from .fault import Fault, Strike
+from .host import USER, PostgresHost, Power
+from .site import Site
+
+LASTING_SECONDS = 3.0
+"""How long a state lasts in which the database refuses."""
+KEYS = 16
+"""To which records are sold to fill the disk, so that each lane has some."""
+FILLINGS = ("x" * 1000, "x")
+"""The values of these records."""
+_FREE_SPACE = "free disk space"
+"""What a harvester says when it meets SQLSTATE 53100."""
+
+
+class PostgresFault(Fault):
+    """A fault that changes PostgreSQL's own rules."""
+
+    needs = frozenset({Power.RULES})
+
+    @staticmethod
+    def host(site: Site) -> PostgresHost:
+        """Returns the site's host, which is the only one with such rules."""
+        assert isinstance(site.host, PostgresHost)
+        return site.host
+
+
+class FillDisk(PostgresFault):
+    name = "disk-full"
+    title = "no room for the outbox's table (SQLSTATE 53100)"
+    bound = "how long it is full"
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def strike(self, site: Site) -> Strike:
+        disk = self.host(site).disk
+        with self.host(site).administrating() as connection:
+            at = time.time()
+            # Marks wait here while clerks use up what room is left in the table's own pages.
+            connection.autocommit = False
+            connection.execute("SELECT FROM outbox_fence FOR UPDATE")
+            with disk.full(self.host(site).database):
+                sold = 0
+                if disk.means == "tmpfs":
+                    sold = _sell_out(site, f"hamster-{next(self._numbers)}")
+                connection.rollback()
+                until(
+                    lambda: _has_said(site, _FREE_SPACE, at), "a harvester meets the full disk", 15, pause=0.1
+                )
+                time.sleep(LASTING_SECONDS / 2)
+                ended_at = time.time()
+        return Strike(at, ended_at - at, facts={"means": disk.means, "sold": sold})
+
+
+class ReadOnlyDatabase(PostgresFault):
+    name = "read-only"
+    title = "default_transaction_read_only for the whole server, reloaded"
+    bound = "how long it lasts"
+
+    def strike(self, site: Site) -> Strike:
+        at = time.time()
+        with self.host(site).administrating() as connection:
+            connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            connection.execute("SELECT pg_reload_conf()")
+        until(lambda: _has_said(site, "read-only", at), "a harvester meets it", 10, pause=0.1)
+        time.sleep(LASTING_SECONDS)
+        with self.host(site).administrating() as connection:
+            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            connection.execute("SELECT pg_reload_conf()")
+        return Strike(at, time.time() - at)
+
+
+class ExpiredPassword(PostgresFault):
+    name = "expired-password"
+    title = "the harvester's password expires, or is another one, and its connections are ended"
+    bound = "how long it lasts"
+
+    changes: ClassVar[tuple[str, ...]] = ("expired", "changed")
+
+    def strike(self, site: Site) -> Strike:
+        change = site.chance.choice(self.changes)
+        at = time.time()
+        with (
+            self.host(site).administrating() as connection,
+            _locked_out(connection, change, self.host(site).password),
+        ):
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [USER]
+            )
+            until(
+                lambda: _has_said(site, "password authentication failed", at),
+                "it is locked out",
+                10,
+                pause=0.1,
+            )
+            time.sleep(LASTING_SECONDS)
+            ended_at = time.time()
+        return Strike(at, ended_at - at, facts={"change": change})
+
+
+@contextmanager
+def _locked_out(connection: psycopg.Connection, change: str, password: str) -> Iterator[None]:
+    user = sql.Identifier(USER)
+    if change == "expired":
+        alter, values = sql.SQL("ALTER ROLE {} VALID UNTIL {}"), ("2001-01-01", "infinity")
+    else:
+        alter, values = sql.SQL("ALTER ROLE {} PASSWORD {}"), (f"not-{password}", password)
+    locked_out, let_in = values
+    connection.execute(alter.format(user, locked_out))
+    try:
+        yield
+    finally:
+        connection.execute(alter.format(user, let_in))
+
+
+def _sell_out(site: Site, key: str) -> int:
+    """Sells until there is no room even for a small record; returns how many records were sold.
+
+    The rows at the end of the table then lie in full pages, so that they cannot be marked: a marked row is a
+    new version of it.
+    """
+    keys = [f"{key}-{number}" for number in range(KEYS)]
+    number = 0
+    with site.shop.connect() as connection:
+        for value in FILLINGS:
+            with contextlib.suppress(psycopg.errors.DiskFull):
+                while True:
+                    _sell_each(site, connection, keys, number + 1, value)
+                    number += 1
+    return number * len(keys)
+
+
+def _sell_each(
+    site: Site, connection: psycopg.Connection, keys: Sequence[str], number: int, value: str
+) -> None:
+    at = time.time()
+    with connection.transaction():
+        for key in keys:
+            site.shop.sell(connection, key, number, value)
+        site.shop.commits.update(((key, number), at) for key in keys)
+
+
+def _has_said(site: Site, words: str, since: float) -> bool:
+    return any(each.running and each.find(words, since) for each in site.slots.values())
+
+
+POSTGRES_FAULTS = (FillDisk(), ReadOnlyDatabase(), ExpiredPassword())
