@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from time import sleep
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from outbox_sdk import (
     Advanced,
@@ -23,6 +24,7 @@ from outbox_sdk import (
 )
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.under_test import ALL, Box
+from outbox_testkit.services import Postgres
 
 
 class Broken:
@@ -161,10 +163,21 @@ CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def database(postgres_server: Postgres) -> Iterator[str]:
+    name = f"broken_{uuid4().hex}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
 @pytest.fixture
-def box(postgres_dsn: str) -> Iterator[Box]:
+def box(database: str) -> Iterator[Box]:
+    schema = f"s{uuid4().hex}"
+    with psycopg.connect(database) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
     with ExitStack() as stack:
-        box = Box(OutboxUnderTest("postgres", {"data_source": postgres_dsn}), stack)
+        options = {"data_source": database, "table": f"{schema}.outbox"}
+        box = Box(OutboxUnderTest("postgres", options), stack)
         box.dialect.create()
         yield box
 

@@ -7,8 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from time import sleep
-from uuid import uuid4
+from time import monotonic, sleep
 
 import pytest
 from outbox_sdk import DriverError, LeadershipLost
@@ -17,12 +16,13 @@ from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.crowd import (
     PATIENCE,
     Harvester,
+    Insistent,
     Operator,
     Writers,
     assert_causes_come_first,
     assert_same_values,
     may_pass,
-    persistent,
+    persist,
     together,
 )
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, texts
@@ -42,7 +42,7 @@ class ConcurrencyConformance(Conformance):
 
         def race(number: int) -> list[int]:
             barrier.wait()
-            return [persistent(box, number % 3 + 1) for _ in range(3)]
+            return [persist(lambda: box.connect().bump(number % 3 + 1, "racer")) for _ in range(3)]
 
         raced = list(pool.map(race, range(8)))
         tokens = [token for mine in raced for token in mine]
@@ -58,36 +58,18 @@ class ConcurrencyConformance(Conformance):
     ) -> None:
         dice = random.Random(batches)
         rows = len(box.fill(60))
-        leader = box.lead()
+        leader = Insistent(box)
+        leader.lead()
         for _ in range(12):
-            zombie, marked = leader, threading.Event()
-
-            def mark(zombie: Hand, marked: threading.Event) -> None:
-                while True:
-                    leader_id = uuid4()
-                    try:
-                        if batches:
-                            zombie.table.advance(zombie.fence, [], leader_id, 50, [])
-                        else:
-                            zombie.table.mark(zombie.fence, leader_id, 50)
-                    except LeadershipLost:
-                        return
-                    except DriverError as error:
-                        may_pass(error)
-                        zombie = Hand(box.connect(), zombie.fence)
-                    marked.set()
-                    sleep(
-                        dice.choice([0, 0.0005, 0.003])
-                    )  # where a database is unfair, others must have a go
-
-            old = pool.submit(mark, zombie, marked)
+            marked = threading.Event()
+            old = pool.submit(mark_until_fenced, box, Hand(leader.table, leader.fence), marked, batches)
             assert marked.wait(PATIENCE)
-            table = box.connect()
+            leader = Insistent(box)
             sleep(dice.choice([0, 0.001, 0.003]))
-            leader = Hand(table, table.enter(0, 1, table.bump(1, "next")))
+            leader.lead()
             ids = leader.ids(ALL)
             assert len(ids) == rows
-            old.result(PATIENCE)
+            assert old.result(PATIENCE), "somebody else leads, and it still marked"
             assert leader.reset(*ids) == rows, "rows that the new leader marked carry the old one's id"
 
     @pytest.mark.parametrize("lanes", [1, 3])
@@ -98,9 +80,11 @@ class ConcurrencyConformance(Conformance):
         harvesters = [Harvester(box, hand, batches=batches) for hand in box.lead_all(lanes)]
         writers = Writers(box)
         running = [pool.submit(harvester.run) for harvester in harvesters]
-        writers.wait()
-        for harvester in harvesters:
-            harvester.stop.set()
+        try:
+            writers.wait()
+        finally:
+            for harvester in harvesters:
+                harvester.stop.set()
         together(*running)
         for harvester in harvesters:
             for segment in harvester.sent:
@@ -115,12 +99,15 @@ class ConcurrencyConformance(Conformance):
         writers = Writers(box)
         leaders: list[Harvester] = []
         running: list[Future[None]] = []
-        while writers.busy or not leaders:
-            leaders.append(Harvester(box, box.lead()))
-            running.append(pool.submit(leaders[-1].run))
-            sleep(0.05)
-        writers.wait()
-        leaders[-1].stop.set()
+        try:
+            while writers.busy or not leaders:
+                leaders.append(Harvester(box, persist(box.lead)))
+                running.append(pool.submit(leaders[-1].run))
+                sleep(0.05)
+            writers.wait()
+        finally:
+            for leader in leaders:
+                leader.stop.set()
         together(*running)
         for leader in leaders:
             for segment in leader.sent:
@@ -137,7 +124,8 @@ class ConcurrencyConformance(Conformance):
     ) -> None:
         writers, operator, dice = Writers(box, transactions=80), Operator(box), random.Random(3)
         running = pool.submit(operator.run)
-        hand, purged, parked = box.lead(), [], 0
+        hand, purged, parked = Insistent(box), [], 0
+        hand.lead()
         try:
             while writers.busy:
                 marked: dict[str, list[int]] = defaultdict(list)
@@ -162,3 +150,24 @@ class ConcurrencyConformance(Conformance):
         assert_same_values(purged + texts(rest), writers.committed)
         in_place = [value for value in purged + texts(rest) if value not in operator.skipped]
         assert_causes_come_first(writers.committed, in_place)
+
+
+def mark_until_fenced(box: Box, hand: Hand, marked: threading.Event, batches: bool) -> bool:
+    """Marks under ever new leader ids; tells whether it was fenced, and not merely out of patience."""
+    dice, deadline = random.Random(5), monotonic() + PATIENCE / 4
+    while monotonic() < deadline:
+        try:
+            if batches:
+                hand.advance(50)
+            else:
+                hand.remark()
+                hand.mark(50)
+        except LeadershipLost:
+            return True
+        except DriverError as error:
+            may_pass(error)
+            hand = Hand(box.connect(), hand.fence)
+        marked.set()
+        # Where a database is unfair, others must have a go.
+        sleep(dice.choice([0, 0.0005, 0.003]))
+    return False
