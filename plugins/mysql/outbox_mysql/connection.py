@@ -18,7 +18,7 @@ from outbox_mysql.options import MySqlOptions
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
 
-class HarvestConnection(pymysql.Connection):  # type: ignore[type-arg]  # generic in its stubs only
+class HarvestConnection(pymysql.Connection):
     """A session that the server ends when it is silent for long, and that then begins anew by itself.
 
     A session that has to be silent for long has no transaction open, so nothing is lost with it.
@@ -39,16 +39,17 @@ class HarvestConnection(pymysql.Connection):  # type: ignore[type-arg]  # generi
         """Connects, and makes the session what marks and purges need."""
         super().connect(sock)
         try:
-            for statement in _session(self._options, mariadb="MariaDB" in self.get_server_info()):
+            version = str(self.get_server_info())  # type: ignore[no-untyped-call]  # in its stubs
+            for statement in _session(self._options, mariadb="MariaDB" in version):
                 self.query(statement)
             self.commit()
         except BaseException:
-            self._force_close()
+            self.close()
             raise
         self._used = monotonic()
 
     def cursor(self, cursor: Any = None) -> Any:
-        """Opens a cursor for a new transaction, over a new session where the server may have ended the old."""
+        """Opens a cursor for a transaction, over a new session where the server may have ended the old."""
         now = monotonic()
         if self.open and now - self._used > self._options.idle_timeout / 2:
             try:

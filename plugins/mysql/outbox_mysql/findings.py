@@ -1,14 +1,161 @@
-"""What `outbox check` says of a MySQL or MariaDB server."""
+"""What `outbox check` says of a MySQL or MariaDB server; the tables are looked at in ``table_findings``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from outbox_sdk import Finding
+from outbox_sdk import DriverError, Finding, Level
 from outbox_sdk.portable import Session
 
 from outbox_mysql.options import MySqlOptions
+from outbox_mysql.table_findings import table_findings
+
+_OLDEST: Final = {"MySQL": (8, 0, 13), "MariaDB": (10, 5)}
+_VARIABLES: Final = (
+    "auto_increment_increment",
+    "binlog_format",
+    "group_replication_group_name",
+    "group_replication_single_primary_mode",
+    "innodb_flush_log_at_trx_commit",
+    "innodb_read_only",
+    "log_bin",
+    "max_allowed_packet",
+    "read_only",
+    "super_read_only",
+    "sync_binlog",
+    "version",
+    "wsrep_on",
+)
+_MIB: Final = 1 << 20
+_SMALL_PACKET: Final = 4 * _MIB
+_LONG: Final = 60
+"""Seconds after which a transaction is worth a warning."""
+
+_LONGEST = "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM information_schema.innodb_trx"
 
 
 def findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
-    yield from ()
+    """Judges version, settings, tables and privileges, in one go over the session."""
+    settings = _settings(session)
+    yield _version(settings)
+    yield from _durability(settings)
+    yield from _writable(settings)
+    yield from _cluster(settings)
+    yield _packet(settings)
+    yield from _proxy(session)
+    yield from _transactions(session)
+    yield from table_findings(session, options)
+
+
+def _settings(session: Session) -> Mapping[str, str]:
+    listed = ", ".join(f"'{name}'" for name in _VARIABLES)
+    with session.transaction("read the server's settings"):
+        rows = session.fetch(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def _version(settings: Mapping[str, str]) -> Finding:
+    text = settings["version"]
+    server = "MariaDB" if "MariaDB" in text else "MySQL"
+    number = tuple(map(int, re.findall(r"\d+", text)[:3]))
+    if number < _OLDEST[server]:
+        oldest = ".".join(map(str, _OLDEST[server]))
+        return Finding(
+            Level.ERROR, "version", f"the server is {server} {text}", f"use {server} {oldest} or newer"
+        )
+    return Finding(Level.OK, "version", f"{server} {text}")
+
+
+def _durability(settings: Mapping[str, str]) -> Iterator[Finding]:
+    logs = settings.get("log_bin") == "ON"
+    loose = []
+    # MariaDB's 3 waits for the disk twice.
+    if settings["innodb_flush_log_at_trx_commit"] not in ("1", "3"):
+        loose.append("innodb_flush_log_at_trx_commit")
+    if logs and settings.get("sync_binlog") != "1":
+        loose.append("sync_binlog")
+    if loose:
+        seen = " and ".join(f"{name} is {settings.get(name)}" for name in loose)
+        yield Finding(
+            Level.WARNING,
+            "durability",
+            f"{seen}: a crash may take back committed purges, whose records are then published again",
+            f"set {' and '.join(f'{name} = 1' for name in loose)} on the server",
+        )
+    else:
+        yield Finding(Level.OK, "durability", "commits wait for the disk")
+    if logs and settings.get("binlog_format") == "STATEMENT":
+        yield Finding(
+            Level.ERROR,
+            "binary log",
+            "binlog_format is STATEMENT, which does not go with a harvester's isolation, READ COMMITTED",
+            "set binlog_format = ROW or MIXED on the server",
+        )
+
+
+def _writable(settings: Mapping[str, str]) -> Iterator[Finding]:
+    names = ("super_read_only", "read_only", "innodb_read_only")
+    if on := [name for name in names if settings.get(name, "OFF") not in ("OFF", "0")]:
+        cure = "let dataSource lead to the server that is written, the primary"
+        yield Finding(Level.ERROR, "read-only server", f"{on[0]} is {settings[on[0]]}", cure)
+
+
+def _cluster(settings: Mapping[str, str]) -> Iterator[Finding]:
+    group = settings.get("group_replication_group_name", "")
+    galera = settings.get("wsrep_on") == "ON"
+    if galera or (group and settings.get("group_replication_single_primary_mode") == "OFF"):
+        yield Finding(
+            Level.WARNING,
+            "cluster",
+            f"{'Galera' if galera else 'group replication'} lets several servers be written: locks, and with "
+            "them the fence, hold within each server only",
+            "let all harvesters, and the applications that share keys, write to one and the same server",
+        )
+    elif int(settings["auto_increment_increment"]) > 1:
+        yield Finding(
+            Level.WARNING,
+            "ids",
+            f"auto_increment_increment is {settings['auto_increment_increment']}: where several servers are "
+            "written, ids do not tell the order of records",
+            "let the applications that share keys write to one and the same server",
+        )
+
+
+def _packet(settings: Mapping[str, str]) -> Finding:
+    size = int(settings["max_allowed_packet"])
+    message = (
+        f"max_allowed_packet is {size / _MIB:.3g} MiB; a record must be smaller, one of bytes half as large"
+    )
+    if size < _SMALL_PACKET:
+        return Finding(Level.WARNING, "packet size", message, "set max_allowed_packet = 16M or more")
+    return Finding(Level.OK, "packet size", message)
+
+
+def _proxy(session: Session) -> Iterator[Finding]:
+    with session.transaction("ask for the session's number"):
+        [(number,)] = session.fetch("SELECT CONNECTION_ID()")
+    if number != session.connection.thread_id():
+        yield Finding(
+            Level.WARNING,
+            "proxy",
+            "a proxy answers in the server's place, and may hand statements of one session to several",
+            "connect to the server itself, or switch multiplexing off for this account",
+        )
+
+
+def _transactions(session: Session) -> Iterator[Finding]:
+    try:
+        with session.transaction("look at open transactions"):
+            [(seconds,)] = session.fetch(_LONGEST)
+    except DriverError:
+        return  # only an account with the privilege PROCESS sees them
+    if int(seconds or 0) >= _LONG:
+        yield Finding(
+            Level.WARNING,
+            "open transactions",
+            f"a transaction has been open for {seconds} s: what it stashes comes late, and until it ends "
+            "marks pass all rows that were purged meanwhile",
+            "end it; SELECT * FROM information_schema.innodb_trx tells whose it is",
+        )

@@ -26,8 +26,8 @@ _PASSING: Final = frozenset(
     }
 )  # fmt: skip
 _REFUSED: Final = frozenset(
-    {1044, 1045, 1095, 1130, 1131, 1132, 1142, 1143, 1227, 1251, 1370, 1396, 1449, 1524, 1698, 1820, 1862, 1873,
-     2049, 2054, 2058, 2059, 2061, 3118, 3159, 3955, 4151}
+    {1044, 1045, 1095, 1130, 1131, 1132, 1142, 1143, 1227, 1251, 1370, 1396, 1449, 1524, 1698, 1820, 1862,
+     1873, 2049, 2054, 2058, 2059, 2061, 3118, 3159, 3955, 4151}
 )  # fmt: skip
 _ABSENT: Final = frozenset({1146})
 _PRESENT: Final = frozenset({1050, 1062})
@@ -44,6 +44,7 @@ _CURES: Final = {
     1142: "let somebody GRANT this account what is missing; the README lists it",
     1143: "let somebody GRANT this account what is missing; the README lists it",
     1153: "raise the server's max_allowed_packet",
+    1193: "use MySQL 8.0.13, MariaDB 10.5, or newer",
     1205: "another transaction holds the rows for too long; see information_schema.innodb_trx",
     1290: "the server is read-only; see that dataSource leads to the one that is not",
     1665: "set binlog_format = ROW or MIXED on the server",
@@ -114,8 +115,8 @@ class MySqlIdiom(Idiom):
     def exact(self, text: str) -> str:
         """Writes the digest of a text's bytes in UTF-8, whatever the column's character set and collation.
 
-        No two texts are known that share one. Short as it is, the servers look the parked keys up in an index;
-        of the bytes themselves, beyond 512 of them, they would compare each with each.
+        No two texts are known that share one. Short as it is, the servers look parked keys up in an index; of
+        columns that may hold more than 512 bytes they would compare each with each.
         """
         return f"UNHEX(SHA2(CONVERT({text} USING utf8mb4), 256))"
 

@@ -26,8 +26,8 @@ class MySqlIntake(PortableIntake):
             found = self._session.fetch(_INDEX, schema=schema, table=table, column=self._intake.id)
         if not found:
             raise DriverError(
-                f"table {self._intake.table} cannot be taken in: no index begins with '{self._intake.id}', so each "
-                f"deletion would wait for all who write into it; create one on '{self._intake.id}'",
+                f"table {self._intake.table} cannot be taken in: without an index that begins with "
+                f"'{self._intake.id}' each deletion would wait for all who write into it; create one",
                 retryable=False,
             )
         self._index = self._session.idiom.name(str(found[0][0])).replace("{", "{{").replace("}", "}}")

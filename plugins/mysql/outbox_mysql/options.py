@@ -15,8 +15,8 @@ class MySqlOptions(PortableOptions):
     """Options of the MySQL dialect.
 
     Attributes:
-        data_source: Where the database is: ``mysql://user:password@host:3306/database``, with options behind a
-            question mark.
+        data_source: Where the database is: ``mysql://user:password@host:3306/database``, with options of its
+            own behind a question mark.
         connect_timeout: How long to try to connect.
         lock_timeout: How long a statement may wait for a lock; a forgotten transaction then shows as an
             error. Whole seconds, at least one.
