@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from outbox_sdk.statement import Statement, Style
 
@@ -18,7 +18,8 @@ StatementIn = Callable[[Style], Statement]
 _ASYNC_SQLALCHEMY = ("AsyncConnection", "AsyncSession", "async_scoped_session")
 _ASYNC_PSYCOPG = ("AsyncConnection", "AsyncCursor", "AsyncServerCursor")
 _IDLE = 0  # libpq's PQTRANS_IDLE, which psycopg and psycopg2 share
-_SYNC = "a DB-API connection or cursor, or a SQLAlchemy Connection or Session"
+_IN_TRANSACTION = 1  # MySQL's SERVER_STATUS_IN_TRANS, as PyMySQL and its asynchronous kin show it
+_SYNC = "a DB-API connection or cursor, a SQLAlchemy Connection or Session, or Django's connection or cursor"
 _ASYNC = "a psycopg AsyncConnection or AsyncCursor, or a SQLAlchemy AsyncConnection or AsyncSession"
 
 
@@ -52,6 +53,7 @@ def find_target(connection: Any, statement: StatementIn) -> Target:
         connection, "sqlalchemy.orm", "Session", "scoped_session"
     ):
         return SqlAlchemyTarget(connection, statement(Style.SQLALCHEMY))
+    connection = _out_of_django(connection)
     # What a pool hands out wraps the driver's own connection.
     connection = getattr(connection, "driver_connection", None) or connection
     if _is(connection, "psycopg", "Cursor", "ServerCursor"):
@@ -174,15 +176,38 @@ def require_transaction(connection: Any) -> None:
     if getattr(connection, "autocommit", False) is True:
         info = getattr(connection, "info", None)
         alone = getattr(info, "transaction_status", None) == _IDLE and not getattr(info, "pipeline_status", 0)
+        # MySQL Connector's, and sqlite3's.
+        alone = alone or getattr(connection, "in_transaction", None) is False
+    elif hasattr(connection, "get_autocommit") and hasattr(connection, "server_status"):
+        alone = connection.get_autocommit() and not connection.server_status & _IN_TRANSACTION
     elif hasattr(connection, "in_transaction") and hasattr(connection, "isolation_level"):
         # sqlite3, where no isolation level means that nothing begins a transaction by itself.
         alone = connection.isolation_level is None and not connection.in_transaction
     if alone:
-        raise ValueError(
-            "the connection is in autocommit mode with no transaction open, so the record would not be "
-            "atomic with anything: begin a transaction (with psycopg: with connection.transaction(): …), "
-            "or switch autocommit off"
-        )
+        _refuse_autocommit()
+
+
+def _refuse_autocommit() -> NoReturn:
+    raise ValueError(
+        "the connection is in autocommit mode with no transaction open, so the record would not be "
+        "atomic with anything: begin a transaction (with psycopg: with connection.transaction(): …; with "
+        "Django: with transaction.atomic(): …), or switch autocommit off"
+    )
+
+
+def _out_of_django(connection: Any) -> Any:
+    """Returns the driver's connection of Django's connection or cursor, which is in a transaction then."""
+    if _is(connection, "django.db.backends.utils", "CursorWrapper"):
+        connection = connection.db
+    if not (
+        _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper")
+        or _is(connection, "django.utils.connection", "ConnectionProxy")
+    ):
+        return connection
+    connection.ensure_connection()
+    if connection.get_autocommit():
+        _refuse_autocommit()
+    return connection.connection
 
 
 def _plain_cursor(kind: Any, connection: Any) -> Any:
