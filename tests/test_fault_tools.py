@@ -14,9 +14,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .faults import judge
 from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE, Strike
+from .faults.host import HOSTS
 from .faults.judge import Round
 from .faults.process_faults import KillLeader, LeaveInTurn
-from .faults.proxy import Proxy, Trap, commits
+from .faults.proxy import MYSQL, Proxy, Trap, commits
+from .faults.rounds import FAULTS
 from .faults.site import Site
 from .faults.witness import Arrival
 
@@ -103,6 +105,24 @@ def request(kind: int, version: int, end: bytes) -> bytes:
 )
 def test_a_request_to_commit_is_known(data: bytes, found: bool) -> None:
     assert commits(data) == found
+
+
+def test_a_request_to_commit_is_known_of_mysql() -> None:
+    assert MYSQL.asks(b"\7\0\0\0\3COMMIT")
+    assert not MYSQL.asks(b"\x09\0\0\0\3ROLLBACK")
+
+
+@pytest.mark.parametrize(
+    ("database", "kinds"),
+    [
+        ("postgres", {"kill-leader", "database-crash", "read-only"}),
+        ("mariadb", {"kill-leader", "database-crash"}),
+        ("sqlite", {"kill-leader"}),
+    ],
+)
+def test_a_fault_exists_where_the_database_can_do_what_it_needs(database: str, kinds: set[str]) -> None:
+    asked = [each for each in FAULTS if each.name in ("kill-leader", "database-crash", "read-only")]
+    assert {each.name for each in asked if each.fits(HOSTS[database], "inline", AT_LEAST_ONCE)} == kinds
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE
 from .faults.rounds import FAULTS, run_batch
 from .faults.site import Site
 from .harvesters import Measure
@@ -16,14 +18,40 @@ NAMES = (
     *("read-only", "expired-password", "disk-full", "database-crash", "broker-crash"),
 )
 """Killed and frozen leaders have tests of their own, with tighter bounds: ``test_takeover``."""
+LEADERS = ("kill-leader", "freeze-leader")
+SHORT_SESSION = 3.0
+"""Seconds; the broker of these tests permits it."""
 
 
 @pytest.mark.timeout(300)
 def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure) -> None:
+    with Site(tmp_path, "inline", random.Random(7), harvesters=2) as site:
+        strike(site, NAMES, measure)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("database", "delivery", "names"),
+    [
+        ("mysql", AT_LEAST_ONCE, [*LEADERS, "database-restart"]),
+        ("mariadb", EXACTLY_ONCE, [*LEADERS, "database-crash"]),
+        ("sqlite", EXACTLY_ONCE, LEADERS),
+    ],
+)
+def test_other_databases_lose_and_reorder_nothing(
+    tmp_path: Path, measure: Measure, database: str, delivery: str, names: Sequence[str]
+) -> None:
+    chance = random.Random(7)
+    setting = {"database": database, "delivery": delivery}
+    with Site(tmp_path, "inline", chance, **setting, harvesters=2, session=SHORT_SESSION) as site:
+        strike(site, names, measure)
+
+
+def strike(site: Site, names: Sequence[str], measure: Measure) -> None:
+    """Lets faults strike one after the other, and judges each round."""
     by_name = {fault.name: fault for fault in FAULTS}
     told: list[str] = []
-    with Site(tmp_path, "inline", random.Random(7), harvesters=2) as site:
-        rounds = run_batch(site, [by_name[name] for name in NAMES], told.append)
+    rounds = run_batch(site, [by_name[name] for name in names], told.append)
     assert not any(each.wrong for each in rounds), "\n".join(told)
     assert all(each.records for each in rounds), "a round without records proves nothing"
     for each in rounds:

@@ -33,6 +33,7 @@ class Power(Enum):
 
     SERVER = "its server can be killed and started again, and is reached over TCP"
     RULES = "its modes, accounts and disk can be changed while it serves"
+    EVICTION = "it ends the transaction of a process that stands still"
     TOUCHES = "it notes which connection changes how many rows of the outbox"
 
 
@@ -149,7 +150,7 @@ class MySqlHost(Host):
     """MySQL."""
 
     title = "MySQL"
-    powers = frozenset({Power.SERVER})
+    powers = frozenset({Power.SERVER, Power.EVICTION})
     speech = MYSQL
     server: MySqlServer | MariaDbServer
 

@@ -7,7 +7,7 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,13 +18,15 @@ from filelock import FileLock
 from outbox_testkit.services import find_java
 from outbox_testkit.services.kafka_home import kafka_home
 
-from .fault import AT_LEAST_ONCE, EXACTLY_ONCE
+from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE
+from .host import HOSTS
 from .judge import Round
 from .rounds import FAULTS
 from .site import Site
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
+DATABASES_BEGIN, DATABASES_END = "<!-- databases: begin -->", "<!-- databases: end -->"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->", "<!-- outages: end -->"
 COUNTS: Mapping[str, Mapping[str, str]] = {
     AT_LEAST_ONCE: {
@@ -48,6 +50,14 @@ COUNTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """What is summed up of rounds, and its heading."""
+_SUMS = {
+    "records": "records",
+    "lost": "lost",
+    "overtaken": "out of order",
+    "foreign": "foreign",
+    "repeated": "repeats",
+}
+"""The same for the table of databases."""
 _TIMES = ("median stall", "longest stall", "its lower bound", "median takeover", "longest takeover")
 _OUTAGE_COLUMNS = (
     *(
@@ -86,11 +96,14 @@ class Report:
         counts = COUNTS[site.delivery]
         with self._lock:
             data = self._load()
-            data["versions"] = versions(site)
+            data["versions"] |= versions(site)
             data["date"] = time.strftime("%Y-%m-%d")
-            if [site.engine, site.delivery, seed] not in data["seeds"]:
-                data["seeds"].append([site.engine, site.delivery, seed])
-            kinds = data["kinds"].setdefault(site.delivery, {}).setdefault(site.engine, {})
+            where = [site.database, site.delivery, site.engine]
+            if [*where, seed] not in data["seeds"]:
+                data["seeds"].append([*where, seed])
+            kinds = data["kinds"]
+            for part in where:
+                kinds = kinds.setdefault(part, {})
             for each in rounds:
                 kind = kinds.setdefault(
                     each.fault.name,
@@ -124,6 +137,7 @@ class Report:
     def _save(self, data: Mapping[str, Any]) -> None:
         self._data.write_text(json.dumps(data, indent=1) + "\n")
         text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
+        text = _between(text, DATABASES_BEGIN, DATABASES_END, _databases(data))
         text = _between(text, BEGIN, END, _faults(data))
         self._path.write_text(_between(text, OUTAGES_BEGIN, OUTAGES_END, _outages(data)))
 
@@ -135,7 +149,7 @@ def versions(site: Site) -> dict[str, str]:
         "Kafka": kafka_home(find_java()).name.removeprefix("kafka-"),
         "Python": platform.python_version(),
     }
-    for name in ("pyspark", "confluent-kafka", "psycopg"):
+    for name in ("pyspark", "confluent-kafka", "psycopg", "PyMySQL"):
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
@@ -148,27 +162,49 @@ def _between(text: str, begin: str, end: str, new: str) -> str:
 
 
 def _kinds() -> str:
-    def of(some: Collection[str]) -> Collection[str]:
-        return some if len(some) == 1 else ()
+    def only(some: Collection[str], everywhere: Collection[str]) -> Collection[str]:
+        return some if len(some) < len(everywhere) else ()
 
     rows = []
+    titles = [host.title for host in HOSTS.values()]
     for fault in FAULTS:
-        only = [*of(fault.engines), *of(fault.deliveries)]
-        where = f" ({', '.join(only)} only)" if only else ""
-        rows.append(f"| `{fault.name}` | {fault.title}{where} | {fault.bound} |\n")
+        where = [*only(fault.engines, ENGINES), *only(fault.deliveries, DELIVERIES)]
+        where += only([host.title for host in HOSTS.values() if fault.needs <= host.powers], titles)
+        said = f" ({', '.join(where)} only)" if where else ""
+        rows.append(f"| `{fault.name}` | {fault.title}{said} | {fault.bound} |\n")
     return _head(("fault", "what it does", "lower bound of the stall"), 3) + "".join(rows)
+
+
+def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """Yields each database, delivery and engine, and the kinds that struck there."""
+    for database, host in HOSTS.items():
+        for delivery in COUNTS:
+            for engine, kinds in sorted(data["kinds"].get(database, {}).get(delivery, {}).items()):
+                yield host.title, delivery, engine, kinds
+
+
+def _databases(data: Mapping[str, Any]) -> str:
+    rows = []
+    for title, delivery, engine, kinds in _found(data):
+        sums = [sum(kind[name] for kind in kinds.values()) for name in ("rounds", *_SUMS)]
+        longest, fault = max((max(kind["stalls"])[0], name) for name, kind in kinds.items() if kind["stalls"])
+        cells = [title, f"`{delivery}`", f"`{engine}`", *(f"{count:,}" for count in sums)]
+        cells += [f"{longest:.2f} s, `{fault}`", str(sum(kind["wrong"] for kind in kinds.values()))]
+        rows.append(f"| {' | '.join(cells)} |\n")
+    columns = ("database", "delivery", "engine", "rounds", *_SUMS.values(), "longest stall", "went wrong")
+    return _head(columns, 3) + "".join(rows)
 
 
 def _faults(data: Mapping[str, Any]) -> str:
     known = ", ".join(f"{name} {number}" for name, number in data["versions"].items() if number)
     parts = [f"Last run {data['date']} with {known}.\n"]
-    for delivery, counts in COUNTS.items():
-        for engine, kinds in sorted(data["kinds"].get(delivery, {}).items()):
-            names = [fault.name for fault in FAULTS if fault.name in kinds]
-            rounds = sum(kinds[name]["rounds"] for name in names)
-            parts.append(f"\n### `{delivery}` on engine `{engine}`: {rounds:,} rounds\n\n")
-            parts.append(_head(("fault", "rounds", *counts.values(), *_TIMES, "went wrong"), 1))
-            parts += [_row(name, kinds[name], counts) for name in names]
+    for title, delivery, engine, kinds in _found(data):
+        counts = COUNTS[delivery]
+        names = [fault.name for fault in FAULTS if fault.name in kinds]
+        rounds = sum(kinds[name]["rounds"] for name in names)
+        parts.append(f"\n### {title}, `{delivery}` on engine `{engine}`: {rounds:,} rounds\n\n")
+        parts.append(_head(("fault", "rounds", *counts.values(), *_TIMES, "went wrong"), 1))
+        parts += [_row(name, kinds[name], counts) for name in names]
     return "".join(parts)
 
 
