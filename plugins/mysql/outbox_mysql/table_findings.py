@@ -1,0 +1,118 @@
+"""What `outbox check` says of the tables: engine, columns, and what the account may do to them."""
+# ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from outbox_sdk import AccessDenied, DriverError, Finding, Level
+from outbox_sdk.portable import Session, TableName
+
+from outbox_mysql.idiom import MySqlIdiom
+from outbox_mysql.options import MySqlOptions
+
+_WHERE = "WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+_ENGINE = f"SELECT engine FROM information_schema.tables {_WHERE}"
+_COLUMNS = (
+    "SELECT column_name, data_type, character_set_name, character_maximum_length, column_default"
+    f" FROM information_schema.columns {_WHERE}"
+)
+_INDEXES = (
+    "SELECT index_name, GROUP_CONCAT(column_name ORDER BY seq_in_index)"
+    f" FROM information_schema.statistics {_WHERE} GROUP BY index_name"
+)
+_PROBES: Final = {
+    "SELECT": "SELECT * FROM {table} WHERE 1 = 0",
+    "INSERT": "INSERT INTO {table} ({column}) SELECT {column} FROM {table} WHERE 1 = 0",
+    "UPDATE": "UPDATE {table} SET {column} = NULL WHERE 1 = 0",
+    "DELETE": "DELETE FROM {table} WHERE 1 = 0",
+}
+_TEXTS: Final = ("kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
+_UUID: Final = 36
+
+
+class _Column(NamedTuple):
+    type: str
+    charset: str | None
+    length: int | None
+    default: str | None
+
+
+def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
+    """Judges the tables that exist; that one does not is found elsewhere."""
+    tables = (
+        (options.outbox, "leader_id", ("SELECT", "UPDATE", "DELETE")),
+        (options.fence, "beat", ("SELECT", "INSERT", "UPDATE")),
+        (options.letters, "kafka_value", ("SELECT", "INSERT", "UPDATE", "DELETE")),
+    )
+    for table, column, privileges in tables:
+        engine = _ask(session, _ENGINE, table)
+        if not engine:
+            continue
+        if str(engine[0][0]).lower() != "innodb":
+            cure = f"ALTER TABLE {table} ENGINE = InnoDB"
+            yield Finding(
+                Level.ERROR, "engine", f"'{table}' is kept by {engine[0][0]}, without transactions", cure
+            )
+        if table == options.outbox:
+            yield from _outbox(session, options)
+        yield from _privileges(session, table, column, privileges)
+
+
+def _ask(session: Session, sql: str, table: TableName) -> Sequence[Sequence[Any]]:
+    with session.transaction(f"look at table {table}"):
+        return session.fetch(sql, schema=table.schema, table=table.table)
+
+
+def _outbox(session: Session, options: MySqlOptions) -> Iterator[Finding]:
+    table = options.outbox
+    columns = {str(row[0]).lower(): _Column(*row[1:]) for row in _ask(session, _COLUMNS, table)}
+    indexes = {str(name): str(listed).lower() for name, listed in _ask(session, _INDEXES, table)}
+    if indexes.get("PRIMARY") != "id":
+        seen = f"its primary key is {indexes.get('PRIMARY', 'none')}"
+        cure = f"ALTER TABLE {table} …, ADD PRIMARY KEY (id)"
+        yield Finding(Level.ERROR, "primary key", f"'{table}' needs the primary key (id); {seen}", cure)
+    if named := [name for name, listed in indexes.items() if "leader_id" in listed.split(",")]:
+        cure = f"DROP INDEX {named[0]} ON {table}"
+        yield Finding(Level.WARNING, "leader_id", "an index on it makes each mark write twice", cure)
+    leader = columns.get("leader_id")
+    if (
+        leader
+        and leader.type != "uuid"
+        and not (leader.type.endswith("char") and (leader.length or 0) >= _UUID)
+    ):
+        cure = f"ALTER TABLE {table} MODIFY leader_id CHAR(36) CHARACTER SET ascii"
+        yield Finding(Level.ERROR, "leader_id", f"its type is {leader.type}", cure)
+    created = columns.get("create_time")
+    if created and created.default is None:
+        cure = f"ALTER TABLE {table} ALTER create_time SET DEFAULT (UTC_TIMESTAMP(6))"
+        yield Finding(Level.ERROR, "create_time", "it has no default, which stashing leaves it to", cure)
+    narrow = [name for name in _TEXTS if name in columns and columns[name].charset not in (None, "utf8mb4")]
+    if narrow:
+        message = f"{', '.join(narrow)} cannot hold every text: {columns[narrow[0]].charset}"
+        cure = f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4"
+        yield Finding(Level.WARNING, "character set", message, cure)
+    value = columns.get("kafka_value")
+    if value and options.binary != (value.type.endswith(("blob", "binary"))):
+        holds = "text" if options.binary else "bytes"
+        message = f"kafka_value is {value.type} and valueType is {options.value_type}"
+        yield Finding(Level.WARNING, "value type", message, f"set valueType: {holds}")
+
+
+def _privileges(
+    session: Session, table: TableName, column: str, privileges: Sequence[str]
+) -> Iterator[Finding]:
+    name = MySqlIdiom().table(table).replace("{", "{{").replace("}", "}}")
+    missing = []
+    for privilege in privileges:
+        try:
+            with session.transaction(f"try {privilege} on {table}"):
+                session.change(_PROBES[privilege].format(table=name, column=column))
+        except AccessDenied:
+            missing.append(privilege)
+        except DriverError:
+            return  # a read-only server, say, which is found elsewhere
+    if missing:
+        cure = f"GRANT {', '.join(missing)} ON {table} TO this account"
+        yield Finding(Level.ERROR, "privileges", f"{', '.join(missing)} on '{table}' is not granted", cure)
