@@ -33,11 +33,10 @@ class StatusConformance(Conformance):
         young = table.backlog().oldest
         assert young is not None
         assert 0 <= young < 30
-        began, deadline = monotonic(), monotonic() + 10
+        deadline = monotonic() + 10
         while (table.backlog().oldest or 0) < young + 0.5:
             assert monotonic() < deadline
             sleep(0.05)
-        assert monotonic() - began < 10
         box.fill(1)
         assert (table.backlog().oldest or 0) >= young + 0.5, "a younger row makes nothing younger"
 
