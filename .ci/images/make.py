@@ -16,12 +16,13 @@ from pathlib import Path
 
 from outbox_testkit.containers import MARIADB_IMAGE, MYSQL_IMAGE, POSTGRES_IMAGE
 from outbox_testkit.services.cache import cache_root, cached_folder
-from outbox_testkit.services.debian import architecture, loader_command, unpack_programs
+from outbox_testkit.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_testkit.services.mysql_binaries import MARIADB, MYSQL, embedded_installation
 
 HERE = Path(__file__).parent
+TRIXIE = Suite("Debian", "trixie")
 ACCOUNT = 999
-PULL_TIMEOUT = 120  # seconds
+PULL_TIMEOUT = 60  # seconds
 APPLETS = ("sh", "cat", "grep", "mkdir", "sleep")  # what the entrypoints use
 LOADERS = {"amd64": "lib64", "arm64": "lib"}
 
@@ -32,7 +33,7 @@ def log(line: str) -> None:
 
 def shell() -> Path:
     def build(folder: Path) -> None:
-        unpack_programs(["busybox-static"], "trixie", folder, re.compile("(?:usr/)?bin/busybox$"), log)
+        unpack_programs(["busybox-static"], TRIXIE, folder, re.compile("(?:usr/)?bin/busybox$"), log)
 
     return cached_folder(f"image-shell-{architecture()[0]}", build)
 
@@ -42,7 +43,7 @@ def postgres() -> Path:
     wanted = re.compile(r"usr/(?:lib|share)/postgresql/17/|usr/share/zoneinfo/(?:Etc/)?UTC$")
 
     def build(folder: Path) -> None:
-        unpack_programs(packages, "trixie", folder, wanted, log)
+        unpack_programs(packages, TRIXIE, folder, wanted, log)
 
     return cached_folder(f"image-postgres-17-{architecture()[0]}", build)
 
@@ -105,8 +106,12 @@ def pulled(image: str) -> bool:
 
 
 def main() -> None:
+    registry = True
     for image in (MYSQL_IMAGE, MARIADB_IMAGE, POSTGRES_IMAGE):
-        if not has(image) and not pulled(image):
+        if has(image):
+            continue
+        registry = registry and pulled(image)  # One that did not answer is not asked again.
+        if not registry:
             log(f"Making {image}")
             make(image)
 

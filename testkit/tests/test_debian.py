@@ -7,15 +7,22 @@ import io
 import lzma
 import platform
 import re
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from outbox_testkit.services import ServiceError
-from outbox_testkit.services.debian import architecture, loader_command, unpack_programs
+from outbox_testkit.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_testkit.services.mysql_binaries import MYSQL, find_installation
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 MACHINE, TRIPLET = architecture()
+SID = Suite("Debian", "sid")
 LIBRARIES = f"usr/lib/{TRIPLET}"
 
 _PARAGRAPH = """Package: {name}
@@ -30,10 +37,10 @@ SHA256: {sha256}
 """
 
 
-def _deb(**files: str) -> bytes:
+def _deb(files: dict[str, str], *, ubuntu: bool = False) -> bytes:
     """A package of these files; what begins with an arrow is a link."""
     data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:xz") as archive:
+    with tarfile.open(fileobj=data, mode="w" if ubuntu else "w:xz") as archive:
         for path, text in files.items():
             member = tarfile.TarInfo(f"./{path}")
             if text.startswith("->"):
@@ -42,10 +49,12 @@ def _deb(**files: str) -> bytes:
             else:
                 member.size, member.mode = len(text), 0o755
                 archive.addfile(member, io.BytesIO(text.encode()))
+    content = zstd.compress(data.getvalue()) if ubuntu else data.getvalue()
+    suffix = "zst" if ubuntu else "xz"
     package = b"!<arch>\n"
-    for name, content in ("debian-binary", b"2.0"), ("control.tar.xz", b""), ("data.tar.xz", data.getvalue()):
-        header = f"{name:<16}{0:<12}{0:<6}{0:<6}{0o100644:<8}{len(content):<10}`\n"
-        package += header.encode() + content + b"\n" * (len(content) % 2)
+    for name, part in ("debian-binary", b"2.0"), ("control.tar.xz", b""), (f"data.tar.{suffix}", content):
+        header = f"{name:<16}{0:<12}{0:<6}{0:<6}{0o100644:<8}{len(part):<10}`\n"
+        package += header.encode() + part + b"\n" * (len(part) % 2)
     return package
 
 
@@ -62,7 +71,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     index = []
     for name, section, needs, files in packages:
-        deb = _deb(**{"usr/share/doc/copyright": "free"}, **files)
+        deb = _deb({"usr/share/doc/copyright": "free", **files}, ubuntu=name == "libtwo")
         (root / "pool" / f"{name}.deb").write_bytes(deb)
         digest = hashlib.sha256(deb).hexdigest()
         index.append(_PARAGRAPH.format(name=name, section=section, needs=needs, size=len(deb), sha256=digest))
@@ -79,7 +88,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_program_comes_with_the_libraries_it_needs_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "unpacked"
     folder.mkdir()
-    unpack_programs(["server"], "sid", folder, re.compile("usr/sbin/"))
+    unpack_programs(["server"], SID, folder, re.compile("usr/sbin/"))
     found = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if not each.is_dir())
     assert found == [f"{LIBRARIES}/ld-linux-any.so.2", f"{LIBRARIES}/libone.so.1", "usr/sbin/server"]
     assert (folder / LIBRARIES / "libone.so.1").readlink() == Path("libone.so.1.2")
@@ -92,9 +101,9 @@ def test_a_program_comes_with_the_libraries_it_needs_and_nothing_else(tmp_path: 
 
 @pytest.mark.usefixtures("archive")
 def test_a_package_that_is_not_the_one_described_is_refused(archive: Path, tmp_path: Path) -> None:
-    (archive / "pool" / "libtwo.deb").write_bytes(_deb(**{"usr/sbin/evil": "runs"}))
+    (archive / "pool" / "libtwo.deb").write_bytes(_deb({"usr/sbin/evil": "runs"}))
     with pytest.raises(ServiceError, match=r"libtwo\.deb is not the file that the index"):
-        unpack_programs(["server"], "sid", tmp_path, re.compile("usr/sbin/"))
+        unpack_programs(["server"], SID, tmp_path, re.compile("usr/sbin/"))
     assert not (tmp_path / "usr/sbin/evil").exists()
 
 
@@ -104,7 +113,7 @@ def test_without_packages_or_an_installation_every_reason_is_told(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda *_arguments, **_more: None)
     with pytest.raises(
-        ServiceError, match="mysqld is not installed here: Debian has no package mysql-server-core"
+        ServiceError, match="mysqld is not installed here: That suite has no package mysql-server-core"
     ):
         find_installation(MYSQL)
     monkeypatch.setenv("OUTBOX_DEBIAN_MIRROR", (tmp_path / "nowhere").as_uri())

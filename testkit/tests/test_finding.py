@@ -66,6 +66,25 @@ def test_none_at_all_is_an_error_with_every_reason(monkeypatch: pytest.MonkeyPat
     assert "Docker could not" in str(caught.value)
 
 
+def test_a_container_that_does_not_get_ready_is_an_error_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        stopped = 0
+
+        def start(self) -> None:
+            raise TimeoutError("it logged nothing")
+
+        def stop(self) -> None:
+            Slow.stopped += 1
+
+    monkeypatch.setattr(containers, "MySqlContainer", lambda *_arguments, **_more: Slow())
+    with (
+        pytest.raises(ServiceError, match="could not start mariadb:11: it logged nothing"),
+        containers.mariadb(),
+    ):
+        pass
+    assert Slow.stopped == 1
+
+
 def test_services_load_no_test_library() -> None:
     script = "import sys, outbox_testkit.services; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

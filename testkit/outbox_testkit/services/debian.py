@@ -1,13 +1,15 @@
-"""Programs out of Debian packages, which run anywhere on Linux with the libraries that come with them."""
+"""Programs out of packages of Debian and Ubuntu: with their own libraries, they run anywhere on Linux."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import lzma
 import os
 import platform
 import re
 import shutil
+import sys
 import tarfile
 import tempfile
 import time
@@ -21,10 +23,13 @@ from urllib.request import urlopen
 from outbox_testkit.services.cache import Progress, silent
 from outbox_testkit.services.process import ServiceError
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-ARCHIVE = "https://deb.debian.org/debian"
 
 _MACHINES = {"x86_64": ("amd64", "x86_64-linux-gnu"), "aarch64": ("arm64", "aarch64-linux-gnu")}
 _DOWNLOADS_AT_ONCE = 6
@@ -35,6 +40,33 @@ _TIMEOUT = 60  # seconds without any data
 _LIBRARIES = {"libs", "oldlibs"}
 
 _AR_MAGIC, _AR_HEADER = b"!<arch>\n", 60
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A release of a distribution.
+
+    Attributes:
+        distribution: ``Debian`` or ``Ubuntu``.
+        name: The release's name, ``sid`` for example.
+    """
+
+    distribution: str
+    name: str
+
+    @property
+    def mirror_variable(self) -> str:
+        """The variable of the environment that names another archive than the distribution's own."""
+        return f"OUTBOX_{self.distribution.upper()}_MIRROR"
+
+    def archive(self, machine: str) -> str:
+        """Returns the address of the archive for an architecture, without a slash at its end."""
+        own = "https://deb.debian.org/debian"
+        if self.distribution == "Ubuntu":
+            own = "https://archive.ubuntu.com/ubuntu"
+            if machine != "amd64":
+                own = "https://ports.ubuntu.com/ubuntu-ports"
+        return os.environ.get(self.mirror_variable, own).rstrip("/")
 
 
 @dataclass(frozen=True)
@@ -59,10 +91,10 @@ class Package:
 
 
 def architecture() -> tuple[str, str]:
-    """Returns Debian's name of this machine's architecture, and of its folder of libraries.
+    """Returns the distributions' name of this machine's architecture, and of its folder of libraries.
 
     Raises:
-        ServiceError: Debian's programs do not run here.
+        ServiceError: Their programs do not run here.
     """
     try:
         if platform.system() == "Linux":
@@ -70,22 +102,23 @@ def architecture() -> tuple[str, str]:
     except KeyError:
         pass
     raise ServiceError(
-        f"Debian's programs need Linux on {' or '.join(_MACHINES)}; this is {platform.system()} on "
-        f"{platform.machine()}."
+        f"Debian's and Ubuntu's programs need Linux on {' or '.join(_MACHINES)}; "
+        f"this is {platform.system()} on {platform.machine()}."
     )
 
 
 def unpack_programs(
-    names: Sequence[str], suite: str, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
+    names: Sequence[str], suite: Suite, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
 ) -> None:
     """Unpacks the wanted files of packages, and the shared libraries that they need, into a folder.
 
-    A suite's packages change, so the newest is taken. ``OUTBOX_DEBIAN_MIRROR`` names another archive than
-    Debian's own. Every package is checked against the index, which is trusted as far as the connection is.
+    A suite's packages change, so the newest is taken. ``OUTBOX_DEBIAN_MIRROR`` and ``OUTBOX_UBUNTU_MIRROR``
+    name other archives. Every package is checked against the index, and that is trusted as far as the connection
+    is.
 
     Args:
         names: The packages' names.
-        suite: The suite's name, ``sid`` for example.
+        suite: Where to take them from.
         folder: An existing folder.
         wanted: Matches the start of the paths to unpack, without a leading slash; libraries come anyway.
         progress: Told about every download.
@@ -94,22 +127,24 @@ def unpack_programs(
         ServiceError: A package cannot be had, is damaged, or does not fit this machine.
     """
     machine, triplet = architecture()
-    archive = os.environ.get("OUTBOX_DEBIAN_MIRROR", ARCHIVE).rstrip("/")
+    archive = suite.archive(machine)
     keep = re.compile(rf"(?:usr/)?lib/{triplet}/[^/]+\.so[^/]*$|{wanted.pattern}")
-    progress(f"Reading what Debian's suite {suite} holds")
+    progress(f"Reading what {suite.distribution} {suite.name} holds")
     with tempfile.TemporaryDirectory(prefix="outbox-debian-") as work:
         index = Path(work) / "Packages.xz"
-        _download(f"{archive}/dists/{suite}/main/binary-{machine}/Packages.xz", index)
+        _download(f"{archive}/dists/{suite.name}/main/binary-{machine}/Packages.xz", index, suite)
         packages = closure(names, read_index(lzma.decompress(index.read_bytes()).decode()))
         megabytes = sum(each.size for each in packages) / 1e6
-        progress(f"Fetching {', '.join(names)} and libraries from Debian ({megabytes:.0f} MB, once)")
+        progress(
+            f"Fetching {', '.join(names)} and libraries from {suite.distribution} ({megabytes:.0f} MB, once)"
+        )
 
         def fetch(each: Package) -> Path:
             file = Path(work) / f"{each.name}.deb"
-            _download(f"{archive}/{each.path}", file)
+            _download(f"{archive}/{each.path}", file, suite)
             if hashlib.sha256(file.read_bytes()).hexdigest() != each.sha256:
                 raise ServiceError(
-                    f"{archive}/{each.path} is not the file that the index of {suite} describes."
+                    f"{archive}/{each.path} is not the file that the index of {suite.name} describes."
                 )
             return file
 
@@ -165,7 +200,7 @@ def closure(names: Sequence[str], index: Mapping[str, str]) -> list[Package]:
         ServiceError: The index lacks one of them.
     """
     if missing := [name for name in names if name not in index]:
-        raise ServiceError(f"Debian has no package {missing[0]} in that suite.")
+        raise ServiceError(f"That suite has no package {missing[0]}.")
     seen = set(names)
     found = [describe(index[name]) for name in names]
     for package in found:  # which grows meanwhile
@@ -182,35 +217,36 @@ def unpack(file: Path, folder: Path, keep: re.Pattern[str]) -> None:
     """Unpacks those files of a package whose paths match, and links between them.
 
     Raises:
-        ServiceError: The file is no Debian package, or compressed in a way that Python does not know.
+        ServiceError: The file is no Debian package.
+    """
+    with _data(file) as data, tarfile.open(fileobj=data) as archive:
+        for member in archive:
+            path = member.name.removeprefix("./")
+            if not keep.match(path) or ".." in path.split("/"):
+                continue
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if member.issym() and not member.linkname.startswith("/"):
+                target.symlink_to(member.linkname)
+            elif source := archive.extractfile(member) if member.isreg() else None:
+                with target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+                target.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def _data(file: Path) -> IO[bytes]:
+    """Returns the archive of files within a package, which is itself an archive, by ``ar``, of three members.
+
+    Python's tarfile understands its compression, except for Ubuntu's (before Python 3.14).
     """
     with file.open("rb") as package:
-        _seek_data(package, file)
-        with tarfile.open(fileobj=package, mode="r|*") as archive:
-            for member in archive:
-                path = member.name.removeprefix("./")
-                if not keep.match(path) or ".." in path.split("/"):
-                    continue
-                target = folder / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if member.issym() and not member.linkname.startswith("/"):
-                    target.symlink_to(member.linkname)
-                elif source := archive.extractfile(member) if member.isreg() else None:
-                    with target.open("wb") as copy:
-                        shutil.copyfileobj(source, copy)
-                    target.chmod(0o755 if member.mode & 0o100 else 0o644)
-
-
-def _seek_data(package: IO[bytes], file: Path) -> None:
-    """Moves to the start of the archive of files within a package (an ``ar`` archive of three members)."""
-    if package.read(len(_AR_MAGIC)) != _AR_MAGIC:
-        raise ServiceError(f"{file.name} is no Debian package.")
-    for name, size in _ar_members(package):
-        if name.startswith("data.tar"):
-            if name.endswith(".zst"):
-                raise ServiceError(f"{file.name} is compressed with zstd, which is not read here.")
-            return
-        package.seek(size + size % 2, os.SEEK_CUR)
+        if package.read(len(_AR_MAGIC)) != _AR_MAGIC:
+            raise ServiceError(f"{file.name} is no Debian package.")
+        for name, size in _ar_members(package):
+            if name.startswith("data.tar"):
+                content = package.read(size)
+                return io.BytesIO(zstd.decompress(content) if name.endswith(".zst") else content)
+            package.seek(size + size % 2, os.SEEK_CUR)
     raise ServiceError(f"{file.name} holds no files.")
 
 
@@ -219,16 +255,16 @@ def _ar_members(package: IO[bytes]) -> Iterator[tuple[str, int]]:
         yield header[:16].decode().strip().rstrip("/"), int(header[48:58])
 
 
-def _download(address: str, into: Path) -> None:
+def _download(address: str, into: Path, suite: Suite) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            with urlopen(address, timeout=_TIMEOUT) as source, into.open("wb") as copy:  # noqa: S310 - Debian's archive or the user's own
+            with urlopen(address, timeout=_TIMEOUT) as source, into.open("wb") as copy:  # noqa: S310 - the distribution's archive or the user's own
                 shutil.copyfileobj(source, copy)
         except (OSError, HTTPException) as error:
             if attempt == _ATTEMPTS:
                 raise ServiceError(
                     f"Could not fetch {address}: {error}. Check the network and the proxy variables, or name "
-                    "a mirror in OUTBOX_DEBIAN_MIRROR."
+                    f"a mirror in {suite.mirror_variable}."
                 ) from error
             time.sleep(attempt)
         else:

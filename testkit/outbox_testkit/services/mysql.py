@@ -189,8 +189,8 @@ class _Server(Service, MySql):
 class MySqlServer(_Server):
     """A MySQL server that listens on 127.0.0.1, with MySQL's own settings, which are durable.
 
-    Runs Debian's MySQL 9, which is fetched once, or a local installation. Stopped, killed and started again,
-    it keeps its port and its data.
+    Runs Debian's MySQL 9 (or Ubuntu's 8.4), which is fetched once, or a local installation. Stopped,
+    killed and started again, it keeps its port and its data.
 
     Args:
         folder: Where data and log live; a new temporary folder, deleted at the end, if not given.

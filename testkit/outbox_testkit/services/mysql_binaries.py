@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outbox_testkit.services.cache import Progress, cached_folder, silent
-from outbox_testkit.services.debian import architecture, loader_command, unpack_programs
+from outbox_testkit.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_testkit.services.process import ServiceError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Product:
     Attributes:
         title: Its name.
         program: The server's file name.
-        package: The Debian package with the server.
-        suites: The Debian suites that carry it, by the first digits of its version; the preferred one first.
+        package: The package with the server.
+        suites: The suites that carry it, by the first digits of its version; the preferred one first.
         wanted: What of that package the server needs.
         places: Folders to look for an installation in, beside ``PATH`` and the usual ones.
     """
@@ -36,7 +36,7 @@ class Product:
     title: str
     program: str
     package: str
-    suites: Mapping[str, str]
+    suites: Mapping[str, Suite]
     wanted: re.Pattern[str]
     places: tuple[str, ...]
 
@@ -45,7 +45,7 @@ MYSQL = Product(
     "MySQL",
     "mysqld",
     "mysql-server-core",
-    {"9": "sid"},
+    {"9": Suite("Debian", "sid"), "8.4": Suite("Ubuntu", "resolute")},
     re.compile(
         r"usr/sbin/mysqld$|usr/share/mysql/(?:charsets/|english/|[^/]+$)"
         r"|usr/lib/mysql/(?:private/|plugin/component_reference_cache\.so)"
@@ -57,7 +57,7 @@ MARIADB = Product(
     "MariaDB",
     "mariadbd",
     "mariadb-server-core",
-    {"11": "trixie", "10.11": "bookworm"},
+    {"11": Suite("Debian", "trixie"), "10.11": Suite("Debian", "bookworm")},
     re.compile(r"usr/sbin/mariadbd$|usr/share/(?:mysql|mariadb)/(?:charsets/|english/|[^/]+$)"),
     ("/opt/homebrew/opt/mariadb/bin", "/usr/local/opt/mariadb/bin"),
 )
@@ -92,7 +92,7 @@ class Installation:
 def find_installation(
     product: Product, version: str | None = None, progress: Progress = silent
 ) -> Installation:
-    """Returns the server out of Debian's packages (fetched once), or else one that is installed here.
+    """Returns the server out of a distribution's packages (fetched once), or else one that is installed here.
 
     Args:
         product: Which server.
@@ -118,7 +118,7 @@ def find_installation(
 def embedded_installation(
     product: Product, version: str | None = None, progress: Progress = silent
 ) -> Installation:
-    """Returns the server out of Debian's packages, which are fetched into the cache the first time.
+    """Returns the server out of a distribution's packages, which are fetched into the cache the first time.
 
     Raises:
         ServiceError: They cannot be had, or do not run here.
@@ -133,7 +133,7 @@ def embedded_installation(
         unpack_programs([product.package], suite, folder, product.wanted, progress)
         _unpacked(product, folder)  # what does not run is not kept
 
-    name = f"{product.title.lower()}-{series}-debian-{suite}-{architecture()[0]}"
+    name = f"{product.title.lower()}-{series}-{suite.distribution.lower()}-{suite.name}-{architecture()[0]}"
     return _unpacked(product, cached_folder(name, build, progress=progress))
 
 
