@@ -113,8 +113,8 @@ def unpack_programs(
     """Unpacks the wanted files of packages, and the shared libraries that they need, into a folder.
 
     A suite's packages change, so the newest is taken. ``OUTBOX_DEBIAN_MIRROR`` and ``OUTBOX_UBUNTU_MIRROR``
-    name other archives. Every package is checked against the index, and that is trusted as far as the connection
-    is.
+    name other archives. Every package is checked against the index; the index itself is trusted as far as the
+    connection is.
 
     Args:
         names: The packages' names.
