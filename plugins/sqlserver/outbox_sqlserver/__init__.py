@@ -1,1 +1,16 @@
 """SQL Server dialect of outbox."""
+
+from outbox_sdk import Dialect, Driver, hookimpl
+
+from outbox_sqlserver.dialect import SqlServerDialect
+from outbox_sqlserver.idiom import SqlServerIdiom
+from outbox_sqlserver.insert import sqlserver_insert
+from outbox_sqlserver.options import SqlServerOptions
+
+__all__ = ["SqlServerDialect", "SqlServerIdiom", "SqlServerOptions", "outbox_dialect"]
+
+
+@hookimpl
+def outbox_dialect() -> Driver[Dialect]:
+    """Offers the driver ``sqlserver``."""
+    return Driver(options=SqlServerOptions, create=SqlServerDialect, insert=sqlserver_insert)

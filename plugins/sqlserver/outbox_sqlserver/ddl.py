@@ -1,0 +1,71 @@
+"""The tables, in SQL Server's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from outbox_sdk.portable import Idiom, TableName
+
+from outbox_sqlserver.idiom import BINARY
+from outbox_sqlserver.options import SqlServerOptions
+
+KEY_LENGTH = 2_000
+"""Of a key, in UTF-16 code units; a comparison adds one, and 4,000 is the end of what is not large."""
+
+
+def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequence[str]]:
+    """Returns the statements that create outbox, fence and dead letters, in this order, by table."""
+    value = "VARBINARY(MAX)" if options.binary else "NVARCHAR(MAX)"
+    outbox = f"""CREATE TABLE {idiom.table(options.outbox)} (
+    id BIGINT IDENTITY(1, 1) NOT NULL,
+    create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
+    kafka_topic NVARCHAR(249) NOT NULL,
+    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY} NOT NULL,
+    kafka_value {value},
+    kafka_header_keys NVARCHAR(MAX),
+    kafka_header_values NVARCHAR(MAX),
+    leader_id UNIQUEIDENTIFIER,
+    PRIMARY KEY (id)
+);
+{_no_escalation(idiom.table(options.outbox))}"""
+    fence = f"""CREATE TABLE {idiom.table(options.fence)} (
+    name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
+    lane INT NOT NULL,
+    lanes INT NOT NULL,
+    token BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    holder NVARCHAR(2000) NOT NULL,
+    since DATETIME2(6) NOT NULL,
+    beat DATETIME2(6),
+    reading NVARCHAR(MAX) NOT NULL,
+    transacting INT NOT NULL,
+    {idiom.name("identity")} NVARCHAR(64) NOT NULL,
+    PRIMARY KEY (name, lane)
+);
+{_no_escalation(idiom.table(options.fence))}"""
+    letters = f"""CREATE TABLE {idiom.table(options.letters)} (
+    name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
+    id BIGINT NOT NULL,
+    kafka_topic NVARCHAR(MAX),
+    kafka_key NVARCHAR({KEY_LENGTH}) COLLATE {BINARY},
+    kafka_value VARBINARY(MAX),
+    kafka_header_keys NVARCHAR(MAX),
+    kafka_header_values NVARCHAR(MAX),
+    fate NVARCHAR(10) NOT NULL CHECK (fate IN (N'parked', N'skipped')),
+    reason NVARCHAR(MAX) NOT NULL,
+    attempts INT NOT NULL,
+    since DATETIME2(6) NOT NULL,
+    PRIMARY KEY (name, id)
+)"""
+    return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
+
+
+def guarded(table: str, statement: str) -> str:
+    """Makes a statement do nothing where the table exists; its name is quoted."""
+    name = table.replace("'", "''")
+    return f"IF OBJECT_ID(N'{name}', N'U') IS NULL\nBEGIN\n{statement}\nEND"
+
+
+def _no_escalation(table: str) -> str:
+    """Writes that a change of many rows locks these alone, so that nobody who inserts waits for it."""
+    return f"ALTER TABLE {table} SET (LOCK_ESCALATION = DISABLE)"

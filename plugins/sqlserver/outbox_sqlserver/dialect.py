@@ -1,0 +1,97 @@
+"""The SQL Server dialect: connections, and what they are set to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from outbox_sdk import Capability, Finding
+from outbox_sdk.portable import Idiom, PortableDialect, PortableTable, Session, TableName
+
+from outbox_sqlserver.check import findings
+from outbox_sqlserver.ddl import guarded, tables
+from outbox_sqlserver.idiom import SqlServerIdiom
+from outbox_sqlserver.options import SqlServerOptions
+from outbox_sqlserver.session import SqlServerSession
+from outbox_sqlserver.table import SqlServerTable
+
+CAPABILITIES = frozenset(
+    {
+        Capability.BYTES_VALUES,
+        Capability.CONCURRENT_DDL,
+        Capability.CONCURRENT_WRITERS,
+        Capability.INTAKE,
+    }
+)
+
+
+class SqlServerDialect(PortableDialect):
+    """An outbox in a SQL Server database."""
+
+    idiom: ClassVar[Idiom] = SqlServerIdiom()
+    table_type: ClassVar[type[PortableTable]] = SqlServerTable
+    options: SqlServerOptions
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the database can do beyond the contract.
+
+        The mark itself is one statement, but the fence is held by another.
+        """
+        return CAPABILITIES
+
+    @property
+    def place(self) -> str:
+        """The database, without credentials."""
+        return self.options.source.place
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The password."""
+        return [secret for secret in (self.options.source.password,) if secret]
+
+    @property
+    def settings(self) -> str:
+        """What every session of the dialect is set to: an error ends its transaction, and waits end."""
+        return (
+            f"SET XACT_ABORT ON; SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(self.options.lock_timeout * 1000)};"
+            " SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        )
+
+    def open(self) -> Any:
+        """Opens a connection whose transactions end with their first error."""
+        connection = self.open_plain()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(self.settings)
+                while cursor.nextset():
+                    pass
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def open_plain(self) -> Any:
+        """Opens a connection as an application would have."""
+        from outbox_sqlserver.connection import connect  # noqa: PLC0415 - loads the driver only when needed
+
+        return connect(self.options)
+
+    def ddl(self) -> Sequence[str]:
+        """Returns the statements that create what does not exist of outbox, fence and dead letters."""
+        return [
+            guarded(self.idiom.table(table), "\n".join(self._statements(table))) for table in self.tables()
+        ]
+
+    def tables(self) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create outbox, fence and dead letters, by table."""
+        return tables(self.options, self.idiom)
+
+    def findings(self, session: Session) -> Iterator[Finding]:
+        """Judges version, encryption, isolation, durability, privileges, index and triggers."""
+        return findings(session, self.options)
+
+    def _session(self) -> Session:
+        with self._translated("connect"):
+            return SqlServerSession(self.open(), self.idiom, self.place, self.secrets)

@@ -1,0 +1,111 @@
+"""How SQL Server writes what SQL leaves open."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+from uuid import UUID
+
+from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable.session import IDS
+from outbox_sdk.statement import Style
+
+from outbox_sqlserver.errors import CURES, meaning, number
+
+BINARY = "Latin1_General_100_BIN2"
+"""The collation of names and keys in tables of ours."""
+
+
+class SqlServerIdiom(Idiom):
+    """SQL Server's, from 2016.
+
+    Where READ_COMMITTED_SNAPSHOT is on, a plain SELECT sees what is committed and waits for nobody. Whatever
+    changes rows takes update locks on each that it passes, so it must pass no others': see ``by_number``.
+    """
+
+    style: ClassVar[Style] = Style.PYFORMAT
+    now: ClassVar[str] = "SYSUTCDATETIME()"
+    # Held to the end of the transaction: a shared lock, and one that shares with nobody.
+    shared: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
+    alone: ClassVar[str] = " WITH (XLOCK, HOLDLOCK, ROWLOCK)"
+    scans_wait: ClassVar[bool] = True
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The driver's base class of errors."""
+        import pytds  # noqa: PLC0415 - only who connects needs it
+
+        errors: type[Exception] = pytds.Error
+        return errors
+
+    def trouble(self, error: Exception) -> Trouble:
+        """Says what an error means, by its number."""
+        return meaning(error)
+
+    def cure(self, error: Exception) -> str:
+        """Says what a user can do about an error, or nothing."""
+        return CURES.get(number(error), "")
+
+    def age(self, moment: str) -> str:
+        """Writes how many seconds ago a moment was."""
+        return f"DATEDIFF_BIG(MICROSECOND, {moment}, SYSUTCDATETIME()) / 1000000.0"
+
+    def lane(self, key: str) -> str:
+        """Writes the lane of a key: of its characters' hash, which no collation changes."""
+        return f"CAST(SUBSTRING(HASHBYTES('SHA2_256', {key}), 1, 4) AS BIGINT) % {{lanes}}"
+
+    def exact(self, text: str) -> str:
+        """Writes a text so that two are equal only if each character is, those at the end included.
+
+        Comparisons pad the shorter side, texts with spaces and bytes with zeros, hence the character behind.
+        """
+        return f"({text} + N'.') COLLATE {BINARY}"
+
+    def name(self, name: str) -> str:
+        """Quotes an identifier."""
+        return "[" + name.replace("]", "]]") + "]"
+
+    def first(self, select: str, count: str) -> str:
+        """Limits an ordered SELECT to its first rows."""
+        return f"SELECT TOP ({count}){select.removeprefix('SELECT')}"
+
+    def held(self, columns: str, table: str, condition: str, hold: str) -> str:
+        """Writes a SELECT that holds its rows until the transaction ends."""
+        return f"SELECT {columns} FROM {table}{hold} WHERE {condition}"  # noqa: S608 - made of our own parts
+
+    def uuid(self, leader_id: UUID) -> object:
+        """Makes the parameter for a leader id."""
+        return leader_id
+
+    def octets(self, value: str | bytes | None) -> object:
+        """Makes the parameter for a value of bytes."""
+        return octets(Idiom.octets(self, value))
+
+
+def octets(value: Any) -> Any:
+    """Marks bytes as such; the driver takes plain ones for text."""
+    if not isinstance(value, bytes):
+        return value
+    import pytds  # noqa: PLC0415 - only who connects needs it
+
+    return pytds.Binary(value)
+
+
+_CHANGE = re.compile(r"(UPDATE|DELETE FROM) ((?:\[(?:[^\]]|\]\])+\]\.?)+)( SET .*?)? WHERE (.*)", re.DOTALL)
+_NAMED = re.compile(rf"(\[(?:[^\]]|\]\])+\]|\w+) IN \({re.escape(IDS)}\)")
+
+NUMBERS = "SELECT DISTINCT CAST(value AS BIGINT) AS number FROM OPENJSON({ids})"
+"""The ids that a statement is about: one parameter, whatever their number, and so one plan."""
+
+
+def by_number(sql: str) -> str:
+    """Rewrites a change of rows by their ids, so that these are looked up, and no others passed."""
+    change, named = _CHANGE.fullmatch(sql), _NAMED.search(sql)
+    if not change or not named:
+        raise ValueError(f"no change by ids: {sql}")
+    verb, table, assigned, condition = change.groups()
+    return (
+        f"{verb.removesuffix(' FROM')} target{assigned or ''}"
+        f" FROM ({NUMBERS}) AS numbers INNER LOOP JOIN {table} AS target WITH (ROWLOCK)"
+        f" ON target.{named[1]} = numbers.number WHERE {condition.replace(named[0], '1 = 1')}"
+    )

@@ -1,0 +1,85 @@
+"""SQL Server's transactions: ids go as one parameter, texts by one type; replies are read to their end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outbox_sdk.portable import Session
+from outbox_sdk.portable.session import IDS, Absent
+
+from outbox_sqlserver.idiom import NUMBERS, by_number, octets
+
+SHORT = 4_000
+"""UTF-16 code units beyond which a text is sent as NVARCHAR(MAX), which no index is made for."""
+
+
+class SqlServerSession(Session):
+    """A connection as the dialect uses it."""
+
+    def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
+        """Executes a query in the transaction and returns its rows."""
+        rows = super().fetch(sql, **values)
+        self._finish()
+        return rows
+
+    def change(self, sql: str, **values: object) -> int:
+        """Executes a change in the transaction and returns how many rows it touched."""
+        touched = super().change(sql, **values)
+        self._finish()
+        return touched
+
+    def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Executes a change for each of the rows, in order; so does the driver."""
+        for row in rows:
+            self.change(sql, **row)
+
+    def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
+        """Executes a change of rows by their ids.
+
+        Returns:
+            How many rows it touched.
+        """
+        return self.change(by_number(sql), ids=json.dumps(list(ids)), **values) if ids else 0
+
+    def fetch_ids(self, sql: str, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+        """Executes a query about ids."""
+        listed = sql.replace(IDS, NUMBERS)
+        return list(self.fetch(listed, ids=json.dumps(list(ids)), **values)) if ids else []
+
+    def define(self, ddl: str) -> None:
+        """Executes a statement that is sent as it stands."""
+        super().define(ddl)
+        self._finish()
+
+    def columns(self, table: str) -> list[str] | None:
+        """Returns the names of a table's columns in lower case, or ``None`` where there is no such table."""
+        try:
+            with self.transaction(f"look at table {table}"):
+                described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
+                names = [str(column[0]).lower() for column in described]
+                self._finish()
+                return names
+        except Absent:
+            return None
+
+    def _execute(self, sql: str, values: Mapping[str, object], ids: str = "") -> Any:
+        return super()._execute(sql, {name: _typed(value) for name, value in values.items()}, ids)
+
+    def _finish(self) -> None:
+        """Reads a reply to its end. Where it is not, the driver cancels before it sends anything else.
+
+        To cancel in a session with XACT_ABORT may end the transaction.
+        """
+        while self._cursor.nextset():
+            pass
+
+
+def _typed(value: object) -> object:
+    if not isinstance(value, str) or len(value.encode("utf-16-le", "surrogatepass")) > 2 * SHORT:
+        return octets(value)
+    from pytds.tds_base import Param  # noqa: PLC0415 - only who connects needs it
+    from pytds.tds_types import NVarCharType  # noqa: PLC0415 - as above
+
+    return Param(type=NVarCharType(size=SHORT), value=value)

@@ -1,0 +1,159 @@
+"""Where the database is: the usual connection string, or a URL, made into what the driver takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from outbox_sdk import ConfigError
+
+PORT: Final = 1433
+
+_KEYS: Final = {
+    "server": ("server", "data source", "address", "addr", "network address", "host"),
+    "port": ("port",),
+    "database": ("database", "initial catalog"),
+    "user": ("uid", "user id", "user", "username"),
+    "password": ("pwd", "password"),
+    "encrypt": ("encrypt",),
+    "trust": ("trustservercertificate", "trust server certificate"),
+    "ca_file": ("cafile", "servercertificate"),
+    "name": ("hostnameincertificate", "host name in certificate"),
+    # Said by strings that were made for other drivers; of no matter here.
+    "": (
+        "driver",
+        "app",
+        "application name",
+        "multisubnetfailover",
+        "mars_connection",
+        "persist security info",
+    ),
+}
+_MEANT: Final = {synonym: key for key, synonyms in _KEYS.items() for synonym in synonyms}
+_PAIR: Final = re.compile(r"\s*([^=;]+?)\s*=\s*(\{(?:[^}]|\}\})*\}|\"[^\"]*\"|'[^']*'|[^;]*)\s*(?:;|$)")
+_YES: Final = ("yes", "true", "1", "mandatory")
+_NO: Final = ("no", "false", "0", "optional")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A data source, read.
+
+    Attributes:
+        host: The server's name or address.
+        port: Its port; 0 to ask the server's browser service for that of ``instance``.
+        instance: A named instance, or empty.
+        database: The database, or empty for the user's own.
+        user: The user.
+        password: The password.
+        encrypt: Whether everything is encrypted.
+        trust: Whether any certificate is good enough.
+        ca_file: A file of authorities to trust instead of the system's, or empty.
+        name: What the certificate must be made out to.
+    """
+
+    host: str
+    port: int
+    instance: str
+    database: str
+    user: str
+    password: str = field(repr=False)
+    encrypt: bool
+    trust: bool
+    ca_file: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """Reads a data source.
+
+        Raises:
+            ConfigError: It cannot be read, or asks for what there is not. The message is free of secrets.
+        """
+        said = _of_url(text.strip()) if "://" in text.partition(";")[0] else _of_pairs(text)
+        host, instance, port = _server(said.get("server", "localhost"), said.get("port", ""))
+        return cls(
+            host,
+            port,
+            instance,
+            said.get("database", ""),
+            said.get("user", ""),
+            said.get("password", ""),
+            _flag("Encrypt", said.get("encrypt", "yes")),
+            _flag("TrustServerCertificate", said.get("trust", "no")),
+            said.get("ca_file", ""),
+            said.get("name", host),
+        )
+
+    @property
+    def place(self) -> str:
+        """The database in words."""
+        database = f"database '{self.database}'" if self.database else "the default database"
+        instance = f"\\{self.instance}" if self.instance else ""
+        return f"SQL Server {database} at {self.host}{instance}{f':{self.port}' if self.port else ''}"
+
+
+def _of_url(text: str) -> Mapping[str, str]:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:  # it would show what it could not read, perhaps a password
+        raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded") from None
+    if url.scheme.partition("+")[0] not in ("mssql", "sqlserver"):
+        raise ConfigError("a dataSource that is a URL begins with mssql:// or sqlserver://")
+    said = {
+        "server": url.hostname,
+        "port": str(port or ""),
+        "database": unquote(url.path.strip("/")),
+        "user": unquote(url.username or ""),
+        "password": unquote(url.password or ""),
+    }
+    return {key: value for key, value in said.items() if value} | _meant(parse_qsl(url.query))
+
+
+def _of_pairs(text: str) -> Mapping[str, str]:
+    pairs, at = [], 0
+    text = text.strip().rstrip(";")
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if not pair:
+            raise ConfigError(
+                "dataSource is written Server=host,1433;Database=shop;Uid=outbox;Pwd=…; a value with a ; "
+                "stands in braces"
+            )
+        value = pair[2].strip()
+        if value[:1] in ("{", '"', "'"):
+            value = value[1:-1].replace("}}", "}")
+        pairs.append((pair[1], value))
+        at = pair.end()
+    return _meant(pairs)
+
+
+def _meant(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    said: dict[str, str] = {}
+    for key, value in pairs:
+        meant = _MEANT.get(key.strip().lower())
+        if meant is None:
+            raise ConfigError(f"dataSource says '{key}', which the dialect does not know")
+        if meant:
+            said.setdefault(meant, value)
+    return said
+
+
+def _server(text: str, port: str) -> tuple[str, str, int]:
+    host, comma, behind = text.removeprefix("tcp:").partition(",")
+    host, _, instance = host.partition("\\")
+    number = (behind if comma else port).strip()
+    if number and not number.isdecimal():
+        raise ConfigError(f"the server's port in dataSource is '{number}'; it is a number")
+    host = {".": "localhost", "(local)": "localhost"}.get(host.strip(), host.strip())
+    return host, instance.strip(), int(number) if number else 0 if instance else PORT
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in (*_YES, *_NO):
+        raise ConfigError(f"{name} in dataSource is '{value}'; it can be yes or no")
+    return value.lower() in _YES

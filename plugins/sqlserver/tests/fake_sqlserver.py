@@ -1,0 +1,184 @@
+"""A connection that asks of the dialect what python-tds and SQL Server ask, and answers by a script.
+
+It is no SQL Server. What it holds a statement to is documented, or to be read in the driver:
+
+* python-tds, ``Cursor.execute``: parameters are ``%(name)s``, filled in by Python's ``%`` whether there are
+  any or not; nulls are written into the statement; a reply that is not read to its end has the driver cancel
+  before it sends anything else (``_TdsSession.cancel_if_pending``); plain bytes are taken for text.
+* Transact-SQL Reference: a statement has at most 2,100 parameters; bare names are no reserved keywords.
+  Whether a statement is SQL Server's at all, an independent parser says.
+
+Errors have the driver's own classes, and are made by its own function from what a server sends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+from uuid import UUID
+
+import pytds
+import sqlglot
+from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS
+from pytds.tds_base import Param, _create_exception_by_message
+from sqlglot import exp
+
+# "Reserved Keywords (Transact-SQL)", without those that can stand where a name does not.
+RESERVED = set(
+    """
+    ADD ALL ALTER AND ANY AS ASC AUTHORIZATION BACKUP BEGIN BETWEEN BREAK BROWSE BULK BY CASCADE CASE
+    CHECK CHECKPOINT CLOSE CLUSTERED COALESCE COLLATE COLUMN COMMIT COMPUTE CONSTRAINT CONTAINS CONTINUE
+    CONVERT CREATE CROSS CURRENT CURSOR DATABASE DBCC DEALLOCATE DECLARE DEFAULT DELETE DENY DESC DISK
+    DISTINCT DISTRIBUTED DOUBLE DROP DUMP ELSE END ERRLVL ESCAPE EXCEPT EXEC EXECUTE EXISTS EXIT
+    EXTERNAL FETCH FILE FILLFACTOR FOR FOREIGN FREETEXT FROM FULL FUNCTION GOTO GRANT GROUP HAVING
+    HOLDLOCK IDENTITY IDENTITYCOL IF IN INDEX INNER INSERT INTERSECT INTO IS JOIN KEY KILL LEFT LIKE
+    LINENO LOAD MERGE NATIONAL NOCHECK NONCLUSTERED NOT NULL NULLIF OF OFF OFFSETS ON OPEN OPTION OR
+    ORDER OUTER OVER PERCENT PIVOT PLAN PRECISION PRIMARY PRINT PROC PROCEDURE PUBLIC RAISERROR READ
+    READTEXT RECONFIGURE REFERENCES REPLICATION RESTORE RESTRICT RETURN REVERT REVOKE RIGHT ROLLBACK
+    ROWCOUNT ROWGUIDCOL RULE SAVE SCHEMA SELECT SET SETUSER SHUTDOWN SOME STATISTICS TABLE TABLESAMPLE
+    TEXTSIZE THEN TO TOP TRAN TRANSACTION TRIGGER TRUNCATE UNION UNIQUE UNPIVOT UPDATE UPDATETEXT USE
+    USER VALUES VARYING VIEW WAITFOR WHEN WHERE WHILE WITH WRITETEXT
+    """.split()  # noqa: SIM905 - many words
+)
+NOT_PARSED = r";?\s*ALTER TABLE \S+ SET \(LOCK_ESCALATION = DISABLE\)"
+"""A statement of the DDL that the parser does not know."""
+
+
+def server_error(number: int, text: str = "something") -> Exception:
+    """Makes what the driver raises for an error of the server."""
+    message = {"msgno": number, "message": text, "server": "s", "proc_name": "", "severity": 16, "state": 1}
+    error: Exception = _create_exception_by_message({**message, "line_number": 1})
+    return error
+
+
+def parsed(sql: str) -> exp.Expression:
+    """Parses one statement as SQL Server's, its parameters written ``@name``.
+
+    Raises:
+        sqlglot.ParseError: It is none.
+    """
+    (tree,) = sqlglot.parse(re.sub(NOT_PARSED, "", sql), read="tsql")
+    assert isinstance(tree, exp.Expression)
+    assert not isinstance(tree, exp.Command), f"the parser did not understand {sql}"
+    return tree
+
+
+class FakeSqlServer:
+    """The connection.
+
+    Args:
+        replies: What statements that a pattern is found in return: rows, a number of rows, or an error to
+            raise; or a function of the parameters. The first that fits; else no rows, or one touched row.
+
+    Attributes:
+        log: What was asked for, in order: a statement with its parameters, ``commit``, ``rollback``.
+        cancelled: How often the driver would have had to cancel.
+    """
+
+    autocommit = False
+    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *LETTER_COLUMNS})
+
+    def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
+        self.replies = dict(replies or {})
+        self.log: list[tuple[str, Any]] = []
+        self.closed = False
+        self.unread = False
+        self.cancelled = 0
+
+    def cursor(self) -> FakeCursor:
+        if self.closed:
+            raise pytds.InterfaceError("Connection closed")
+        return FakeCursor(self)
+
+    def commit(self) -> None:
+        self.say("commit", None)
+
+    def rollback(self) -> None:
+        self.say("rollback", None)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def say(self, text: str, values: Any) -> None:
+        self.cancelled += self.unread
+        self.unread = False
+        self.log.append((text, values))
+
+    def said(self, kind: str) -> list[tuple[str, Any]]:
+        """Returns the statements that begin with a word, with their parameters."""
+        return [entry for entry in self.log if entry[0].startswith(kind)]
+
+    @property
+    def verbs(self) -> list[str]:
+        """The first words of what was asked for."""
+        return [text.split()[0] for text, _ in self.log]
+
+
+class FakeCursor:
+    """Its cursor."""
+
+    def __init__(self, connection: FakeSqlServer) -> None:
+        self._connection = connection
+        self._rows: Sequence[Any] | None = None
+        self.rowcount = -1
+        self.description: list[tuple[str]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        pass
+
+    def execute(self, sql: str, params: Mapping[str, Any] | tuple[()] = ()) -> None:
+        values = dict(params)
+        assert len(values) <= 2100
+        plain = {name: _received(value) for name, value in values.items()}
+        named = {name: "NULL" if value is None else f"@{name}" for name, value in values.items()}
+        text = sql % (named or ())
+        self._connection.say(text, plain)
+        tree = None if text.startswith(("SET ", "IF ")) else parsed(text)
+        reply = self._reply(text, plain)
+        self._connection.unread = True
+        if isinstance(tree, exp.Select) or "OUTPUT" in text:
+            names = self._connection.columns if " * " in text else [str(number) for number in range(20)]
+            self.description = [(name,) for name in names]
+            self._rows = reply if isinstance(reply, list) else []
+            self.rowcount = -1
+        else:
+            self._rows = None
+            self.rowcount = reply if isinstance(reply, int) else 1
+
+    def fetchall(self) -> list[Any]:
+        if self._rows is None:
+            raise pytds.ProgrammingError("Previous statement didn't produce any results")
+        return list(self._rows)
+
+    def executemany(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self.execute(sql, row)
+
+    def nextset(self) -> bool | None:
+        self._connection.unread = False
+        return None
+
+    def _reply(self, sql: str, values: Mapping[str, Any]) -> Any:
+        for pattern, reply in self._connection.replies.items():
+            if re.search(pattern, sql):
+                found = reply(values) if callable(reply) else reply
+                if isinstance(found, Exception):
+                    raise found
+                return found
+        return None
+
+
+def _received(value: Any) -> Any:
+    if isinstance(value, Param):
+        assert isinstance(value.value, str)
+        return value.value
+    assert not isinstance(value, bytes) or isinstance(value, pytds.Binary), "plain bytes are taken for text"
+    assert isinstance(value, str | bytes | int | float | UUID | None), f"{value!r} is sent"
+    return value

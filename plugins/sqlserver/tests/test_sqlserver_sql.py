@@ -1,0 +1,103 @@
+"""Every statement that the dialect can make is SQL Server's, as far as an independent parser can tell."""
+
+from __future__ import annotations
+
+import pytest
+import sqlglot
+from outbox_sdk import ColumnIs, OlderThan
+from outbox_sdk.intake import Intake
+from outbox_sdk.portable.intake import PortableIntake, extra_columns
+from outbox_sdk.portable.session import IDS
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.statement import Statement, Style
+from outbox_sqlserver import check
+from outbox_sqlserver.dialect import SqlServerDialect
+from outbox_sqlserver.idiom import NUMBERS, by_number
+from outbox_sqlserver.insert import sqlserver_insert
+from outbox_sqlserver.options import SqlServerOptions
+from outbox_sqlserver.session import SqlServerSession
+from outbox_sqlserver.table import marking
+from sqlglot import exp
+
+from .fake_sqlserver import RESERVED, FakeSqlServer, parsed
+
+OPTIONS = SqlServerOptions(table="shop.[out]box]".replace("]b", "_b"), fence_table="fence")
+BY_IDS = ("claim", "purge", "reset", "forget_letter", "drop_letters", "skip_gone", "remove", "delete taken")
+
+
+def statements() -> dict[str, str]:
+    """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
+    idiom = SqlServerDialect.idiom
+    eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
+    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, eligible)
+    found = {name: sql for name, sql in vars(made).items() if isinstance(sql, str)}
+    found = {name: sql for name, sql in found.items() if name[0] != "_" and " " in sql}
+    for lanes in (1, 8):
+        for left in (1, 3):
+            found[f"mark {lanes} {left}"] = marking(made.outbox, made.choose(lanes, left))
+    wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, extras=True)
+    found["mark with extras"] = marking(wide.outbox, wide.choose(2, 1))
+    intake = PortableIntake(
+        SqlServerSession(FakeSqlServer(), idiom, "here"),
+        Intake(table="shop.other", id="id", topic="t", key="name", value="reason"),
+        OPTIONS.outbox,
+        binary=False,
+        extras=False,
+    )
+    found |= {"take in": intake._earliest, "stash taken": intake._stash}
+    found["delete taken"] = f"{intake._deletion()} WHERE {intake._key} IN ({IDS})"
+    found["insert"] = sqlserver_insert(OPTIONS.table).sql
+    names = ("SERVER", "DATABASE", "TRIGGERS", "INDEXED", "ALLOWED")
+    found |= {name: getattr(check, name) for name in names}
+    return {
+        name: by_number(sql) if name in BY_IDS else sql.replace(IDS, NUMBERS) for name, sql in found.items()
+    }
+
+
+def written(sql: str) -> str:
+    return Statement(sql, Style.SQLALCHEMY).text.replace(":", "@").replace("\\", "")
+
+
+@pytest.mark.parametrize("name", statements())
+def test_a_statement_is_parsed_and_names_no_reserved_word(name: str) -> None:
+    tree = parsed(written(statements()[name]))
+    plain = {each.name.upper() for each in tree.find_all(exp.Identifier) if not each.quoted}
+    assert not plain & RESERVED
+
+
+@pytest.mark.parametrize("value_type", ["text", "bytes"])
+def test_the_ddl_is_parsed(value_type: str) -> None:
+    dialect = SqlServerDialect(SqlServerOptions(value_type=value_type))
+    for (table, batch), guarded in zip(dialect.tables().items(), dialect.ddl(), strict=True):
+        create = parsed(batch[0])
+        assert isinstance(create, exp.Create)
+        assert create.find(exp.Table) == exp.to_table(f"[{table}]", dialect="tsql")
+        assert guarded == f"IF OBJECT_ID(N'[{table}]', N'U') IS NULL\nBEGIN\n{batch[0]}\nEND"
+    assert ("VARBINARY(MAX)" in dialect.ddl()[0]) == (value_type == "bytes")
+    parsed(extra_columns("[outbox]")[0])
+
+
+def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
+    sql = statements()
+    for name in (*BY_IDS, *(each for each in sql if each.startswith("mark "))):
+        assert " INNER LOOP JOIN [" in sql[name], name
+        assert "WITH (ROWLOCK)" in sql[name]
+    # What passes rows of others is never used: it would wait for what is not committed.
+    assert SqlServerDialect.idiom.scans_wait
+
+
+def test_a_mark_reads_without_hints_and_locks_what_it_found() -> None:
+    mark = statements()["mark 8 3"]
+    tree = sqlglot.parse_one(written(mark), read="tsql")
+    hinted = [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
+    assert [each.alias for each in hinted] == ["target"]
+    chosen = tree.find(exp.Subquery)
+    assert chosen is not None
+    assert chosen.alias == "chosen"
+    assert chosen.this.args["order"] is not None
+
+
+def test_a_settings_batch_is_parsed() -> None:
+    settings = SqlServerDialect(SqlServerOptions()).settings
+    assert len(sqlglot.parse(settings, read="tsql")) == 4
+    assert "LOCK_TIMEOUT 5000" in settings

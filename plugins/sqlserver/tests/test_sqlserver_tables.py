@@ -1,0 +1,157 @@
+"""What the tables ask of python-tds, in which order, and what they make of its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytds
+import pytest
+from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
+from outbox_sdk.portable import PortableDeadLetters
+from outbox_sqlserver.dialect import SqlServerDialect
+from outbox_sqlserver.options import SqlServerOptions
+from outbox_sqlserver.session import SqlServerSession, _typed
+from outbox_sqlserver.table import SqlServerTable
+
+from .fake_sqlserver import FakeSqlServer, server_error
+
+OPTIONS = SqlServerOptions()
+FENCE = Fence(lane=1, lanes=4, token=7, attempt=2)
+HOLD = r"WITH \((REPEATABLEREAD|XLOCK)"
+
+
+def connect(
+    replies: dict[str, Any] | None = None, *, held: bool = True
+) -> tuple[FakeSqlServer, SqlServerTable]:
+    fake = FakeSqlServer({**({HOLD: [(1,)]} if held else {}), **(replies or {})})
+    session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
+    return fake, SqlServerTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+
+
+def test_a_mark_holds_the_fence_and_is_one_statement() -> None:
+    rows = [(number, "t", "k", f"v{number}", None, None) for number in (3, 1, 2)]
+    fake, table = connect({"OUTPUT": rows})
+    leader = uuid4()
+    marked = table.mark(FENCE, leader, 30)
+    assert [record.value for record in marked] == ["v1", "v2", "v3"], "what OUTPUT returns has no order"
+    assert fake.verbs == ["SELECT", "UPDATE", "commit"]
+    (hold, held), (_, given), _ = fake.log
+    assert "FROM [outbox_fence] WITH (REPEATABLEREAD, ROWLOCK) WHERE name = @name" in hold
+    assert held == {"name": "outbox", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
+    assert (given["leader"], given["left0"], given["limit"]) == (leader, leader, 30)
+    assert fake.cancelled == 0
+
+
+def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
+    fake, table = connect(held=False)
+    acts: list[Callable[[], object]] = [
+        lambda: table.mark(FENCE, uuid4(), 1),
+        lambda: table.purge(FENCE, uuid4(), [1]),
+        lambda: table.reset(FENCE, uuid4(), [1]),
+        lambda: table.advance(FENCE, [], uuid4(), 1, []),
+        lambda: table.park(FENCE, uuid4(), [Poison(1, "", 1)], [1]),
+    ]
+    for act in acts:
+        fake.log.clear()
+        with pytest.raises(LeadershipLost):
+            act()
+        assert fake.verbs == ["SELECT", "rollback"]
+
+
+@pytest.mark.parametrize("verb", ["purge", "reset"])
+def test_ids_are_one_parameter_however_many(verb: str) -> None:
+    fake, table = connect({r"^(DELETE|UPDATE) target": 9_999})
+    assert getattr(table, verb)(FENCE, uuid4(), range(25_000)) == 9_999
+    _, (sql, values), _ = fake.log
+    assert json.loads(values["ids"]) == list(range(25_000))
+    assert "OPENJSON(@ids)" in sql
+    assert fake.verbs[-1] == "commit"
+    assert fake.cancelled == 0
+
+
+def test_nothing_to_purge_asks_only_for_the_fence() -> None:
+    fake, table = connect()
+    assert table.purge(FENCE, uuid4(), []) == 0
+    assert fake.verbs == ["SELECT", "commit"]
+
+
+def test_an_advance_finds_a_batch_without_locks_and_deletes_it_by_its_ids() -> None:
+    fake, table = connect(
+        {"BETWEEN": [(1,), (2,)], r"^DELETE": 2, "OUTPUT": [(9, "t", "k", "v", None, None)]}
+    )
+    advanced = table.advance(FENCE, [Batch(uuid4(), 1, 4)], uuid4(), 10, [uuid4()])
+    assert (advanced.purged, [record.id for record in advanced.records]) == (2, [9])
+    assert fake.verbs == ["SELECT", "SELECT", "DELETE", "UPDATE", "commit"]
+    assert json.loads(fake.log[2][1]["ids"]) == [1, 2]
+
+
+def test_parking_keeps_the_head_as_bytes() -> None:
+    heads = [(5, "t", "", "", None, None), (6, "t", "k", None, None, None), (7, "t", "q", "é", None, None)]
+    fake, table = connect({r"^SELECT id, .*OPENJSON": heads})
+    assert table.park(FENCE, uuid4(), [Poison(number, "x", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
+    letters = [values for _, values in fake.said("INSERT")]
+    assert [letter["kafka_value"] for letter in letters] == [b"", None, "é".encode()]
+    assert [letter["kafka_key"] for letter in letters] == ["", "k", "q"]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_redriving_stashes_what_the_table_holds(binary: bool) -> None:
+    rows = [(5, "t", "k", b"v", None, None)]
+    fake = FakeSqlServer({HOLD: [(1,)], r"fate = @fate": rows, r"AND lane = -1$": [(-1,)]})
+    session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
+    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, binary=binary)
+    assert letters.redrive([5]) == [5]
+    ((_, stashed),) = fake.said("INSERT INTO [outbox] ")
+    assert stashed["kafka_value"] == (b"v" if binary else "v")
+
+
+def test_a_bump_excludes_everybody_and_makes_lanes() -> None:
+    fake, table = connect(
+        {r"^SELECT lane FROM \[outbox_fence\] WHERE": [(-1,)], r"^SELECT lane, token": [(-1, 4)]}
+    )
+    assert table.bump(2, "somebody") == 5
+    assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "INSERT", "UPDATE", "commit"]
+    assert "WITH (XLOCK, HOLDLOCK, ROWLOCK)" in fake.log[2][0]
+    assert "[identity]" in fake.said("INSERT")[0][0]
+
+
+def test_whoever_makes_the_guard_first_is_welcome() -> None:
+    taken = server_error(2627, "Violation of PRIMARY KEY constraint")
+    fake, table = connect({r"^INSERT": taken, r"^SELECT lane, token": [(-1, 0), (0, 0)]})
+    assert table.bump(1, "somebody") == 1
+    assert "rollback" in fake.verbs
+
+
+def test_moments_are_utc() -> None:
+    since = datetime(2026, 5, 4, 12, 0, 0)  # noqa: DTZ001 - as the driver returns it
+    _, table = connect({r"^SELECT lane, lanes": [(0, 1, 5, 1, "me", since, None, None, "{}")]})
+    assert table.holdings()[0].since == datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+
+
+def test_an_error_in_the_middle_rolls_everything_back() -> None:
+    deadlock = server_error(1205, "Transaction was deadlocked on lock resources")
+    fake, table = connect({r"^DELETE": deadlock})
+    with pytest.raises(DriverError, match=r"cannot purge in SQL Server: .*deadlocked") as caught:
+        table.purge(FENCE, uuid4(), [1, 2])
+    assert caught.value.retryable
+    assert fake.verbs == ["SELECT", "DELETE", "rollback"]
+
+
+def test_a_closed_connection_is_worth_a_new_one() -> None:
+    _, table = connect()
+    table.close()
+    with pytest.raises(DriverError) as caught:
+        table.backlog()
+    assert caught.value.retryable
+
+
+def test_short_texts_share_one_type_and_long_ones_have_no_end() -> None:
+    short = _typed("🌍" * 2000)
+    assert short.type.get_declaration() == "NVARCHAR(4000)"  # type: ignore[attr-defined]  # the driver's
+    assert _typed("🌍" * 2000 + "x") == "🌍" * 2000 + "x"
+    assert isinstance(_typed(b"x"), pytds.Binary)
+    assert _typed(5) == 5
