@@ -1,0 +1,56 @@
+"""How H2 writes what SQL leaves open."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.statement import Style
+
+# H2's error codes: https://h2database.com/javadoc/org/h2/api/ErrorCode.html
+_CODES = {
+    Trouble.ABSENT: (42102, 42103, 42104),
+    Trouble.PRESENT: (42101, 23505),
+    Trouble.REFUSED: (28000, 90040, 90096),
+    # A deadlock, a lock time-out, a statement that was cut off; a connection or a database that is closed.
+    Trouble.PASSING: (40001, 50200, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
+}
+
+
+class H2Idiom(Idiom):
+    """What is not written here is as the base class has it: the SQL standard, with LIMIT and FOR UPDATE."""
+
+    style: ClassVar[Style] = Style.QMARK  # the paramstyle of the driver
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The driver's base class of errors; imports the driver."""
+        from jpype import dbapi2  # noqa: PLC0415 - only who connects needs Java
+
+        error: type[Exception] = dbapi2.Error
+        return error
+
+    def trouble(self, error: Exception) -> Trouble:
+        """Says what an error means, by H2's code for it."""
+        origin: Any = error if hasattr(error, "getErrorCode") else error.__cause__
+        if origin is None:  # the driver's own: the connection is closed
+            return Trouble.PASSING
+        code = int(origin.getErrorCode()) if hasattr(origin, "getErrorCode") else 0
+        return next((trouble for trouble, codes in _CODES.items() if code in codes), Trouble.LASTING)
+
+    def age(self, moment: str) -> str:
+        """Writes how many seconds ago a moment was, with fractions, by the database's clock."""
+        return f"EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - {moment})"
+
+    def lane(self, key: str) -> str:
+        """Writes the lane of a key, an expression that is never null: its hash modulo ``{lanes}``."""
+        return f"ORA_HASH({key}, CAST({{lanes}} AS BIGINT) - 1)"
+
+    def name(self, name: str) -> str:
+        """Quotes an identifier as H2 reads one without quotes: in capital letters."""
+        return super().name(name.upper())
+
+    def moment(self, value: Any) -> datetime:
+        """Reads a moment, which is one of Java's."""
+        return datetime.fromisoformat(str(value))
