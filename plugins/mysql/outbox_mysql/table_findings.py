@@ -24,7 +24,7 @@ _INDEXES = (
 )
 _PROBES: Final = {
     "SELECT": "SELECT * FROM {table} WHERE 1 = 0",
-    "INSERT": "INSERT INTO {table} ({column}) SELECT {column} FROM {table} WHERE 1 = 0",
+    "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
     "UPDATE": "UPDATE {table} SET {column} = NULL WHERE 1 = 0",
     "DELETE": "DELETE FROM {table} WHERE 1 = 0",
 }

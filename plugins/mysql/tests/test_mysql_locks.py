@@ -1,0 +1,124 @@
+"""Writers, marks and leaders do not wait for each other longer than they must."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from outbox_sdk import Batch, DriverError
+from outbox_testkit.conformance import OutboxUnderTest
+from outbox_testkit.conformance.under_test import Box, plain, texts
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def box(under: OutboxUnderTest, stack: ExitStack) -> Box:
+    """An outbox where whoever waits for a lock is told soon."""
+    short = {"lock_timeout": 1.0, "idle_timeout": 1.0}
+    box = Box(replace(under, options={**under.options, **short}), stack)
+    box.dialect.create()
+    return box
+
+
+def writer(box: Box, isolation: str) -> Any:
+    connection = box.application()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+        cursor.execute(f"SELECT COUNT(*) FROM {box.options.table}")  # takes a snapshot
+    return connection
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str) -> None:
+    late, early = writer(box, isolation), writer(box, isolation)
+    hand, stasher = box.lead(), box.stasher
+    for value in ("v1", "v2"):
+        stasher.stash(early, plain("k", value))
+    stasher.stash(late, plain("k", "late"))
+    for value in ("v3", "v4"):
+        stasher.stash(early, plain("k", value))
+    early.commit()
+    marked = hand.mark()
+    assert texts(marked) == ["v1", "v2", "v3", "v4"]
+    ids = [record.id for record in marked]
+    assert hand.reset(*ids[2:]) == 2
+    assert hand.purge(*ids[:2]) == 2
+    batch, found = hand.batch()
+    assert found == ["v3", "v4"]
+    hand.purge(ids[2])
+    with hand.table._session.transaction("mark, and do not commit"):
+        hand.table._hold(hand.fence)
+        hand.table._mark(hand.fence, hand.leader, 1000, (hand.leader,))
+        stasher.stash(late, plain("k", "later"))
+        stasher.stash(early, plain("k", "v5"))
+        early.commit()
+    late.commit()
+    again, found = hand.batch(finished=[batch])
+    assert hand.purged == 1
+    assert found == ["late", "later", "v5"]
+    hand.advance(0, finished=[again])
+    assert box.survey() == []
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_batch_is_finished_around_rows_that_are_not_committed(box: Box, isolation: str) -> None:
+    late, hand = writer(box, isolation), box.lead()
+    box.stash(*(plain("k", f"v{number}") for number in range(20)))
+    box.stasher.stash(late, plain("k", "late"))
+    box.stash(*(plain("k", f"v{number}") for number in range(20, 40)))
+    records = hand.advance()
+    assert len(records) == 40
+    batch = Batch(hand.leader, records[0].id, records[-1].id)
+    assert hand.advance(finished=[batch]) == []
+    assert hand.purged == 40
+    late.commit()
+    assert box.survey() == ["late"]
+
+
+def test_the_server_ends_a_leader_that_falls_silent_with_the_fence_in_its_hand(box: Box) -> None:
+    frozen = box.lead()
+    session = frozen.table._session
+
+    def hold() -> None:
+        with session.transaction("mark"):
+            frozen.table._hold(frozen.fence)
+            assert bump_in_the_end(box) > frozen.fence.token
+            session.fetch("SELECT 1")
+
+    with pytest.raises(DriverError) as caught:
+        hold()
+    assert caught.value.retryable
+
+
+def bump_in_the_end(box: Box) -> int:
+    table = box.connect()
+    for _ in range(20):
+        with suppress(DriverError):
+            return table.bump(1, "successor")
+    raise AssertionError("the fence was never let go")
+
+
+def test_a_session_that_was_silent_for_long_goes_on(box: Box) -> None:
+    hand = box.lead()
+    [value] = box.fill(1)
+    time.sleep(2.5)
+    assert hand.values() == [value]
+
+
+def test_a_session_that_is_killed_can_be_tried_again(box: Box) -> None:
+    hand = box.lead()
+    with box.application().cursor() as cursor:
+        cursor.execute(f"KILL {hand.table._session.connection.thread_id()}")
+    with pytest.raises(DriverError) as caught:
+        hand.mark()
+    assert caught.value.retryable

@@ -1,0 +1,125 @@
+"""Data sources and options, without a server."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import traceback
+from typing import Any
+
+import pymysql
+import pytest
+from outbox_mysql import MySqlDialect, MySqlIdiom, MySqlOptions
+from outbox_mysql.address import Address
+from outbox_sdk import ConfigError, DriverError, Seam, find
+from outbox_sdk.portable import Trouble
+
+
+def test_finding_the_driver_loads_no_database_driver() -> None:
+    code = (
+        "import sys; from outbox_sdk import Seam, find; d = find(Seam.DIALECT, 'mysql'); "
+        "d.create(d.options()).ddl(); d.insert('outbox'); print('pymysql' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mysql://u:p@h:3307/shop", ("MySQL", "h", 3307, "u", "p", "shop", {})),
+        ("mariadb://h/shop", ("MariaDB", "h", 0, "", "", "shop", {})),
+        ("mysql+pymysql://u@[::1]/shop", ("MySQL", "::1", 0, "u", "", "shop", {})),
+        ("mysql://a%40b:p%2F%C3%A9%25@h/my%20shop", ("MySQL", "h", 0, "a@b", "p/é%", "my shop", {})),
+        ("mysql://u:p:@@h/shop", ("MySQL", "h", 0, "u", "p:@", "shop", {})),
+        ("mysql:///shop?unix_socket=/run/m", ("MySQL", "", 0, "", "", "shop", {"unix-socket": "/run/m"})),
+        ("mysql:///?read-default-file=~/my", ("MySQL", "", 0, "", "", "", {"read-default-file": "~/my"})),
+        ("mysql://h/s?ssl_ca=/ca.pem&charset=utf8mb4", ("MySQL", "h", 0, "", "", "s", {"ssl-ca": "/ca.pem"})),
+    ],
+)  # fmt: skip
+def test_addresses(text: str, expected: tuple[Any, ...]) -> None:
+    assert Address.parse(text) == Address(*expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "mode"),
+    [
+        ("", "PREFERRED"),
+        ("?ssl-ca=/ca.pem", "VERIFY_CA"),
+        ("?ssl-mode=verify_identity", "VERIFY_IDENTITY"),
+        ("?ssl-ca=/ca.pem&ssl-mode=REQUIRED", "REQUIRED"),
+    ],
+)
+def test_who_names_an_authority_wants_it_verified(query: str, mode: str) -> None:
+    assert Address.parse(f"mysql://h/shop{query}").tls == mode
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data_source": "host=h password=s3cret"}, "neither mysql:// nor mariadb://"),
+        ({"data_source": "mysql://u:s3cret/x@h/shop"}, "percent-encoded"),
+        ({"data_source": "mysql://u:s3cret#x@h/shop"}, "percent-encoded"),
+        ({"data_source": "mysql://u:s3cret@[h/shop"}, "percent-encoded"),
+        ({"data_source": "mysql://u:s3cret@h"}, "names no database"),
+        ({"data_source": "mysql://h/shop?ssl-modus=REQUIRED"}, "did you mean 'ssl-mode'"),
+        ({"data_source": "mysql://h/shop?nonsense=1"}, "known are"),
+        ({"data_source": "mysql://h/shop?ssl-mode=maybe"}, "VERIFY_CA"),
+        ({"data_source": "mysql://h/shop?charset=latin1"}, "utf8mb4"),
+        ({"data_source": "mysql://h/shop?ssl-key=/k.pem"}, "ssl-cert"),
+        ({"lock_timeout": 0.0}, "lock_timeout"),
+        ({"idle_timeout": -1.0}, "idle_timeout"),
+        ({"value_type": "json"}, "text or bytes"),
+        ({"table": "a.b.c"}, "not a table name"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        MySqlOptions(**options)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in shown.partition("ConfigError:")[2]
+
+
+def test_options_are_picklable_and_keep_the_data_source_to_themselves() -> None:
+    options = MySqlOptions(data_source="mysql://u:s3cret@h/shop")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "s3cret" not in f"{options!r} {options.address!r} {MySqlDialect(options).place}"
+
+
+def test_a_certificate_that_cannot_be_read_is_named() -> None:
+    dialect = MySqlDialect(MySqlOptions(data_source="mysql://h/shop?ssl-ca=/nowhere/ca.pem"))
+    with pytest.raises(DriverError, match=r"/nowhere/ca\.pem") as caught:
+        dialect.connect()
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("number", "trouble"),
+    [
+        (2013, Trouble.PASSING),
+        (1213, Trouble.PASSING),
+        (1205, Trouble.PASSING),
+        (1290, Trouble.PASSING),
+        (1047, Trouble.PASSING),
+        (4031, Trouble.PASSING),
+        (1045, Trouble.REFUSED),
+        (3118, Trouble.REFUSED),
+        (1146, Trouble.ABSENT),
+        (1062, Trouble.PRESENT),
+        (1049, Trouble.LASTING),
+        (1665, Trouble.LASTING),
+    ],
+)
+def test_errors_are_told_apart_by_their_number(number: int, trouble: Trouble) -> None:
+    assert MySqlIdiom().trouble(pymysql.OperationalError(number, "…")) is trouble
+
+
+def test_the_insert_lets_the_drivers_send_many_rows_at_once() -> None:
+    insert = find(Seam.DIALECT, "mysql").insert
+    assert insert is not None
+    assert insert('shop."out`box"').sql == (
+        "INSERT INTO `shop`.`out``box`"
+        " (kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)"
+        " VALUES ({kafka_topic}, {kafka_key}, {kafka_value}, {kafka_header_keys}, {kafka_header_values})"
+    )
