@@ -22,7 +22,7 @@ from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.services.external import MySql, connect_mysql
 from outbox_testkit.services.mysql import MariaDbServer
 
-LOOSE = {
+LOOSE: dict[str, str | int] = {
     "innodb-flush-log-at-trx-commit": 2,
     "log-bin": "binlog",
     "server-id": 1,

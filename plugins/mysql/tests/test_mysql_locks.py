@@ -56,9 +56,10 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str
     batch, found = hand.batch()
     assert found == ["v3", "v4"]
     hand.purge(ids[2])
-    with hand.table._session.transaction("mark, and do not commit"):
-        hand.table._hold(hand.fence)
-        hand.table._mark(hand.fence, hand.leader, 1000, (hand.leader,))
+    table: Any = hand.table
+    with table._session.transaction("mark, and do not commit"):
+        table._hold(hand.fence)
+        table._mark(hand.fence, hand.leader, 1000, (hand.leader,))
         stasher.stash(late, plain("k", "later"))
         stasher.stash(early, plain("k", "v5"))
         early.commit()
@@ -87,13 +88,13 @@ def test_a_batch_is_finished_around_rows_that_are_not_committed(box: Box, isolat
 
 def test_the_server_ends_a_leader_that_falls_silent_with_the_fence_in_its_hand(box: Box) -> None:
     frozen = box.lead()
-    session = frozen.table._session
+    table: Any = frozen.table
 
     def hold() -> None:
-        with session.transaction("mark"):
-            frozen.table._hold(frozen.fence)
+        with table._session.transaction("mark"):
+            table._hold(frozen.fence)
             assert bump_in_the_end(box) > frozen.fence.token
-            session.fetch("SELECT 1")
+            table._session.fetch("SELECT 1")
 
     with pytest.raises(DriverError) as caught:
         hold()
@@ -117,8 +118,9 @@ def test_a_session_that_was_silent_for_long_goes_on(box: Box) -> None:
 
 def test_a_session_that_is_killed_can_be_tried_again(box: Box) -> None:
     hand = box.lead()
+    table: Any = hand.table
     with box.application().cursor() as cursor:
-        cursor.execute(f"KILL {hand.table._session.connection.thread_id()}")
+        cursor.execute(f"KILL {table._session.connection.thread_id()}")
     with pytest.raises(DriverError) as caught:
         hand.mark()
     assert caught.value.retryable
