@@ -10,9 +10,11 @@ from typing import Any, cast
 import psycopg
 import pytest
 from outbox_core.audit import Audit
+from outbox_sdk import Dialect
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .faults import judge
+from .faults.beats import Beats
 from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE, Strike
 from .faults.host import HOSTS
 from .faults.judge import Round
@@ -85,6 +87,14 @@ def test_a_duplicate_is_noted_where_there_may_be_none() -> None:
     noted: list[str] = []
     judged(1, 2, 2, 3, rounds=[killed()], delivery=EXACTLY_ONCE, note=noted.append)
     assert noted == ["duplicate"]
+
+
+def test_what_lanes_count_is_told_by_when_it_rose() -> None:
+    beats = Beats(cast("Dialect", None))
+    beats._readings[1, 0, 1] = {10.0: {"recovered": 3}, 12.0: {"recovered": 4}, 11.0: {"recovered": 3}}
+    beats._readings[1, 0, 2] = {13.0: {"recovered": 0}, 14.0: {"recovered": 2}}
+    assert beats.risen("recovered") == [(10.0, 3), (12.0, 1), (14.0, 2)]
+    assert beats.risen("aborted") == []
 
 
 def request(kind: int, version: int, end: bytes) -> bytes:

@@ -116,7 +116,7 @@ class Report:
                 if each.stall is not None and each.strike is not None:
                     kind["stalls"].append([round(each.stall, 2), round(each.strike.floor, 2)])
                 if each.takeover is not None:
-                    kind["takeovers"].append(round(each.takeover, 2))
+                    kind.setdefault("takeovers", []).append(round(each.takeover, 2))
             self._save(data)
 
     def add_outage(self, outage: Mapping[str, Any]) -> None:
