@@ -73,7 +73,8 @@ class H2Dialect(PortableDialect):
         options = self.options
         with _STARTING:
             if not jpype.isJVMStarted():
-                config.onexit = False  # ending Java in order may crash: jpype-project/jpype#1458
+                # The process ends with Java in it: ending Java first may crash, jpype-project/jpype#1458.
+                config.destroy_jvm = config.free_jvm = False
                 jpype.startJVM(*_GUEST, classpath=[options.jar])
         file = Path(options.data_source).absolute()
         wait = int(options.lock_timeout * 1000)
