@@ -12,7 +12,7 @@ from outbox_sdk.portable import Session
 from outbox_mysql.options import MySqlOptions
 from outbox_mysql.table_findings import table_findings
 
-_OLDEST: Final = {"MySQL": (8, 0, 13), "MariaDB": (10, 5)}
+_OLDEST: Final = {"MySQL": (8, 0, 20), "MariaDB": (10, 6)}
 _VARIABLES: Final = (
     "auto_increment_increment",
     "binlog_format",

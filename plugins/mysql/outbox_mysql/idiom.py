@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable.session import IDS
+from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
+
+from outbox_mysql.tables import KEY_BYTES
 
 _PASSING: Final = frozenset(
     {
@@ -44,7 +48,7 @@ _CURES: Final = {
     1142: "let somebody GRANT this account what is missing; the README lists it",
     1143: "let somebody GRANT this account what is missing; the README lists it",
     1153: "raise the server's max_allowed_packet",
-    1193: "use MySQL 8.0.13, MariaDB 10.5, or newer",
+    1193: "use MySQL 8.0.20, MariaDB 10.6, or newer",
     1205: "another transaction holds the rows for too long; see information_schema.innodb_trx",
     1290: "the server is read-only; see that dataSource leads to the one that is not",
     1665: "set binlog_format = ROW or MIXED on the server",
@@ -58,8 +62,7 @@ _CURES: Final = {
     3159: "the server wants TLS: add ssl-mode=REQUIRED to dataSource",
     4151: "the account is locked: ALTER USER … ACCOUNT UNLOCK",
 }
-BY_ID: Final = "FORCE INDEX (PRIMARY)"
-"""Has a statement that names rows by their ids, or wants them in that order, touch no others."""
+_BY_ID: Final = "FORCE INDEX (PRIMARY)"
 
 _UNTRUSTED: Final = (
     "see that ssl-ca is the authority's certificate and that the server goes by this host's name"
@@ -126,15 +129,28 @@ class MySqlIdiom(Idiom):
 
     def head(self, table: str) -> str:
         """Writes an outbox to mark from, read in the order of ids whatever the statistics say."""
-        return f"{table} {BY_ID}"
+        return f"{table} {_BY_ID}"
 
     def update(self, table: str) -> str:
         """Begins an UPDATE; where it read the whole table, it would wait for rows that are not committed."""
-        return f"UPDATE {table} {BY_ID}"
+        return f"UPDATE {table} {_BY_ID}"
 
-    def delete(self, table: str, index: str = BY_ID) -> str:
-        """Begins a DELETE, which takes a hint in this form only; as :meth:`update`."""
-        return f"DELETE FROM {table} USING {table} {index}"  # noqa: S608 - quoted
+    def delete(self, table: str, key: str = "id", index: str = "PRIMARY") -> str:
+        """Begins a DELETE; as :meth:`update`.
+
+        MySQL heeds such a hint only as the comment of a plain DELETE; MariaDB only where a join has no other
+        way, and alone reads what stands behind ``/*M!``.
+        """
+        listed = f"JSON_TABLE('[{IDS}]', '$[*]' COLUMNS (listed BIGINT PATH '$'))"
+        joined = f"/*M! FORCE INDEX ({index}) ON o.{key} = k.listed */"
+        return (
+            f"DELETE /*+ INDEX(o {index}) */ FROM /*M! o USING {listed} AS k STRAIGHT_JOIN */ {table} AS o"
+            f" {joined}"
+        )
+
+    def refuse(self, record: Record) -> str:
+        """Says why an outbox of ours cannot hold a record, or nothing."""
+        return f"a key has at most {KEY_BYTES:,} bytes" if len(record.key.encode()) > KEY_BYTES else ""
 
     def octets(self, value: str | bytes | None) -> object:
         """Leaves text as it is, which is sent as UTF-8; bytes are sent as twice as many digits."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from outbox_sdk import DriverError
-from outbox_sdk.portable import PortableIntake, TableName
+from outbox_sdk.portable import PortableIntake, Session, TableName
+from outbox_sdk.portable.statements import quoted
 
 from outbox_mysql.idiom import MySqlIdiom
 
@@ -19,18 +21,28 @@ _INDEX = (
 class MySqlIntake(PortableIntake):
     """Deletes what it took in by an index: otherwise it would wait for all who write into the table."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, session: Session, *arguments: Any, **named: Any) -> None:
+        super().__init__(session, *arguments, **named)
         schema, table = TableName.parse(self._intake.table)
-        with self._session.transaction(f"look at the indexes of table {table}"):
-            found = self._session.fetch(_INDEX, schema=schema, table=table, column=self._intake.id)
+        with session.transaction(f"look at the indexes of table {table}"):
+            found = session.fetch(_INDEX, schema=schema, table=table, column=self._intake.id)
         if not found:
             raise DriverError(
                 f"table {self._intake.table} cannot be taken in: without an index that begins with "
                 f"'{self._intake.id}' each deletion would wait for all who write into it; create one",
                 retryable=False,
             )
-        self._index = self._session.idiom.name(str(found[0][0])).replace("{", "{{").replace("}", "}}")
+        idiom = session.idiom
+        index = quoted(idiom, TableName("", str(found[0][0])))
+        self._many = MySqlIdiom().delete(self._source, self._key, index)
+        hint = f"/*+ INDEX({quoted(idiom, TableName('', table))} {index}) */"
+        self._one = f"DELETE {hint} FROM {self._source} WHERE {self._key} = {{key}}"
 
     def _deletion(self) -> str:
-        return MySqlIdiom().delete(self._source, f"FORCE INDEX ({self._index})")
+        return self._many
+
+    def _delete(self, keys: Sequence[Any]) -> int:
+        if all(isinstance(key, int) for key in keys):
+            return super()._delete(keys)
+        # Of a list of texts, a server may think that to read the whole table is cheaper.
+        return sum(self._session.change(self._one, key=key) for key in keys)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from outbox_mysql import MySqlDialect, MySqlOptions, findings
 from outbox_mysql.address import Address
-from outbox_sdk import AccessDenied, DriverError, Finding, Level
+from outbox_sdk import AccessDenied, DriverError, Finding, Intake, Level
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.services.external import MySql, connect_mysql
 from outbox_testkit.services.mysql import MariaDbServer
@@ -203,6 +203,28 @@ def test_a_table_that_was_made_otherwise(under: OutboxUnderTest, change: str, su
     with root(under) as connection, connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {dialect.options.table} {change}")
     assert set(faults(dialect)) == {subject}
+
+
+@pytest.mark.parametrize("kind", ["INT", "CHAR(36)"])
+def test_a_table_that_is_taken_in_needs_an_index(under: OutboxUnderTest, kind: str) -> None:
+    source = f"source_{uuid4().hex}"
+    intake = Intake(table=source, id="no", order="no", topic="orders", key="who", value="what")
+    dialect = a_dialect(under, intake=intake)
+    dialect.create()
+    with root(under) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {source} (no {kind} NOT NULL, who CHAR(9), what TEXT)")
+        assert "create one" in faults(dialect)["intake"].message
+        cursor.execute(f"ALTER TABLE {source} ADD UNIQUE INDEX `by no` (no)")
+        assert faults(dialect) == {}
+        table = dialect.connect()
+        fence = table.enter(0, 1, table.bump(1, "x"))
+        cursor.execute(f"INSERT INTO {source} VALUES (2, 'b', 'two'), (1, 'a', 'one')")
+        cursor.execute("START TRANSACTION")
+        cursor.execute(f"INSERT INTO {source} VALUES (0, 'c', 'not yet')")
+        assert [record.value for record in table.mark(fence, uuid4(), 10)] == ["one", "two"]
+        cursor.execute("COMMIT")
+        assert [record.value for record in table.mark(fence, uuid4(), 10)] == ["one", "two", "not yet"]
+    table.close()
 
 
 def test_a_transaction_that_is_forgotten_is_told(

@@ -86,6 +86,23 @@ def test_a_batch_is_finished_around_rows_that_are_not_committed(box: Box, isolat
     assert box.survey() == ["late"]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 30, 300])
+def test_all_rows_that_are_committed_are_changed_around_one_that_is_not(box: Box, count: int) -> None:
+    late, hand = writer(box, "READ COMMITTED"), box.lead()
+    box.stasher.stash(late, plain("k", "late"))
+    box.fill(count)
+    ids = hand.ids()
+    assert hand.reset(*ids) == count
+    assert hand.ids() == ids
+    with box.application().cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {box.options.table}")  # now the server knows that these are all
+    assert hand.reset(*ids[1:]) == count - 1
+    assert hand.ids() == ids[1:]
+    assert hand.purge(*ids) == count
+    late.commit()
+    assert box.survey() == ["late"]
+
+
 def test_the_server_ends_a_leader_that_falls_silent_with_the_fence_in_its_hand(box: Box) -> None:
     frozen = box.lead()
     table: Any = frozen.table
