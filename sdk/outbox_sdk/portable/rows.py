@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from outbox_sdk import intake
@@ -15,6 +16,9 @@ COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys",
 
 EXTRAS = ("kafka_partition", "kafka_timestamp")
 """Columns of an outbox that keeps what its intake says of partition and timestamp (milliseconds)."""
+
+_TEXTS = {str, type(None)}
+_SHORT = 1000
 
 
 def records(rows: Sequence[Sequence[Any]], idiom: Idiom) -> list[MarkedRecord]:
@@ -60,7 +64,9 @@ def json_array(texts: Sequence[str | None]) -> str | None:
 
 def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str | None]:
     try:
-        keys, texts = (_array(idiom.text(part)) for part in (names, values))
+        listed = idiom.text(names) or ""
+        keys = _names(listed) if len(listed) < _SHORT else _array(listed)
+        texts = _array(idiom.text(values))
     except ValueError as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
     if reason := intake.fault(keys, texts):
@@ -81,9 +87,12 @@ def _whole(value: Any) -> int | None:
 
 def _array(text: str | None) -> list[str | None]:
     array = json.loads(text) if text else []
-    if not isinstance(array, list) or not all(part is None or isinstance(part, str) for part in array):
+    if not isinstance(array, list) or not _TEXTS.issuperset(map(type, array)):
         raise ValueError('write them like ["name"] and ["value"]')
     return array
+
+
+_names = lru_cache(maxsize=256)(_array)  # most rows of an outbox have the same
 
 
 def _text(value: str | bytes | None, name: str) -> str | None:
