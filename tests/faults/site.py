@@ -41,6 +41,7 @@ class Site:
         chance: Makes the faults' choices.
         delivery: ``at-least-once`` or ``exactly-once``.
         database: One of ``HOSTS``.
+        options: Options of the dialect, by the names that a configuration has for them.
         harvesters: How many processes compete.
         session: The election's session time-out in seconds.
 
@@ -60,6 +61,7 @@ class Site:
         *,
         delivery: str = "at-least-once",
         database: str = "postgres",
+        options: Mapping[str, str] | None = None,
         harvesters: int = 3,
         session: float = SESSION,
     ) -> None:
@@ -67,6 +69,7 @@ class Site:
         self.engine = engine
         self.delivery = delivery
         self.database = database
+        self.options = options or {}
         self.chance = chance
         self.session = session
         self.password = f"s3cret-{secrets.token_hex(8)}"
@@ -163,6 +166,7 @@ class Site:
             elector={"driver": "neli-kafka", "sessionTimeout": f"{self.session:g}s"},
             baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{self.to_kafka.port}"},
             producerKafkaConfig={"delivery.timeout.ms": round(self.session * 1000 * 2 / 3)},
+            dialect={"driver": self.shop.database.driver, **self.options},
             dataSource=self.host.source(name, self.to_database.port),
             limits={"sendConcurrency": self.lanes, "minMetricsInterval": "1s"},
         )
