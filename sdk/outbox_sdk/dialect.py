@@ -122,8 +122,8 @@ class OutboxTable(Protocol):
     A lane has two: it marks and resets over the one, never both at once, and purges over the other meanwhile.
 
     Every method raises ``DriverError`` when the database refuses or cannot be reached. After a retryable
-    one the outcome of the call is unknown and the connection may be dead: close it and connect anew. So does a
-    call on a connection that was closed, by whomever.
+    one the outcome of the call is unknown and the connection may be dead: close it and connect anew. So does
+    a call on a connection that was closed, by whomever.
     """
 
     def bump(self, lanes: int, holder: str) -> int:

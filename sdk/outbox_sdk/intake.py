@@ -11,13 +11,15 @@ This module says what becomes of a row. Dialects do the moving.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from hashlib import sha256
 from string import Formatter
 from typing import Any, Final, NamedTuple
 
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.record import Header, Record
 
 LAYOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
     # Debezium's outbox event router, by its defaults.
@@ -36,6 +38,10 @@ FAULT: Final = "outbox: "
 
 _TOPIC_LENGTH = 249
 _MS = 1000
+_PARTITIONS = range(2**31)
+_MOMENTS = range(-(2**63), 2**63)
+_SHOWN = 100
+"""Characters of a key that cannot be held, for those who look at it."""
 
 
 class Taken(NamedTuple):
@@ -101,7 +107,8 @@ class Intake:
         if missing:
             raise ConfigError(f"intake of table '{self.table}' needs {', '.join(missing)}, or a layout")
         try:
-            self._parts()
+            if "" in (name for _, name, _, _ in Formatter().parse(self.topic)):
+                raise ValueError("braces with nothing in them")  # noqa: TRY301 - as the parser's own
         except ValueError as error:
             raise ConfigError(f"topic is '{self.topic}': {error}; write a column in braces") from error
 
@@ -113,24 +120,46 @@ class Intake:
         every = (self.id, self.order, *named, self.key, self.value, *self.headers.values(), *others)
         return [column for column in dict.fromkeys(every) if column]
 
-    def take(self, row: Mapping[str, Any]) -> Taken:
-        """Makes a row into what the outbox holds; one that cannot be mapped keeps its value and says why.
+    def take(self, row: Mapping[str, Any], *, binary: bool, bind: Callable[[Record], object]) -> Taken:
+        """Makes a row into what the outbox holds; one that cannot be, comes with its value and says why.
+
+        A key that the outbox cannot hold is then written as escapes, and as no other key is.
 
         Args:
             row: Column → value as its driver returns it, for each of ``columns``.
+            binary: Whether the outbox keeps values as bytes.
+            bind: Raises ``ValueError`` for a record that the outbox cannot hold, as ``Insert.bind`` does.
         """
-        value = row[self.value]
-        value = value if isinstance(value, str | bytes | None) else _text(value)
-        key = _text(row[self.key]) or ""
         try:
-            topic = self._topic(row)
-            headers = {name: _text(row[column]) for name, column in self.headers.items()} | self._json(row)
-            partition = _whole(row, self.partition)
-            moment = _moment(row[self.timestamp]) if self.timestamp else None
+            taken = self._mapped(row, binary=binary)
+            _hold(bind, taken.topic, taken.key, taken.value, zip(taken.names, taken.values, strict=True))
         except ValueError as error:
             reason = f"{FAULT}row {row[self.id]} of table {self.table} cannot be mapped: {error}"
-            return Taken("", key, value, [reason], [], None, None)
-        return Taken(topic, key, value, list(headers), list(headers.values()), partition, moment)
+            value = _held_value(row[self.value], bind, binary=binary)
+            return Taken("", _held_key(row[self.key], bind), value, [_escaped(reason)], [], None, None)
+        return taken
+
+    def _mapped(self, row: Mapping[str, Any], *, binary: bool) -> Taken:
+        value = _plain(row[self.value])
+        if isinstance(value, str) and binary:
+            value = value.encode()
+        elif isinstance(value, bytes) and not binary:
+            try:
+                value = value.decode()
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"column '{self.value}' holds bytes that are no text, the outbox text: {error}"
+                ) from error
+        headers = {name: _text(row[column]) for name, column in self.headers.items()} | self._json(row)
+        return Taken(
+            topic=self._topic(row),
+            key=_text(row[self.key]) or "",
+            value=value,
+            names=list(headers),
+            values=list(headers.values()),
+            partition=_whole(row[self.partition], self.partition) if self.partition else None,
+            timestamp_ms=_moment(row[self.timestamp], self.timestamp) if self.timestamp else None,
+        )
 
     def _parts(self) -> list[tuple[str, str]]:
         return [(literal, name or "") for literal, name, _, _ in Formatter().parse(self.topic)]
@@ -153,7 +182,7 @@ class Intake:
         if isinstance(found, str | bytes):
             try:
                 found = json.loads(found)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"column '{self.headers_json}' is not JSON: {error}") from error
         if found is None:
             return {}
@@ -172,6 +201,12 @@ def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     return names[0].removeprefix(FAULT)
 
 
+def _plain(value: Any) -> str | bytes | None:
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return value if isinstance(value, str | bytes) else _text(value)
+
+
 def _text(value: Any) -> str | None:
     match value:
         case None:
@@ -185,18 +220,74 @@ def _text(value: Any) -> str | None:
     return str(value)
 
 
-def _whole(row: Mapping[str, Any], column: str) -> int | None:
-    value = row[column] if column else None
+def _whole(value: Any, column: str) -> int | None:
     try:
-        return None if value is None else int(value)
-    except ValueError as error:
-        raise ValueError(f"column '{column}' holds no whole number") from error
+        number = None if value is None else int(value)
+        if number is None or (number in _PARTITIONS and (isinstance(value, str | bytes) or number == value)):
+            return number
+    except (ValueError, TypeError, OverflowError):
+        pass  # said below
+    raise ValueError(f"column '{column}' holds no whole number that a partition may have")
 
 
-def _moment(value: Any) -> int | None:
+def _moment(value: Any, column: str) -> int | None:
     if value is None:
         return None
+    try:
+        milliseconds = _milliseconds(value)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"column '{column}' holds no moment: {error}") from error
+    if milliseconds not in _MOMENTS:
+        raise ValueError(f"column '{column}' holds no moment that a message may have")
+    return milliseconds
+
+
+def _milliseconds(value: Any) -> int:
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * _MS)
     text = str(value)
-    return int(text) if text.lstrip("-").isdigit() else _moment(datetime.fromisoformat(text))
+    return int(text) if text.lstrip("-").isdigit() else _milliseconds(datetime.fromisoformat(text))
+
+
+def _hold(
+    bind: Callable[[Record], object],
+    topic: str,
+    key: str,
+    value: str | bytes | None,
+    headers: Iterable[Header] = (),
+) -> None:
+    """Raises ``ValueError`` for what no outbox can hold, or this one cannot."""
+    record = Record(topic, key, value, tuple(headers))
+    for text in (topic, key, value, *(part for header in record.headers for part in header)):
+        if isinstance(text, str):
+            text.encode()  # raises for half of a surrogate pair
+    bind(record)
+
+
+def _held_key(value: Any, bind: Callable[[Record], object]) -> str:
+    key = _text(value) or ""
+    try:
+        _hold(bind, "", key, None)
+    except ValueError:
+        # Whoever has the same key must stay behind it, and nobody else.
+        digest = sha256(key.encode(errors="surrogatepass")).hexdigest()
+        return f"{_escaped(key[:_SHOWN])} {digest}"
+    return key
+
+
+def _held_value(value: Any, bind: Callable[[Record], object], *, binary: bool) -> str | bytes | None:
+    found = _plain(value)
+    if found is None or (binary and isinstance(found, bytes)):
+        return found
+    text = _text(found) or ""
+    if binary:
+        return text.encode(errors="backslashreplace")
+    try:
+        _hold(bind, "", "", text)
+    except ValueError:
+        return _escaped(text)
+    return text
+
+
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")

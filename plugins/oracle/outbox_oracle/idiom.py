@@ -8,6 +8,7 @@ from uuid import UUID
 
 from outbox_sdk.intake import FAULT
 from outbox_sdk.portable import Idiom, TableName, Trouble
+from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
 from outbox_oracle.errors import CURES, full_code, meaning
@@ -16,6 +17,9 @@ from outbox_oracle.names import quoted
 EMPTY = "\0empty\0"
 """Stands in the value column for a value that is empty, which Oracle would take for none."""
 
+
+KEY_BYTES = 4_000
+"""What a VARCHAR2 holds, whatever the database's settings."""
 
 READ = ("ID", "KAFKA_TOPIC", "KAFKA_KEY", "KAFKA_VALUE", "KAFKA_HEADER_KEYS")
 """How the columns begin where rows are read as records."""
@@ -74,6 +78,14 @@ class OracleIdiom(Idiom):
     def first(self, select: str, count: str) -> str:
         """Limits an ordered SELECT to its first rows."""
         return f"{select} FETCH FIRST {count} ROWS ONLY"
+
+    def refuse(self, record: Record) -> str:
+        """Says why the database cannot hold a record, or nothing."""
+        if len(record.key.encode(errors="replace")) > KEY_BYTES:
+            return f"the key is longer than {KEY_BYTES} bytes"
+        if record.value in (EMPTY, EMPTY.encode()):
+            return f"the value is {EMPTY!r}, which stands for an empty one in Oracle's tables"
+        return ""
 
     def uuid(self, leader_id: UUID) -> object:
         """Makes the parameter for a leader id, which is RAW."""

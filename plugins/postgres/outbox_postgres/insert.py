@@ -22,10 +22,15 @@ def insert(table: str) -> Insert:
     values = "clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
     name = str(TableName.parse(table)).replace("{", "{{").replace("}", "}}")
     # The name is quoted, the rest is constant.
-    return Insert(sql=f"INSERT INTO {name} ({columns}) VALUES ({values})", bind=_bind)  # noqa: S608 - quoted
+    return Insert(sql=f"INSERT INTO {name} ({columns}) VALUES ({values})", bind=bind)  # noqa: S608 - quoted
 
 
-def _bind(record: Record) -> Mapping[str, object]:
+def bind(record: Record) -> Mapping[str, object]:
+    """Makes the parameters of a record.
+
+    Raises:
+        ValueError: PostgreSQL cannot hold it.
+    """
     names = [name for name, _ in record.headers]
     values = [_text(value, name) for name, value in record.headers]
     for text in (record.topic, record.key, record.value, *names, *values):

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
-from outbox_sdk import DriverError, Intake, LeadershipLost, Taken
+from outbox_sdk import DriverError, Intake, LeadershipLost
 
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.errors import translated
+from outbox_postgres.insert import bind
 from outbox_postgres.layout import Column, Inspector, Layout
 from outbox_postgres.options import TableName
 from outbox_postgres.parking_sql import HELD
@@ -28,6 +29,8 @@ _COMMITS = (
     f"{_MOMENT} NULLS FIRST, CASE WHEN {_MOMENT} IS NULL THEN age({{0}}.xmin) END DESC,"
     " {0}.cmin::text::bigint, {0}.ctid"
 )
+# Tells apart whatever a table, or the parts of one, may ever hold.
+_VERSION = "(src.tableoid, src.ctid, src.xmin)::text"
 _MOMENTS = {"timestamptz": "{}", "timestamp": "({} AT TIME ZONE 'UTC')"}
 _NUMBERS = frozenset({"int2", "int4", "int8", "numeric"})
 
@@ -72,7 +75,7 @@ class PostgresIntake:
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was moved.
         """
-        any_rows, take, insert = self._sql
+        any_rows, earliest, insert, delete = self._sql
         with translated(self._source, f"take in rows of table {self._table}"):
             found = self._connection.execute(any_rows, binary=True).fetchone()
             if not (found and found[0]):
@@ -81,11 +84,19 @@ class PostgresIntake:
                 fence = f"SELECT lane FROM {self._layout.fence} WHERE {HELD} FOR SHARE"
                 if not self._connection.execute(fence, tuple(held)).fetchall():
                     raise LeadershipLost("the fence is no longer the caller's: another process leads")
-                rows = self._connection.execute(take, (min(limit, PORTION),)).fetchall()
+                rows = self._connection.execute(earliest, (min(limit, PORTION),)).fetchall()
                 names = self._intake.columns
-                taken = [self._intake.take(dict(zip(names, row[1:], strict=True))) for row in rows]
-                self._connection.cursor().executemany(insert, [self._values(each) for each in taken])
-        return len(taken)
+                taken = [self._values(dict(zip(names, row[2:], strict=True))) for row in rows]
+                self._connection.cursor().executemany(insert, taken)
+                # At the very end: a deletion that is rolled back leaves rows without their number within
+                # the transaction that wrote them.
+                places, versions = [row[0] for row in rows], [row[1] for row in rows]
+                if self._connection.execute(delete, (places, versions)).rowcount != len(rows):
+                    raise DriverError(
+                        f"table {self._table} cannot be taken in: somebody else has changed rows meanwhile",
+                        retryable=True,
+                    )
+        return len(rows)
 
     def waiting(self, most: int) -> int:
         """Returns how many rows are still to be taken in, counted up to ``most``."""
@@ -132,18 +143,15 @@ class PostgresIntake:
             )
         return _COMMITS.format("src")
 
-    def _statements(self, columns: dict[str, Column], order: str) -> tuple[str, str, str]:
-        key = TableName("", self._intake.id)
+    def _statements(self, columns: dict[str, Column], order: str) -> tuple[str, str, str, str]:
         read = ", ".join(self._read(columns[name]) for name in self._intake.columns)
-        take = f"""
-            WITH earliest AS MATERIALIZED (
-                SELECT {key} AS key, row_number() OVER () AS place
-                FROM (SELECT src.{key} FROM {self._table} AS src ORDER BY {order} LIMIT $1) AS src
-            ), gone AS (
-                DELETE FROM {self._table} AS src USING earliest WHERE src.{key} = earliest.key
-                RETURNING earliest.place, {read}
-            )
-            SELECT * FROM gone ORDER BY place"""
+        earliest = (
+            f"SELECT src.ctid::text, {_VERSION}, {read} FROM {self._table} AS src ORDER BY {order} LIMIT $1"
+        )
+        delete = (
+            f"DELETE FROM {self._table} AS src"
+            f" WHERE src.ctid = ANY ($1::text[]::tid[]) AND {_VERSION} = ANY ($2::text[])"
+        )
         names = ["kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values"]
         names += list(EXTRAS) if self._layout.extras else []
         places = ", ".join(f"${number}" for number, _ in enumerate(names, 1))
@@ -151,21 +159,20 @@ class PostgresIntake:
             f"INSERT INTO {self._layout.outbox} (create_time, {', '.join(names)})"
             f" VALUES (clock_timestamp(), {places})"
         )
-        return f"SELECT EXISTS (SELECT FROM {self._table})", take, insert
+        return f"SELECT EXISTS (SELECT FROM {self._table})", earliest, insert, delete
 
     def _read(self, column: Column) -> str:
         name = f"src.{TableName('', column.name)}"
         if column.base == "bytea":
             return name
         if column.name == self._intake.timestamp and column.base in _MOMENTS:
-            return f"(extract(epoch FROM {_MOMENTS[column.base].format(name)}) * 1000)::bigint"
+            moment = f"(extract(epoch FROM {_MOMENTS[column.base].format(name)}) * 1000)::bigint::text"
+            return f"CASE WHEN isfinite({name}) THEN {moment} ELSE {name}::text END"
         return f"{name}::text"
 
-    def _values(self, taken: Taken) -> tuple[object, ...]:
-        value = taken.value
-        if self._layout.binary and isinstance(value, str):
-            value = value.encode()
-        values = (taken.topic, taken.key, value, taken.names, taken.values)
+    def _values(self, row: Mapping[str, Any]) -> tuple[object, ...]:
+        taken = self._intake.take(row, binary=self._layout.binary, bind=bind)
+        values = (taken.topic, taken.key, taken.value, taken.names, taken.values)
         return (*values, taken.partition, taken.timestamp_ms) if self._layout.extras else values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -138,6 +139,62 @@ def test_a_table_of_somebodys_own_is_mapped(mapped: Outbox) -> None:
     assert third.fault is not None
     assert "row 3 of table app.events cannot be mapped: column 'more' is not a JSON object" in third.fault
     assert (third.key, third.value) == ("bob", b"\x01")
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ("part => 'inf'", "column 'part'"),
+        ("sent => 'infinity'", "column 'sent' holds no moment"),
+        ('more => \'{"a": "\\u0000"}\'', "no NUL character"),
+        ('more => \'{"a": "\\ud800"}\'', "surrogates not allowed"),
+        ("customer => '\\x00'", "no NUL character"),
+    ],
+)
+def test_a_row_that_the_outbox_cannot_hold_stops_no_other(
+    make_outbox: MakeOutbox, columns: str, reason: str
+) -> None:
+    intake = replace(MAPPED, table="events", timestamp="sent", headers={})
+    box = make_outbox(intake=intake)
+    box.admin.execute(
+        "CREATE TABLE events (number BIGSERIAL PRIMARY KEY, customer BYTEA, body TEXT, more JSON,"
+        " part FLOAT, sent TIMESTAMPTZ)"
+    )
+    box.dialect.create()
+    name, value = columns.split(" => ")
+    box.admin.execute(f"INSERT INTO events (body, {name}) VALUES ('1', {value})")
+    box.admin.execute("INSERT INTO events (customer, body) VALUES ('ann', '2')")
+    odd, sound = box.lead().mark()
+    assert reason in (odd.fault or "")
+    assert (sound.key, sound.value, sound.fault) == ("ann", "2", None)
+
+
+def test_the_order_within_a_transaction_outlives_an_attempt_that_was_cut_off(
+    debezium: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def page(*numbers: int) -> str:
+        return f"(ctid::text::point)[0] IN ({', '.join(map(str, numbers))})"
+
+    # The database writes a transaction's rows into whatever pages have room, not from the first to the last.
+    while not debezium.admin.execute(f"SELECT 1 FROM outboxevent WHERE {page(3)}").fetchone():
+        event(debezium, "old", f'"{"x" * 300}"')
+    debezium.admin.execute(f"DELETE FROM outboxevent WHERE {page(0, 1)}")
+    debezium.admin.execute("VACUUM outboxevent")
+    event(debezium, "old", "0")
+    session = debezium.session()
+    values = [f'"{number:04}{"x" * 300}"' for number in range(80)]
+    for value in values:
+        event(debezium, "k", value, session)
+    session.commit()
+    places = "SELECT payload #>> '{}' FROM outboxevent WHERE aggregateid = 'k' ORDER BY ctid"
+    assert [f'"{row[0]}"' for row in debezium.admin.execute(places)] != values
+
+    hand = debezium.lead()
+    with monkeypatch.context() as patch:
+        patch.setattr(Intake, "take", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            hand.mark()
+    assert [record.value for record in hand.mark(1000) if record.key == "k"] == values
 
 
 def test_what_cannot_be_taken_in_is_said_at_once(make_outbox: MakeOutbox) -> None:

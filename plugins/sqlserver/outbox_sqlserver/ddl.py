@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from outbox_sdk.portable import Idiom, TableName
 
-from outbox_sqlserver.idiom import BINARY
+from outbox_sqlserver.idiom import BINARY, KEY_LENGTH
 from outbox_sqlserver.options import SqlServerOptions
-
-KEY_LENGTH = 2_000
-"""Of a key, in UTF-16 code units; a comparison adds one, and 4,000 is the end of what is not large."""
 
 
 def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequence[str]]:

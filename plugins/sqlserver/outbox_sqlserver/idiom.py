@@ -8,12 +8,17 @@ from uuid import UUID
 
 from outbox_sdk.portable import Idiom, Trouble
 from outbox_sdk.portable.session import IDS
+from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
 from outbox_sqlserver.errors import CURES, meaning, number
 
 BINARY = "Latin1_General_100_BIN2"
 """The collation of names and keys in tables of ours."""
+
+
+KEY_LENGTH = 2_000
+"""Of a key, in UTF-16 code units; a comparison adds one, and 4,000 is the end of what is not large."""
 
 
 class SqlServerIdiom(Idiom):
@@ -72,6 +77,13 @@ class SqlServerIdiom(Idiom):
     def held(self, columns: str, table: str, condition: str, hold: str) -> str:
         """Writes a SELECT that holds its rows until the transaction ends."""
         return f"SELECT {columns} FROM {table}{hold} WHERE {condition}"  # noqa: S608 - made of our own parts
+
+    def refuse(self, record: Record) -> str:
+        """Says why the database cannot hold a record, or nothing."""
+        for name, text, limit in (("key", record.key, KEY_LENGTH), ("topic", record.topic, 249)):
+            if len(text.encode("utf-16-le", "replace")) > 2 * limit:
+                return f"the {name} is longer than {limit:,} UTF-16 code units"
+        return ""
 
     def uuid(self, leader_id: UUID) -> object:
         """Makes the parameter for a leader id."""

@@ -8,19 +8,9 @@ from outbox_sdk.dialect import Insert
 from outbox_sdk.portable import portable_insert
 from outbox_sdk.record import Record
 
-from outbox_sqlserver.ddl import KEY_LENGTH
 from outbox_sqlserver.idiom import SqlServerIdiom, octets
 
-
-def refuse(record: Record) -> str:
-    """Says why the database cannot hold a record, or nothing."""
-    for name, text, limit in (("key", record.key, KEY_LENGTH), ("topic", record.topic, 249)):
-        if len(text.encode("utf-16-le", "replace")) > 2 * limit:
-            return f"the {name} is longer than {limit:,} UTF-16 code units"
-    return ""
-
-
-_insert = portable_insert(SqlServerIdiom(), refuse)
+_insert = portable_insert(SqlServerIdiom())
 
 
 def sqlserver_insert(table: str) -> Insert:

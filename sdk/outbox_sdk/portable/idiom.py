@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
 
@@ -106,6 +107,10 @@ class Idiom(ABC):
     def delete(self, table: str) -> str:
         """Begins a DELETE of rows of an outbox by their ids; it must lock no others."""
         return f"DELETE FROM {table}"  # noqa: S608 - quoted
+
+    def refuse(self, record: Record) -> str:  # noqa: ARG002 - for those that cannot hold all
+        """Says why an outbox of ours cannot hold a record, or nothing."""
+        return ""
 
     def octets(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value that goes into a column of bytes, text as UTF-8."""

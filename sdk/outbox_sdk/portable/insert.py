@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from outbox_sdk.dialect import Insert
 from outbox_sdk.portable.idiom import Idiom
@@ -12,26 +13,26 @@ from outbox_sdk.portable.statements import quoted, stash
 from outbox_sdk.record import Record
 
 
-def portable_insert(
-    idiom: Idiom, refuse: Callable[[Record], str] = lambda _record: ""
-) -> Callable[[str], Insert]:
-    """Returns what a plugin's ``Driver`` offers as ``insert``.
-
-    Args:
-        idiom: How the database writes SQL.
-        refuse: Says why the database cannot hold a record, or nothing.
-    """
-
-    def bind(record: Record) -> Mapping[str, object]:
-        names, values = header_texts(record)
-        for text in (record.topic, record.key, record.value, names, values):
-            if isinstance(text, str):
-                text.encode()  # raises for half of a surrogate pair
-        if problem := refuse(record):
-            raise ValueError(problem)
-        return dict(zip(COLUMNS[1:], (record.topic, record.key, record.value, names, values), strict=True))
+def portable_insert(idiom: Idiom) -> Callable[[str], Insert]:
+    """Returns what a plugin's ``Driver`` offers as ``insert``; records that ``idiom`` refuses are refused."""
 
     def insert(table: str) -> Insert:
-        return Insert(sql=stash(idiom, quoted(idiom, TableName.parse(table)), COLUMNS[1:]), bind=bind)
+        sql = stash(idiom, quoted(idiom, TableName.parse(table)), COLUMNS[1:])
+        return Insert(sql=sql, bind=partial(bound, idiom))
 
     return insert
+
+
+def bound(idiom: Idiom, record: Record) -> Mapping[str, object]:
+    """Makes the parameters of a record.
+
+    Raises:
+        ValueError: The database cannot hold it.
+    """
+    names, values = header_texts(record)
+    for text in (record.topic, record.key, record.value, names, values):
+        if isinstance(text, str):
+            text.encode()  # raises for half of a surrogate pair
+    if problem := idiom.refuse(record):
+        raise ValueError(problem)
+    return dict(zip(COLUMNS[1:], (record.topic, record.key, record.value, names, values), strict=True))

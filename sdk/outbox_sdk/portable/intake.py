@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from outbox_sdk.errors import DriverError
-from outbox_sdk.intake import Intake, Taken
+from outbox_sdk.intake import Intake
+from outbox_sdk.portable.insert import bound
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import COLUMNS, EXTRAS, json_array
 from outbox_sdk.portable.session import IDS, Session
@@ -60,24 +62,30 @@ class PortableIntake:
         self._earliest = idiom.first(
             f"SELECT {read} FROM {idiom.seen(self._source)} ORDER BY {order}", "{limit}"
         )
+        self._bind = partial(bound, idiom)
         self._stash = stash(idiom, quoted(idiom, outbox), self._columns)
 
     def take(self, limit: int) -> None:
         """Moves the earliest rows, ``limit`` at most, as part of the transaction that holds the fence.
 
         Raises:
-            DriverError: Nothing tells the order of the rows (not retryable).
+            DriverError: Nothing tells the order of the rows, or the rows apart (not retryable).
         """
         rows = self._session.fetch(self._earliest, limit=min(limit, PORTION))
         if not rows:
             return
-        found = [dict(zip(self._intake.columns, row, strict=True)) for row in rows]
-        if not self._intake.order and not isinstance(found[0][self._intake.id], int):
+        intake = self._intake
+        found = [dict(zip(intake.columns, row, strict=True)) for row in rows]
+        ids = [row[intake.id] for row in found]
+        if not intake.order and not isinstance(ids[0], int):
+            raise _refusal(intake, f"'{intake.id}' does not tell the order of its rows; set intake.order")
+        self._session.change_each(self._stash, [self._values(row) for row in found])
+        if (deleted := self._delete(ids)) != len(ids):
             raise _refusal(
-                self._intake, f"'{self._intake.id}' does not tell the order of its rows; set intake.order"
+                intake,
+                f"of {len(ids)} rows that were read {deleted} would be deleted; "
+                f"'{intake.id}' is null or not unique, or somebody else deletes rows, too",
             )
-        self._session.change_each(self._stash, [self._values(self._intake.take(row)) for row in found])
-        self._delete([row[self._intake.id] for row in found])
 
     def waiting(self, most: int) -> int:
         """Returns how many rows are still to be taken in, counted up to ``most``; part of a transaction."""
@@ -88,23 +96,22 @@ class PortableIntake:
         """Begins a DELETE of rows of the source by their ids; it must lock no others."""
         return f"DELETE FROM {self._source}"
 
-    def _delete(self, keys: Sequence[Any]) -> None:
+    def _delete(self, keys: Sequence[Any]) -> int:
         delete = f"{self._deletion()} WHERE {self._key} IN"
-        if isinstance(keys[0], int):
-            self._session.change_ids(f"{delete} ({IDS})", keys)
-            return
+        # They become part of the statement, so each must be a number.
+        if all(isinstance(key, int) for key in keys):
+            return self._session.change_ids(f"{delete} ({IDS})", keys)
+        deleted = 0
         for start in range(0, len(keys), _LISTED):
             listed = {f"key{number}": key for number, key in enumerate(keys[start : start + _LISTED])}
-            self._session.change(f"{delete} ({', '.join(f'{{{name}}}' for name in listed)})", **listed)
+            places = ", ".join(f"{{{name}}}" for name in listed)
+            deleted += self._session.change(f"{delete} ({places})", **listed)
+        return deleted
 
-    def _values(self, taken: Taken) -> Mapping[str, object]:
-        value = taken.value
-        if isinstance(value, str) and self._binary:
-            value = value.encode()
-        elif isinstance(value, bytes) and not self._binary:
-            value = value.decode(errors="backslashreplace")
+    def _values(self, row: Mapping[str, Any]) -> Mapping[str, object]:
+        taken = self._intake.take(row, binary=self._binary, bind=self._bind)
         headers = (json_array(taken.names), json_array(taken.values))
-        values = (taken.topic, taken.key, value, *headers, taken.partition, taken.timestamp_ms)
+        values = (taken.topic, taken.key, taken.value, *headers, taken.partition, taken.timestamp_ms)
         return dict(zip(self._columns, values, strict=False))
 
 
