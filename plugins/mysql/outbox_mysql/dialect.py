@@ -13,6 +13,11 @@ from outbox_mysql.idiom import MySqlIdiom
 from outbox_mysql.intake import MySqlIntake
 from outbox_mysql.options import MySqlOptions
 
+_KNOWN = """
+SELECT table_schema, table_name FROM information_schema.tables
+WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}
+"""
+
 
 class MySqlDialect(PortableDialect):
     """An outbox in a MySQL or MariaDB database."""
@@ -64,6 +69,13 @@ class MySqlDialect(PortableDialect):
             options.fence: [tables.fence(quoted(options.fence))],
             options.letters: [tables.letters(quoted(options.letters))],
         }
+
+    def known(self, session: Session) -> TableName:
+        """Returns the outbox's name with its database, in the letters that the server keeps it in."""
+        table = self.options.outbox
+        with session.transaction("ask for the outbox's name"):
+            rows = session.fetch(_KNOWN, schema=table.schema, table=table.table)
+        return TableName(*rows[0]) if rows else table
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges the server's version and settings, the tables' types and the account's privileges."""

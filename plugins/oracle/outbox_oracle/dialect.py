@@ -11,6 +11,7 @@ from outbox_sdk.portable import Idiom, PortableDialect, Session, TableName
 from outbox_oracle.check import findings
 from outbox_oracle.ddl import tables
 from outbox_oracle.idiom import OracleIdiom
+from outbox_oracle.names import canonical
 from outbox_oracle.options import OracleOptions
 from outbox_oracle.session import OracleSession
 
@@ -96,6 +97,14 @@ class OracleDialect(PortableDialect):
     def tables(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""
         return tables(self.options, self.idiom)
+
+    def known(self, session: Session) -> TableName:
+        """Returns the outbox's name with its schema."""
+        table = self.options.outbox
+        with session.transaction("ask for the schema"):
+            rows = session.fetch("SELECT SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM dual")
+        named = table.within(f'"{rows[0][0]}"') if rows else table
+        return TableName(*(canonical(part) if part else "" for part in named))
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges version, character set, durability, privileges and the ids."""

@@ -34,3 +34,9 @@ def quoted(name: str) -> str:
 def plain(name: str) -> str:
     """Returns a name as the data dictionary has it."""
     return quoted(name)[1:-1].replace('""', '"')
+
+
+def canonical(name: str) -> str:
+    """Returns the one way to write a name: without quotes where Oracle folds it to itself."""
+    bare = plain(name)
+    return bare if bare == bare.upper() and '"' not in bare else quoted(name)

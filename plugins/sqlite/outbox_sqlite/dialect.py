@@ -123,6 +123,13 @@ class SqliteDialect(PortableDialect):
 )"""
         return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
 
+    def known(self, session: Session) -> TableName:
+        """Returns the outbox's name in the letters that it was created with."""
+        named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
+        with session.transaction("ask for the outbox's name"):
+            rows = session.fetch(named, table=self.options.outbox.table)
+        return TableName("", rows[0][0]) if rows else self.options.outbox
+
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges the library's version and the journal."""
         version = f"SQLite {sqlite3.sqlite_version}"

@@ -24,6 +24,8 @@ CAPABILITIES = frozenset(
     }
 )
 
+_KNOWN = "SELECT OBJECT_SCHEMA_NAME(OBJECT_ID({table})), OBJECT_NAME(OBJECT_ID({table}))"
+
 
 class SqlServerDialect(PortableDialect):
     """An outbox in a SQL Server database."""
@@ -87,6 +89,13 @@ class SqlServerDialect(PortableDialect):
     def tables(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""
         return tables(self.options, self.idiom)
+
+    def known(self, session: Session) -> TableName:
+        """Returns the outbox's name with its schema, in the letters that it was created with."""
+        table = self.options.outbox
+        with session.transaction("ask for the outbox's name"):
+            rows = session.fetch(_KNOWN, table=self.idiom.table(table))
+        return TableName(*rows[0]) if rows and rows[0][0] else table
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges version, encryption, isolation, durability, privileges, index and triggers."""

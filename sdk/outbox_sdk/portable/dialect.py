@@ -125,6 +125,14 @@ class PortableDialect(ABC):
         The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``LETTER_COLUMNS``.
         """
 
+    def known(self, session: Session) -> TableName:  # noqa: ARG002 - for those that ask
+        """Returns the outbox's name as the database knows it, whichever way the configuration writes it.
+
+        Two processes that name one table differently must share one fence.
+        """
+        outbox: TableName = self.options.outbox
+        return outbox
+
     def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for those that ask
         """Judges what is this database's own: version, isolation, durability, …"""
         yield from ()
@@ -135,25 +143,24 @@ class PortableDialect(ABC):
         session = self._session()
         try:
             extras = self._require(session, eligible)
+            outbox = self.known(session)
             intake = self._intake(session, extras=extras) if options.intake else None
         except BaseException:
             session.close()
             raise
-        tables = (options.outbox, options.fence, options.letters)
+        tables = (outbox, options.fence, options.letters)
         return self.table_type(session, *tables, eligible, intake=intake, extras=extras)
 
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
-        session, options = self._required(), self.options
-        return PortableDeadLetters(
-            session, options.outbox, options.fence, options.letters, binary=options.binary
-        )
+        (session, outbox), options = self._required(), self.options
+        return PortableDeadLetters(session, outbox, options.fence, options.letters, binary=options.binary)
 
     def lease(self) -> PortableLease:
         """Connects to the outbox's lease."""
-        session, options = self._required(), self.options
-        sql = Statements(self.idiom, options.outbox, options.fence, options.letters)
-        return PortableLease(session, sql, str(options.outbox))
+        (session, outbox), options = self._required(), self.options
+        sql = Statements(self.idiom, outbox, options.fence, options.letters)
+        return PortableLease(session, sql, str(outbox))
 
     def stash_connection(self) -> Any:
         """Opens a connection with transactions on, as an application would have."""
@@ -196,14 +203,14 @@ class PortableDialect(ABC):
         with self._translated("connect"):
             return Session(self.open(), self.idiom, self.place, self.secrets)
 
-    def _required(self) -> Session:
+    def _required(self) -> tuple[Session, TableName]:
         session = self._session()
         try:
             self._require(session, ())
+            return session, self.known(session)
         except BaseException:
             session.close()
             raise
-        return session
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
