@@ -30,7 +30,7 @@ class PostgresLease:
             ON CONFLICT (name, lane) DO UPDATE
             SET token = excluded.token, attempt = lease.attempt + (lease.holder <> excluded.holder)::int,
                 holder = excluded.holder, since = clock_timestamp()
-            WHERE lease.holder = excluded.holder
+            WHERE lease.holder = excluded.holder OR lease.token < 0
                OR clock_timestamp() > lease.since + lease.token * interval '1 millisecond'
             RETURNING attempt"""
         self._release = (

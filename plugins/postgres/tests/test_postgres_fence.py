@@ -115,3 +115,13 @@ def test_however_the_table_is_written_the_fence_is_the_same(make_outbox: MakeOut
     make_outbox(table='PUBLIC."outbox"').connect().bump(1, "x")
     with pytest.raises(LeadershipLost):
         hand.mark()
+
+
+def test_a_lease_that_was_released_is_free_though_the_clock_has_gone_back(outbox: Outbox) -> None:
+    lease = outbox.dialect.lease()
+    lease.take("one", 60)
+    lease.release("one")
+    outbox.admin.execute("UPDATE outbox_fence SET since = now() + interval '1 hour'")
+    assert lease.take("other", 60) is not None
+    assert lease.take("one", 60) is None
+    lease.close()

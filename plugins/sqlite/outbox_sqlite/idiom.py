@@ -59,6 +59,6 @@ class SqliteIdiom(Idiom):
         return f"outbox_lane({key}, {{lanes}})"
 
 
-def lane(key: str, lanes: int) -> int:
-    """Returns the lane of a key: its hash modulo ``lanes``."""
-    return crc32(key.encode()) % lanes
+def lane(key: str | bytes, lanes: int) -> int:
+    """Returns the lane of a key, which SQLite keeps as bytes if it got bytes: its hash modulo ``lanes``."""
+    return crc32(key if isinstance(key, bytes) else key.encode()) % lanes

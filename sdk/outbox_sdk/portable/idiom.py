@@ -131,6 +131,8 @@ class Idiom(ABC):
 
     def text(self, value: Any) -> str | None:
         """Reads a text as the driver returns it."""
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value).decode(errors="backslashreplace")
         return None if value is None else str(value)
 
     def value(self, value: Any) -> str | bytes | None:

@@ -33,7 +33,8 @@ class PortableLease:
             rows = self._session.fetch(self._sql.lease, name=self._name)
             if rows:
                 [(former, age, length, term)] = rows
-                if former != holder and float(age) * _MS <= int(length):
+                # One that was released is free whatever the clock has done since.
+                if former != holder and int(length) >= 0 and float(age) * _MS <= int(length):
                     return None
                 term = int(term) + int(former != holder)
                 self._session.change(self._sql.renew_lease, **wanted, term=term)

@@ -67,7 +67,7 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
         listed = idiom.text(names) or ""
         keys = _names(listed) if len(listed) < _SHORT else _array(listed)
         texts = _array(idiom.text(values))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
     if reason := intake.fault(keys, texts):
         return [], reason

@@ -169,7 +169,8 @@ class PortableTable:
         with self._session.transaction("read the backlog"):
             count = int(self._session.fetch(self._sql.count, limit=COUNTED + 1)[0][0])
             rows = self._session.fetch(self._sql.oldest, name=self._name)
-            oldest = float(rows[0][0]) if rows else None
+            # A moment that cannot be read has no age.
+            oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
             waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
             if count <= COUNTED:
                 return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
