@@ -191,8 +191,12 @@ class PortableTable:
         rows = self._session.fetch(choose, **self._chosen(fence), **left, limit=limit)
         marked = records(rows, self._idiom)
         ids = [each.id for each in marked]
-        self._session.change_ids(self._sql.claim, ids, leader=self._idiom.uuid(leader_id))
-        return marked
+        leader = self._idiom.uuid(leader_id)
+        if self._session.change_ids(self._sql.claim, ids, leader=leader) == len(ids):
+            return marked
+        # Somebody has deleted rows since they were chosen.
+        carried = {int(row[0]) for row in self._session.fetch_ids(self._sql.carried, ids, leader=leader)}
+        return [each for each in marked if each.id in carried]
 
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all, so that the rows keep their order.

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic, sleep
 
 import pytest
-from outbox_sdk import DriverError, LeadershipLost
+from outbox_sdk import Capability, DriverError, LeadershipLost
 
-from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.crowd import (
     PATIENCE,
     Harvester,
@@ -51,6 +51,18 @@ class ConcurrencyConformance(Conformance):
         holdings = box.connect().holdings()
         assert {holding.fence.token for holding in holdings} == {max(tokens)}
         assert len(holdings) == holdings[0].fence.lanes
+
+    @needs(Capability.CONCURRENT_WRITERS)
+    def test_a_row_that_is_deleted_under_a_mark_is_not_marked(
+        self, box: Box, pool: ThreadPoolExecutor
+    ) -> None:
+        values, hand = box.fill(3), box.lead()
+        connection = box.application()
+        connection.cursor().execute(f"DELETE FROM {box.options.table} WHERE kafka_key = 'k2'")
+        marked = pool.submit(hand.values)
+        sleep(0.2)  # It waits for the row; if it comes too late for that, it must not find it either.
+        connection.commit()
+        assert marked.result(PATIENCE) == [values[0], values[2]]
 
     @pytest.mark.parametrize("batches", [False, True], ids=["marks", "batches"])
     def test_no_mark_of_an_old_leader_lands_behind_its_successors(
