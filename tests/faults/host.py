@@ -93,6 +93,10 @@ class Host(ABC):
     def admit(self) -> None:  # noqa: B027 - there need be no accounts
         """Makes the harvesters' account, and lets it at the shop's tables, which exist."""
 
+    def doing(self) -> str:
+        """Returns what the server says of its sessions and locks, to look at when something is stuck."""
+        return ""
+
     def restore(self) -> None:
         """Undoes whatever a fault that went wrong has left behind."""
         if Power.SERVER in self.powers:
@@ -171,6 +175,14 @@ class MySqlHost(Host):
         address = urlsplit(self.database.named(name))
         place = f"{USER}:{self.password}@127.0.0.1:{port}"
         return address._replace(netloc=place, query="ssl-mode=DISABLED").geturl()
+
+    def doing(self) -> str:
+        with self.server.connect() as connection, connection.cursor() as cursor:
+            said = []
+            for statement in "SHOW FULL PROCESSLIST", "SHOW ENGINE INNODB STATUS":
+                cursor.execute(statement)
+                said += ["\t".join(map(str, row)) for row in cursor.fetchall()]
+        return "\n".join(said)
 
     def admit(self) -> None:
         with self.server.connect() as connection, connection.cursor() as cursor:

@@ -88,6 +88,7 @@ def one_round(site: Site, fault: Fault) -> Round:
         each.wrong.append(f"{type(error).__name__}: {error}")
         site.note("failed", fault=fault.name, error=str(error))
         site.restore()
+        site.note("doing", said=site.host.doing())
         site.heal()
     if not fault.graceful:
         each.leaders = site.token() - token + (each.strike.lost if each.strike else 0)
