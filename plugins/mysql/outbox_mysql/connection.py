@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from time import monotonic
@@ -10,12 +11,15 @@ from typing import Any
 
 import pymysql
 from outbox_sdk import DriverError
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, CR
 
 from outbox_mysql.address import Address
 from outbox_mysql.options import MySqlOptions
 
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+
+_BRIEF = 2
+"""Seconds to wait for the server when it is only told to end something."""
 
 
 class HarvestConnection(pymysql.Connection):
@@ -47,6 +51,25 @@ class HarvestConnection(pymysql.Connection):
             self.close()
             raise
         self._used = monotonic()
+
+    def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+        """Sends a statement; one that is given up is ended on the server, too, with all that it holds."""
+        try:
+            return super().query(sql, unbuffered)
+        except pymysql.OperationalError as error:
+            if error.args[0] == CR.CR_SERVER_LOST and "timed out" in str(error):
+                self._end()
+            raise
+
+    def _end(self) -> None:
+        """Ends this session on the server, if that can be reached: it may not know that nobody listens."""
+        brief = {"connect_timeout": _BRIEF, "read_timeout": _BRIEF, "write_timeout": _BRIEF}
+        with suppress(pymysql.MySQLError, OSError):
+            other = pymysql.connect(**{**_parameters(self._options), **brief})
+            try:
+                other.kill(self.thread_id())  # type: ignore[no-untyped-call]  # in its stubs
+            finally:
+                other.close()
 
     def cursor(self, cursor: Any = None) -> Any:
         """Opens a cursor for a transaction, over a new session where the server may have ended the old."""

@@ -126,6 +126,23 @@ def bump_in_the_end(box: Box) -> int:
     raise AssertionError("the fence was never let go")
 
 
+def test_what_takes_too_long_is_ended_on_the_server_with_all_that_it_holds(box: Box) -> None:
+    stuck = box.lead()
+    table: Any = stuck.table
+    # As when a server does not come to an end with a statement that it does not measure itself.
+    table._session.connection._read_timeout = 1.0
+
+    def hold() -> None:
+        with table._session.transaction("mark"):
+            table._hold(stuck.fence)
+            table._session.change("DO SLEEP(600)")
+
+    with pytest.raises(DriverError, match="timed out") as caught:
+        hold()
+    assert caught.value.retryable
+    assert bump_in_the_end(box) > stuck.fence.token
+
+
 def test_a_session_that_was_silent_for_long_goes_on(box: Box) -> None:
     hand = box.lead()
     [value] = box.fill(1)

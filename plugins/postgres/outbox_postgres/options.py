@@ -100,8 +100,8 @@ class PostgresOptions:
         for name in ("connect_timeout", "lock_timeout", "statement_timeout"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)} s; it cannot be negative")
-        if self.intake:
-            TableName.parse(self.intake.table)
+        if self.intake and TableName.parse(self.intake.table) == self.outbox:
+            raise ConfigError(f"intake.table is '{self.intake.table}', the outbox itself")
         TableName.parse(self.table)
         TableName.parse(self.fence_table)
         TableName.parse(self.dead_letter_table)

@@ -51,6 +51,8 @@ class PortableOptions:
         source = [self.intake.table] if self.intake else []
         for name in (self.table, self.fence_table, self.dead_letter_table, *source):
             TableName.parse(name)
+        if self.intake and TableName.parse(self.intake.table) == self.outbox:
+            raise ConfigError(f"intake.table is '{self.intake.table}', the outbox itself")
 
     @property
     def outbox(self) -> TableName:

@@ -62,6 +62,8 @@ class PortableIntake:
         self._earliest = idiom.first(
             f"SELECT {read} FROM {idiom.seen(self._source)} ORDER BY {order}", "{limit}"
         )
+        with session.transaction(f"look at table {intake.table}"):
+            self._require_order(session.fetch(self._earliest, limit=1))
         self._bind = partial(bound, idiom)
         self._stash = stash(idiom, quoted(idiom, outbox), self._columns)
 
@@ -77,8 +79,7 @@ class PortableIntake:
         intake = self._intake
         found = [dict(zip(intake.columns, row, strict=True)) for row in rows]
         ids = [row[intake.id] for row in found]
-        if not intake.order and not isinstance(ids[0], int):
-            raise _refusal(intake, f"'{intake.id}' does not tell the order of its rows; set intake.order")
+        self._require_order(rows)
         self._session.change_each(self._stash, [self._values(row) for row in found])
         if (deleted := self._delete(ids)) != len(ids):
             raise _refusal(
@@ -91,6 +92,11 @@ class PortableIntake:
         """Returns how many rows are still to be taken in, counted up to ``most``; part of a transaction."""
         sample = self._session.idiom.first(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
         return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) counted", limit=most)[0][0])
+
+    def _require_order(self, rows: Sequence[Sequence[Any]]) -> None:
+        name = self._intake.id
+        if rows and not self._intake.order and not isinstance(rows[0][self._intake.columns.index(name)], int):
+            raise _refusal(self._intake, f"'{name}' does not tell the order of its rows; set intake.order")
 
     def _deletion(self) -> str:
         """Begins a DELETE of rows of the source by their ids; it must lock no others."""
