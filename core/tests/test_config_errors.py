@@ -119,9 +119,9 @@ def test_one_mistake(text: str):
 
 
 ABSENT = {
-    "harvest:\n  dialect: {driver: mysql}": (
-        "f.yaml:2: harvest.dialect.driver: no installed plugin provides the dialect driver 'mysql'",
-        "; run: pip install outbox-mysql",
+    "harvest:\n  elector: {driver: etcd}": (
+        "f.yaml:2: harvest.elector.driver: no installed plugin provides the elector driver 'etcd'",
+        "; run: pip install outbox-etcd",
     ),
     "harvest:\n\n  dialect: postgress": (
         "f.yaml:3: harvest.dialect.driver: no installed plugin provides ",
