@@ -8,12 +8,13 @@ leaves open, and a subclass of :class:`PortableDialect`, how to connect to it. W
 Nothing here imports a database driver.
 """
 
-from outbox_sdk.portable.dialect import PortableDialect, PortableOptions
+from outbox_sdk.portable.dialect import PortableDialect
 from outbox_sdk.portable.idiom import Idiom, Trouble
 from outbox_sdk.portable.insert import portable_insert
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.options import PortableOptions
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.table import PortableTable
 

@@ -1,18 +1,16 @@
-"""The dialect around a portable outbox: options, tables, and what may be wrong with them."""
+"""The dialect around a portable outbox: connections, tables, and what may be wrong with them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.dialect import Capability
-from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
+from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.intake import Intake
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.lease import PortableLease
@@ -22,57 +20,6 @@ from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
 from outbox_sdk.portable.table import PortableTable
-
-VALUE_TYPES: Final = ("text", "bytes")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortableOptions:
-    """What users may set for every portable dialect; a plugin's options add to it.
-
-    Attributes:
-        table: The outbox table, optionally with its schema.
-        fence_table: The fence table; without a schema it lives beside the outbox.
-        dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
-        value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
-            table that exists.
-        intake: A table of another layout whose rows are moved into the outbox before they are marked.
-    """
-
-    table: str = "outbox"
-    fence_table: str = "outbox_fence"
-    dead_letter_table: str = "outbox_dead_letters"
-    value_type: str = "text"
-    intake: Intake | None = None
-
-    def __post_init__(self) -> None:
-        if self.value_type not in VALUE_TYPES:
-            raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(VALUE_TYPES)}")
-        source = [self.intake.table] if self.intake else []
-        for name in (self.table, self.fence_table, self.dead_letter_table, *source):
-            TableName.parse(name)
-        if self.intake and TableName.parse(self.intake.table) == self.outbox:
-            raise ConfigError(f"intake.table is '{self.intake.table}', the outbox itself")
-
-    @property
-    def outbox(self) -> TableName:
-        """The outbox table's name."""
-        return TableName.parse(self.table)
-
-    @property
-    def fence(self) -> TableName:
-        """The fence table's name, in the outbox's schema unless it names its own."""
-        return TableName.parse(self.fence_table).within(self.outbox.schema)
-
-    @property
-    def letters(self) -> TableName:
-        """The name of the table of dead letters, in the outbox's schema unless it names its own."""
-        return TableName.parse(self.dead_letter_table).within(self.outbox.schema)
-
-    @property
-    def binary(self) -> bool:
-        """Whether values are bytes."""
-        return self.value_type == "bytes"
 
 
 class PortableDialect(ABC):
