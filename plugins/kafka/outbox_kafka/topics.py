@@ -25,6 +25,9 @@ _REACH = 10.0
 _SLICE = 0.5
 """Seconds of one attempt: between two, what went wrong with the connection can be seen."""
 
+_PAUSE = 0.05
+"""Seconds between two attempts."""
+
 _BROKER_DEFAULT = -1
 
 MOCK: Final = "librdkafka's mock of a broker neither fences producers nor hides aborted records"
@@ -60,15 +63,20 @@ class Administration:
         """
         deadline = time.monotonic() + timeout
         while True:
+            error = KafkaError(KafkaError.BROKER_NOT_AVAILABLE)
             try:
-                return self.client.list_topics(timeout=_SLICE)
-            except KafkaException as error:
-                self.client.poll(0)
-                refusals = [trouble for trouble in self._troubles if is_refusal(trouble)]
-                if refusals or time.monotonic() > deadline:
-                    what = f"cannot reach Kafka at {_where(self._settings)}"
-                    trouble = (refusals or self._troubles or [error.args[0]])[0]
-                    raise self.driver_error(what, trouble) from error
+                cluster = self.client.list_topics(timeout=_SLICE)
+                # A broker that has just come back may not count even itself among those that live.
+                if cluster.brokers:
+                    return cluster
+            except KafkaException as caught:
+                error = caught.args[0]
+            self.client.poll(0)
+            refusals = [trouble for trouble in self._troubles if is_refusal(trouble)]
+            if refusals or time.monotonic() > deadline:
+                what = f"cannot reach Kafka at {_where(self._settings)}"
+                raise self.driver_error(what, (refusals or self._troubles or [error])[0])
+            time.sleep(_PAUSE)
 
     def driver_error(self, what: str, error: KafkaError) -> DriverError:
         """Makes an error that says what failed and why, free of secrets."""

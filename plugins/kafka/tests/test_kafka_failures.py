@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.findings import broker_findings
 from outbox_kafka.settings import producer_settings
+from outbox_kafka.topics import Administration
 from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_testkit.services.kafka import KafkaBroker
 
@@ -181,3 +182,25 @@ def test_late_delivery_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outbox_kafka.findings._REACH", 0.1)
     findings = publisher(NOBODY, delivery_timeout_ms=10_000).check(transactional=False)
     assert ("Kafka delivery timeout", Level.WARNING) in [(f.subject, f.level) for f in findings]
+
+
+def test_a_broker_that_does_not_count_itself_yet_is_waited_for(
+    kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    administration = Administration({"bootstrap.servers": kafka_bootstrap})
+    answer, asked = administration.client.list_topics, []
+
+    class Waking:
+        def list_topics(self, timeout: float) -> object:
+            asked.append(timeout)
+            cluster = answer(timeout=timeout)
+            if len(asked) < 3:
+                cluster.brokers = {}
+            return cluster
+
+        def poll(self, timeout: float) -> None:
+            pass
+
+    monkeypatch.setattr(administration, "client", Waking())
+    assert len(administration.reach(10).brokers) == 1
+    assert len(asked) == 3
