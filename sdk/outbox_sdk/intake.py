@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import cache
 from hashlib import sha256
 from string import Formatter
 from typing import Any, Final, NamedTuple
@@ -107,7 +108,7 @@ class Intake:
         if missing:
             raise ConfigError(f"intake of table '{self.table}' needs {', '.join(missing)}, or a layout")
         try:
-            if "" in (name for _, name, _, _ in Formatter().parse(self.topic)):
+            if "" in (name for _, name in _parts(self.topic)):
                 raise ValueError("braces with nothing in them")  # noqa: TRY301 - as the parser's own
         except ValueError as error:
             raise ConfigError(f"topic is '{self.topic}': {error}; write a column in braces") from error
@@ -115,7 +116,7 @@ class Intake:
     @property
     def columns(self) -> list[str]:
         """The columns that are read, each once, in a fixed order."""
-        named = [name for _, name in self._parts() if name]
+        named = [name for _, name in _parts(self.topic) if name]
         others = (self.headers_json, self.partition, self.timestamp)
         every = (self.id, self.order, *named, self.key, self.value, *self.headers.values(), *others)
         return [column for column in dict.fromkeys(every) if column]
@@ -161,12 +162,9 @@ class Intake:
             timestamp_ms=_moment(row[self.timestamp], self.timestamp) if self.timestamp else None,
         )
 
-    def _parts(self) -> list[tuple[str, str]]:
-        return [(literal, name or "") for literal, name, _, _ in Formatter().parse(self.topic)]
-
     def _topic(self, row: Mapping[str, Any]) -> str:
         parts = []
-        for literal, name in self._parts():
+        for literal, name in _parts(self.topic):
             parts.append(literal)
             if name:
                 if (text := _text(row[name])) is None:
@@ -199,6 +197,12 @@ def fault(names: Sequence[Any], values: Sequence[Any]) -> str | None:
     if values or len(names) != 1 or not isinstance(names[0], str) or not names[0].startswith(FAULT):
         return None
     return names[0].removeprefix(FAULT)
+
+
+@cache
+def _parts(topic: str) -> list[tuple[str, str | None]]:
+    """Reads a template once: text, and the column behind it, none behind the last."""
+    return [(literal, name) for literal, name, _, _ in Formatter().parse(topic)]
 
 
 def _plain(value: Any) -> str | bytes | None:

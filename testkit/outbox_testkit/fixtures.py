@@ -31,9 +31,7 @@ def postgres_server() -> Iterator[Postgres]:
 @pytest.fixture
 def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
     """The libpq connection string of a database of the test's own, dropped afterwards."""
-    name = f"test_{uuid.uuid4().hex}"
-    yield postgres_server.create_database(name)
-    postgres_server.drop_database(name)
+    yield from _database(postgres_server)
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +46,7 @@ def mysql_server() -> Iterator[MySql]:
 @pytest.fixture
 def mysql_dsn(mysql_server: MySql) -> Iterator[str]:
     """The address of a MySQL database of the test's own, dropped afterwards."""
-    name = f"test_{uuid.uuid4().hex}"
-    yield mysql_server.create_database(name)
-    mysql_server.drop_database(name)
+    yield from _database(mysql_server)
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +61,7 @@ def mariadb_server() -> Iterator[MySql]:
 @pytest.fixture
 def mariadb_dsn(mariadb_server: MySql) -> Iterator[str]:
     """The address of a MariaDB database of the test's own, dropped afterwards."""
-    name = f"test_{uuid.uuid4().hex}"
-    yield mariadb_server.create_database(name)
-    mariadb_server.drop_database(name)
+    yield from _database(mariadb_server)
 
 
 @pytest.fixture(scope="session")
@@ -89,3 +83,9 @@ def kafka_bootstrap(kafka_broker: Kafka) -> str:
 def topic() -> str:
     """A topic name that nobody has used before; the topic itself is not created."""
     return f"test-{uuid.uuid4().hex}"
+
+
+def _database(server: Postgres | MySql) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    yield server.create_database(name)
+    server.drop_database(name)

@@ -76,8 +76,8 @@ class PortableIntake:
         rows = self._session.fetch(self._earliest, limit=min(limit, PORTION))
         if not rows:
             return
-        intake = self._intake
-        found = [dict(zip(intake.columns, row, strict=True)) for row in rows]
+        intake, names = self._intake, self._intake.columns
+        found = [dict(zip(names, row, strict=True)) for row in rows]
         ids = [row[intake.id] for row in found]
         self._require_order(rows)
         self._session.change_each(self._stash, [self._values(row) for row in found])

@@ -95,10 +95,10 @@ class PortableTable:
         with self._session.transaction("advance"):
             self._hold(fence)
             purged = sum(map(self._finish, finished))
-            if limit:
-                self._take_in(fence, limit)
-            left_out = (*pending, leader_id)
-            return Advanced(purged, self._mark(fence, leader_id, limit, left_out) if limit else [])
+            if not limit:
+                return Advanced(purged, [])
+            self._take_in(fence, limit)
+            return Advanced(purged, self._mark(fence, leader_id, limit, (*pending, leader_id)))
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
