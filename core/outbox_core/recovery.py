@@ -63,7 +63,7 @@ def open_lane(plan: Plan, lane: int) -> Opened:
         table, fence, sender = taken.table, taken.fence, taken.sender
         sender.publish([], [])
         if not taken.noted:
-            table.transact(fence, begun=True)
+            table.transact(fence, Transacting(fence.lanes))
         return Opened(fence, sender, table.parked(), taken.recovered)
 
 
@@ -91,7 +91,7 @@ def settle_lanes(plan: Plan, noted: Mapping[int, int]) -> None:
 
 def _settle(plan: Plan, lane: int) -> int:
     with _taken(plan, lane) as taken:
-        taken.table.transact(taken.fence, begun=False)
+        taken.table.transact(taken.fence, None)
         taken.sender.close()
         return taken.recovered
 

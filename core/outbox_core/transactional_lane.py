@@ -110,7 +110,7 @@ class TransactionalLane:
             publisher.close()
         if self._leash.draining and self._machine.settled:
             with closing(self._dialect.connect()) as table:
-                table.transact(opened.fence, begun=False)
+                table.transact(opened.fence, None)
 
     def _loop(self, marker: TableThread, publisher: Publisher) -> None:
         machine, leash, clock = self._machine, self._leash, self._clock

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from outbox_core.config import load
+from outbox_sdk import Transacting
 
 from .cli_hands import OUTBOX, configure, harvester, outbox, told, until, wait_for
 
@@ -75,13 +76,13 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
             2,
         ):  # a leader of three lanes dies, and so does one of two before it has settled them
             token = table.bump(lanes, "dead")
-            table.transact(table.enter(lanes - 1, lanes, token), begun=True)
+            table.transact(table.enter(lanes - 1, lanes, token), Transacting(lanes))
         shown = json.loads(told(file, "fence", "show", "--json"))
         assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
         assert shown["former"] == [{"lane": 2, "transacting": 3}]
         assert outbox(file, "fence", "forget").returncode == 2
         assert told(file, "fence", "forget", "--dry-run").endswith("in the log: lanes 1, 2\n")
-        assert table.transacting() == {1: 2, 2: 3}
+        assert table.transacting() == {1: Transacting(2), 2: Transacting(3)}
         done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
         assert (done["token"], len(done["lanes"])) == (token + 1, 2)
         assert table.transacting() == {}

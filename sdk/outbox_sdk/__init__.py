@@ -1,7 +1,18 @@
 """What applications and plugins import: records, the stasher, the four seams and their errors."""
 
 from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan
-from outbox_sdk.dialect import Advanced, Backlog, Capability, Dialect, Fence, Holding, Insert, OutboxTable
+from outbox_sdk.dialect import (
+    UNBOUNDED,
+    Advanced,
+    Backlog,
+    Capability,
+    Dialect,
+    Fence,
+    Holding,
+    Insert,
+    OutboxTable,
+    Transacting,
+)
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import (
     AccessDenied,
@@ -23,6 +34,7 @@ from outbox_sdk.registry import Installed, Seam, find, installed
 from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
 
 __all__ = [
+    "UNBOUNDED",
     "AccessDenied",
     "Advanced",
     "Affinity",
@@ -69,6 +81,7 @@ __all__ = [
     "Sender",
     "Stasher",
     "Taken",
+    "Transacting",
     "TransactionalSender",
     "Unit",
     "find",

@@ -7,7 +7,7 @@ Three ways to mark exist; a dialect picks the one that its database does in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +19,10 @@ from outbox_sdk.finding import Finding
 from outbox_sdk.lease import Lease
 from outbox_sdk.parking import DeadLetters, Parked, Poison
 from outbox_sdk.record import Batch, MarkedRecord, Record
+
+
+UNBOUNDED = 2**62
+"""So many bytes that no mark is bounded by them."""
 
 
 class Capability(StrEnum):
@@ -104,6 +108,22 @@ class Insert:
     bind: Callable[[Record], Mapping[str, object]]
 
 
+@dataclass(frozen=True, slots=True)
+class Transacting:
+    """What the fence notes of a lane that publishes in transactions.
+
+    Attributes:
+        lanes: How many lanes there were.
+        sender: The name that its transactional sender was opened under; empty where an earlier version noted
+            it, which did not say.
+        place: Where that sender keeps the lane's marker, see ``TransactionalSender.place``; empty likewise.
+    """
+
+    lanes: int
+    sender: str = ""
+    place: str = ""
+
+
 class Advanced(NamedTuple):
     """What :meth:`OutboxTable.advance` did.
 
@@ -126,6 +146,19 @@ class OutboxTable(Protocol):
     a call on a connection that was closed, by whomever.
     """
 
+    @property
+    def name(self) -> str:
+        """The outbox's name as the database knows it, with its schema: the same however it was configured."""
+        ...
+
+    def identity(self) -> str:
+        """Returns what tells this outbox from every other, of whatever name and in whatever database.
+
+        Letters and digits, drawn by chance when it was first asked for, kept beside the fence durably, and
+        never changed. Two processes that ask at once get the same.
+        """
+        ...
+
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises the token of every lane durably, before it returns.
 
@@ -145,15 +178,33 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+    def mark(
+        self,
+        fence: Fence,
+        leader_id: UUID,
+        limit: int,
+        max_bytes: int = UNBOUNDED,
+        excluded_keys: Collection[str] = (),
+    ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows that ``leader_id`` has not claimed (seed 000, step A3).
 
         Checks the fence in the same statement or transaction, holding it against a concurrent bump.
-        Always starts at the table's head, never skips locked rows, leaves out the rows of parked keys, and
-        need not be durable.
+        Always starts at the table's head, leaves out the rows of parked and of excluded keys, and need not be
+        durable. A row that another transaction has locked is waited for, or its whole key is left out.
+
+        Args:
+            fence: The caller's fence.
+            leader_id: What the rows will carry.
+            limit: How many rows to claim at most.
+            max_bytes: How many bytes the claimed rows may have together, by their keys, values and headers.
+                Rows are claimed from the first up to the one that would exceed it. A row that exceeds it
+                alone counts nothing: it is claimed and returned as faulty, without its value and headers,
+                which are never loaded.
+            excluded_keys: Keys of which no row is claimed. Another call may exclude others: a key that is
+                excluded no longer is claimed from its earliest row on.
 
         Returns:
-            At most ``limit`` rows, ordered by id; none when nothing waits.
+            The rows, ordered by id; none when nothing waits.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was marked.
@@ -185,7 +236,13 @@ class OutboxTable(Protocol):
         ...
 
     def advance(
-        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        leader_id: UUID,
+        limit: int,
+        pending: Sequence[UUID],
+        max_bytes: int = UNBOUNDED,
     ) -> Advanced:
         """Deletes batches that are published, and marks the next: one transaction, durable on return.
 
@@ -199,6 +256,7 @@ class OutboxTable(Protocol):
             leader_id: The new batch's name, never used before.
             limit: How many rows to mark at most; 0 only deletes.
             pending: The names of batches that are marked and not finished; of no matter when ``limit`` is 0.
+            max_bytes: As for :meth:`mark`.
 
         Returns:
             How many rows were deleted, and the marked ones.
@@ -208,23 +266,22 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def transact(self, fence: Fence, *, begun: bool) -> None:
-        """Notes durably that the lane is one of ``fence.lanes`` that publish in transactions.
+    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+        """Notes durably that, and how, the lane publishes in transactions.
 
-        Or, with ``begun`` false, that it has ended that: its marker has nothing to tell any more. Bumps and
-        new attempts do not change the note.
+        Or, with ``None``, that it has ended that: its marker has nothing to tell any more. Bumps and new
+        attempts do not change the note.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's; nothing was noted.
         """
         ...
 
-    def transacting(self) -> dict[int, int]:
+    def transacting(self) -> dict[int, Transacting]:
         """Returns the lanes that are noted to publish in transactions, as they may be after a crash.
 
         Returns:
-            Lane → how many lanes there were when that was noted, ordered by lane. It may name lanes that are
-            no more.
+            Lane → its note, ordered by lane. It may name lanes that are no more.
         """
         ...
 

@@ -80,13 +80,22 @@ class TransactionalSender(Protocol):
     transaction is aborted, one that is being committed is waited for, and it can begin no other.
     """
 
-    def marker(self) -> list[Batch] | None:
-        """Returns the marker of the lane's last committed transaction.
+    @property
+    def place(self) -> str:
+        """Where this sender keeps the marker: names broker and whatever else the settings could change.
 
-        ``None`` when the broker has none: no transaction was ever committed, or the broker has forgotten it.
+        Opaque to callers, who compare it, keep it, and pass it to :meth:`marker`.
+        """
+        ...
+
+    def marker(self, place: str = "") -> list[Batch] | None:
+        """Returns the marker of the lane's last committed transaction that is kept at ``place``.
+
+        An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever committed, or the broker has forgotten it.
 
         Raises:
-            DriverError: The broker cannot be reached or refuses.
+            DriverError: The broker cannot be reached or refuses; or ``place`` is at another broker (not
+                retryable).
         """
         ...
 

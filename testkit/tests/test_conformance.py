@@ -132,7 +132,7 @@ class ForgetsNotes(Broken):
     def bump(self, lanes: int, holder: str) -> int:
         for holding in self.sound.holdings():
             fence = holding.fence
-            self.sound.transact(self.sound.enter(fence.lane, fence.lanes, fence.token), begun=False)
+            self.sound.transact(self.sound.enter(fence.lane, fence.lanes, fence.token), None)
         return self.sound.bump(lanes, holder)
 
 

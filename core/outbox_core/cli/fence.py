@@ -138,7 +138,7 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
         token = table.bump(lanes, name)
         try:
             for lane in table.transacting():
-                table.transact(table.enter(lane, lanes, token), begun=False)
+                table.transact(table.enter(lane, lanes, token), None)
         except LeadershipLost:
             if tries == _TRIES:
                 raise

@@ -51,6 +51,8 @@ class Limits:
         send_buffer: Records that a lane may have marked beyond those it may have in flight.
         mark_query_records: Records one mark may return.
         max_batch_records: Records that one batch of exactly-once delivery may have, in each lane.
+        max_lane_bytes: Bytes of keys, values and headers that a lane holds in memory. One mark or batch has half
+            of it at most, and a record that alone has more is parked without being read.
         min_metrics_interval: Seconds between two meter readings, at least.
         max_poll_interval: Seconds without a poll of the election after which the seed sends nothing more;
             ``None`` for half the heartbeat timeout. Kept for its files: here the elector's lease is looked at
@@ -68,6 +70,7 @@ class Limits:
     send_buffer: Annotated[int, Ge(0)] = 5000
     mark_query_records: Count = 1000
     max_batch_records: Count = 10_000
+    max_lane_bytes: Annotated[int, Ge(1024)] = 64 * 1024 * 1024
     min_metrics_interval: Pause = 5.0
     max_poll_interval: Seconds | None = None
     drain_interval: Pause = 3.0

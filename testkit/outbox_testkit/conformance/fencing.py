@@ -6,7 +6,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Batch, LeadershipLost, Poison
+from outbox_sdk import Batch, LeadershipLost, Poison, Transacting
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import ALL, Box, Hand
@@ -27,8 +27,8 @@ def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], obj
         "advance that only deletes": lambda: table.advance(fence, [batch], uuid4(), 0, []),
         "advance that does nothing": lambda: table.advance(fence, [], uuid4(), 0, []),
         "beat": lambda: table.beat(fence, {"zombie": 1}),
-        "transact": lambda: table.transact(fence, begun=True),
-        "end of transactions": lambda: table.transact(fence, begun=False),
+        "transact": lambda: table.transact(fence, Transacting(fence.lanes)),
+        "end of transactions": lambda: table.transact(fence, None),
     }
 
 
@@ -67,7 +67,7 @@ class FenceConformance(Conformance):
     def test_who_holds_an_old_one_touches_nothing(self, box: Box, how: str) -> None:
         box.fill(12, keys=3)
         (zombie,) = box.lead_all(1)
-        zombie.table.transact(zombie.fence, begun=True)
+        zombie.table.transact(zombie.fence, Transacting(zombie.fence.lanes))
         batch, values = zombie.batch(4)
         ids = [record.id for record in zombie.advance(4, pending=[batch])]
         table = box.connect()
@@ -77,7 +77,7 @@ class FenceConformance(Conformance):
         for name, act in acts(zombie, batch, ids).items():
             with pytest.raises(LeadershipLost):
                 raise AssertionError(f"{name} returned {act()!r} under an old {how}")
-        assert table.transacting() == {0: 1}
+        assert table.transacting() == {0: Transacting(1)}
         assert table.holdings()[0].reading == {"leader": 1}
         assert box.letters().letters() == []
         # What the zombie had marked carries its leader ids as before, and the rest none.
@@ -123,13 +123,13 @@ class FenceConformance(Conformance):
     def test_a_lane_that_is_no_more_is_settled_by_the_leader(self, box: Box) -> None:
         box.fill(60, keys=20)
         last = box.lead_all(3)[2]
-        last.table.transact(last.fence, begun=True)
+        last.table.transact(last.fence, Transacting(last.fence.lanes))
         batch, values = last.batch()
         table = box.connect()
         fence = table.enter(2, 1, table.bump(1, "narrow"))
         assert table.advance(fence, [batch], uuid4(), 0, []).purged == len(values)
-        assert table.transacting() == {2: 3}
-        table.transact(fence, begun=False)
+        assert table.transacting() == {2: Transacting(3)}
+        table.transact(fence, None)
         assert table.transacting() == {}
         assert set(box.survey()).isdisjoint(values)
         with pytest.raises(LeadershipLost):
@@ -157,7 +157,7 @@ class FenceConformance(Conformance):
         hand = box.lead()
         table = other.connect()
         token = table.bump(2, "other")
-        table.transact(table.enter(1, 2, token), begun=True)
+        table.transact(table.enter(1, 2, token), Transacting(2))
         other.fill(2)
         table.bump(2, "other")
         assert len(hand.mark()) == 3

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
 import pytest
-from outbox_sdk import Backlog, Capability, DriverError, Finding, Level
+from outbox_sdk import Backlog, Capability, DriverError, Finding, Level, Transacting
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import Box, plain
@@ -84,23 +84,23 @@ class StatusConformance(Conformance):
         table = box.connect()
         assert table.transacting() == {}
         for lane in (2, 0, 0):
-            hands[lane].table.transact(hands[lane].fence, begun=True)
-        assert list(table.transacting().items()) == [(0, 3), (2, 3)]
+            hands[lane].table.transact(hands[lane].fence, Transacting(hands[lane].fence.lanes))
+        assert list(table.transacting().items()) == [(0, Transacting(3)), (2, Transacting(3))]
         for _ in range(2):
-            hands[0].table.transact(hands[0].fence, begun=False)
-        assert table.transacting() == {2: 3}
+            hands[0].table.transact(hands[0].fence, None)
+        assert table.transacting() == {2: Transacting(3)}
 
     def test_a_note_outlives_bumps_and_attempts(self, box: Box) -> None:
         hands = box.lead_all(4)
         for lane in (0, 3):
-            hands[lane].table.transact(hands[lane].fence, begun=True)
+            hands[lane].table.transact(hands[lane].fence, Transacting(hands[lane].fence.lanes))
         table = box.connect()
         token = table.bump(2, "narrow")
         fence = table.enter(0, 2, table.enter(0, 2, token).token)
         table.beat(fence, {})
-        assert table.transacting() == {0: 4, 3: 4}
-        table.transact(fence, begun=True)
-        assert table.transacting() == {0: 2, 3: 4}
+        assert table.transacting() == {0: Transacting(4), 3: Transacting(4)}
+        table.transact(fence, Transacting(fence.lanes, "sender", "place"))
+        assert table.transacting() == {0: Transacting(2, "sender", "place"), 3: Transacting(4)}
 
 
 class TableConformance(Conformance):
