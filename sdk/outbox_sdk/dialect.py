@@ -20,7 +20,6 @@ from outbox_sdk.lease import Lease
 from outbox_sdk.parking import DeadLetters, Parked, Poison
 from outbox_sdk.record import Batch, MarkedRecord, Record
 
-
 UNBOUNDED = 2**62
 """So many bytes that no mark is bounded by them."""
 
@@ -388,7 +387,7 @@ class Dialect(Protocol):
     def create(self) -> Sequence[str]:
         """Creates what does not exist of outbox, fence and dead letters.
 
-        Never touches an existing table. Idempotent.
+        Touches no existing table, except that it adds what the fence of an earlier version lacks. Idempotent.
 
         Returns:
             The names of the tables created.

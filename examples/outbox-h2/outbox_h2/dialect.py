@@ -110,6 +110,8 @@ class H2Dialect(PortableDialect):
     reading CLOB NOT NULL,
     transacting INTEGER NOT NULL,
     {self.idiom.name("identity")} VARCHAR(12) NOT NULL,
+    sender {self.idiom.line},
+    marker_place {self.idiom.line},
     PRIMARY KEY (name, lane)
 )"""
         letters = f"""CREATE TABLE {quoted(options.letters)} (

@@ -9,7 +9,7 @@ from outbox_sdk.portable.session import IDS
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-from outbox_mysql.tables import KEY_BYTES
+from outbox_mysql.tables import KEY_BYTES, LINE
 
 _PASSING: Final = frozenset(
     {
@@ -76,6 +76,7 @@ class MySqlIdiom(Idiom):
     now: ClassVar[str] = "UTC_TIMESTAMP(6)"
     # What MariaDB knows too, and MySQL takes for FOR SHARE.
     shared: ClassVar[str] = " LOCK IN SHARE MODE"
+    line: ClassVar[str] = LINE
     scans_wait: ClassVar[bool] = True
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
     fills_create_time: ClassVar[bool] = True

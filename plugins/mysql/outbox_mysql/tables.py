@@ -7,6 +7,9 @@ from typing import Final
 KEY_BYTES: Final = 65_535
 """How long a key may be: as long as ``TEXT``."""
 
+LINE: Final = "LONGTEXT"
+"""The type of a column for a text that is not long."""
+
 # Text is kept byte by byte; every statement of ours that compares keys does so whatever the collation.
 _END: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 # No leader's, but as long as one: a mark then changes rows in their places, which takes half the time.
@@ -42,6 +45,8 @@ def fence(table: str) -> str:
     reading LONGTEXT NOT NULL,
     transacting INT NOT NULL,
     identity VARCHAR(100) NOT NULL,
+    sender {LINE},
+    marker_place {LINE},
     PRIMARY KEY (name, lane)
 ) {_END}"""
 

@@ -42,6 +42,8 @@ def tables(options: OracleOptions, idiom: Idiom) -> Mapping[TableName, Sequence[
     reading CLOB NOT NULL,
     transacting NUMBER(10) NOT NULL,
     {idiom.name("identity")} VARCHAR2(64 CHAR) NOT NULL,
+    sender {idiom.line},
+    marker_place {idiom.line},
     PRIMARY KEY (name, lane)
 )"""
     letters = f"""CREATE TABLE {idiom.table(options.letters)} (

@@ -33,6 +33,7 @@ class OracleIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.NAMED
+    line: ClassVar[str] = "VARCHAR2(4000 BYTE)"
     now: ClassVar[str] = "SYSTIMESTAMP"
     shared: ClassVar[str] = " FOR UPDATE WAIT 5"
     alone: ClassVar[str] = " FOR UPDATE WAIT 5"

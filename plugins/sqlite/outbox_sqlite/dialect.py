@@ -105,6 +105,8 @@ class SqliteDialect(PortableDialect):
     reading TEXT NOT NULL,
     transacting INTEGER NOT NULL,
     identity TEXT NOT NULL,
+    sender TEXT,
+    marker_place TEXT,
     PRIMARY KEY (name, lane)
 )"""
         letters = f"""CREATE TABLE {quoted(options.letters)} (

@@ -19,6 +19,7 @@ class SqliteIdiom(Idiom):
     style: ClassVar[Style] = Style.QMARK
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    line: ClassVar[str] = "TEXT"
     shared: ClassVar[str] = ""
     alone: ClassVar[str] = ""
 

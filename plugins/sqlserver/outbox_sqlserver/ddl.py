@@ -37,6 +37,8 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
     reading NVARCHAR(MAX) NOT NULL,
     transacting INT NOT NULL,
     {idiom.name("identity")} NVARCHAR(64) NOT NULL,
+    sender {idiom.line},
+    marker_place {idiom.line},
     PRIMARY KEY (name, lane)
 );
 {_no_escalation(idiom.table(options.fence))}"""

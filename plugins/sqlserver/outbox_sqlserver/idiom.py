@@ -29,6 +29,7 @@ class SqlServerIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.PYFORMAT
+    line: ClassVar[str] = "NVARCHAR(4000)"
     now: ClassVar[str] = "SYSUTCDATETIME()"
     # Held to the end of the transaction: a shared lock, and one that shares with nobody.
     shared: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"

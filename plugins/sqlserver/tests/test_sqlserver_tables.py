@@ -110,9 +110,7 @@ def test_redriving_stashes_what_the_table_holds(binary: bool) -> None:
 
 
 def test_a_bump_excludes_everybody_and_makes_lanes() -> None:
-    fake, table = connect(
-        {r"^SELECT lane FROM \[outbox_fence\] WHERE": [(-1,)], r"^SELECT lane, token": [(-1, 4)]}
-    )
+    fake, table = connect({r"^SELECT \[identity\] FROM": [("abc",)], r"^SELECT lane, token": [(-1, 4)]})
     assert table.bump(2, "somebody") == 5
     assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "INSERT", "UPDATE", "commit"]
     assert "WITH (XLOCK, HOLDLOCK, ROWLOCK)" in fake.log[2][0]

@@ -20,6 +20,7 @@ from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
 from outbox_sdk.portable.table import PortableTable
+from outbox_sdk.portable.upgrade import additions, upgrade
 
 
 class PortableDialect(ABC):
@@ -124,7 +125,9 @@ class PortableDialect(ABC):
         """Creates outbox, fence and dead letters where they do not exist."""
         session = self._session()
         try:
-            return [str(table) for table in self.tables() if self._make(session, table)]
+            made = [str(table) for table in self.tables() if self._make(session, table)]
+            upgrade(session, self.options.fence)
+            return made
         finally:
             session.close()
 
@@ -192,6 +195,7 @@ class PortableDialect(ABC):
         if not faults:
             for companion in companions:
                 self._make(session, companion)
+            upgrade(session, self.options.fence)
             faults = [
                 fault
                 for companion, wanted in zip(companions, (FENCE_COLUMNS, LETTER_COLUMNS), strict=True)
@@ -237,6 +241,9 @@ class PortableDialect(ABC):
             if found is None:
                 level = Level.ERROR if subject == "outbox table" else Level.WARNING
                 yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
+            elif table == self.options.fence and (added := additions(self.idiom, table, found)):
+                cure = f"the next 'outbox run' adds what is missing, or let somebody run: {'; '.join(added)}"
+                yield Finding(Level.WARNING, subject, f"'{table}' was made by an earlier version", cure)
             elif faults := _missing(table, columns, found):
                 yield Finding(
                     Level.ERROR,

@@ -39,6 +39,7 @@ class Idiom(ABC):
             something run one by one.
         alone: What a SELECT ends with to hold its rows against everybody who wants them so or so.
         scans_wait: Whether a DELETE that passes rows of others waits for those that are not committed.
+        line: The type of a column that holds a text of up to 4,000 characters.
         fills_create_time: Whether the outbox fills ``create_time`` by itself, so that inserts leave it out.
     """
 
@@ -49,6 +50,7 @@ class Idiom(ABC):
     shared: ClassVar[str] = " FOR UPDATE"
     alone: ClassVar[str] = " FOR UPDATE"
     scans_wait: ClassVar[bool] = False
+    line: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False
 
     @property

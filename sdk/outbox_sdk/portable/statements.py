@@ -31,8 +31,10 @@ LETTER_COLUMNS = (
 )  # fmt: skip
 FENCE_COLUMNS = (
     "name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", "transacting",
-    "identity",
+    "identity", "sender", "marker_place",
 )  # fmt: skip
+NOTED = ("sender", "marker_place")
+"""Columns that the fence of an earlier version lacks."""
 OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
 
 
@@ -94,7 +96,7 @@ class Statements:
         self.hold = idiom.held("lane", fence, _HELD, idiom.shared)
         self.hold_guard = idiom.held("lane", fence, guard, idiom.alone)
         self.hold_all = idiom.held("lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.alone)
-        self.guard = f"SELECT lane FROM {fence} WHERE {guard}"
+        self.guard = f"SELECT {identity} FROM {fence} WHERE {guard}"
         self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}} AND lane >= {GUARD}"
         self.make_lane = (
             f"INSERT INTO {fence}"
@@ -113,9 +115,13 @@ class Statements:
         )
         self.entered = f"SELECT attempt, {identity} FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
         self.beat = f"UPDATE {fence} SET beat = {idiom.now}, reading = {{reading}} WHERE {_HELD}"
-        self.transact = f"UPDATE {fence} SET transacting = {{noted}} WHERE {_HELD}"
+        self.transact = (
+            f"UPDATE {fence} SET transacting = {{noted}}, sender = {{sender}}, marker_place = {{place}}"
+            f" WHERE {_HELD}"
+        )
         self.transacting = (
-            f"SELECT lane, transacting FROM {fence} WHERE name = {{name}} AND transacting > 0 ORDER BY lane"
+            f"SELECT lane, transacting, sender, marker_place FROM {fence}"
+            " WHERE name = {name} AND transacting > 0 ORDER BY lane"
         )
         self.holdings = (
             f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age('beat')}, reading"

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from outbox_sdk.affinity import Condition
-from outbox_sdk.dialect import Advanced, Backlog, Fence, Holding
+from outbox_sdk.dialect import Advanced, Backlog, Fence, Holding, Transacting
 from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.intake import PortableIntake
@@ -56,6 +56,17 @@ class PortableTable:
         self._name = str(outbox)
         self._sql = Statements(session.idiom, outbox, fence, letters, eligible, extras=extras)
         self._intake = intake
+
+    @property
+    def name(self) -> str:
+        """The outbox's name as the database knows it."""
+        return self._name
+
+    def identity(self) -> str:
+        """Returns what tells this outbox from every other: what was drawn for its guard."""
+        make_guard(self._session, self._sql, self._name)
+        with self._session.transaction("read the outbox's identity"):
+            return str(self._session.fetch(self._sql.guard, name=self._name)[0][0])
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -127,17 +138,21 @@ class PortableTable:
             keys, oldest = self._session.fetch(self._sql.parked, name=self._name)[0]
         return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
 
-    def transact(self, fence: Fence, *, begun: bool) -> None:
-        """Notes durably whether the lane publishes in transactions, and as one of how many."""
-        self._write(
-            self._sql.transact, fence, "note who publishes in transactions", noted=fence.lanes * begun
-        )
+    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+        """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
+        lanes, sender, place = (noted.lanes, noted.sender, noted.place) if noted else (0, None, None)
+        doing = "note who publishes in transactions"
+        self._write(self._sql.transact, fence, doing, noted=lanes, sender=sender, place=place)
 
-    def transacting(self) -> dict[int, int]:
-        """Returns the lanes that are noted to publish in transactions, and how many there were then."""
+    def transacting(self) -> dict[int, Transacting]:
+        """Returns the lanes that are noted to publish in transactions, and how."""
         with self._session.transaction("read who publishes in transactions"):
             rows = self._session.fetch(self._sql.transacting, name=self._name)
-        return {int(lane): int(lanes) for lane, lanes in rows}
+        text = self._idiom.text
+        return {
+            int(lane): Transacting(int(lanes), text(sender) or "", text(place) or "")
+            for lane, lanes, sender, place in rows
+        }
 
     def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading."""
