@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from sys import intern
 
 from outbox_sdk import Failure, Poison
 
@@ -35,7 +36,7 @@ class Attempts:
         """Counts another failure."""
         self.failures += 1
         self.incurable += not failure.retryable
-        self.reason = failure.reason
+        self.reason = intern(failure.reason)  # of many keys that fail, most fail alike
 
     def poison(self) -> Poison:
         """Returns what is said of the record when its key is parked."""

@@ -10,10 +10,12 @@ from outbox_sdk import Batch, Failure, MarkedRecord, Poison
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Claim the earliest rows for ``leader_id``, at most ``limit`` of them (A3)."""
+    """Claim the earliest rows for ``leader_id`` (A3); see :meth:`outbox_sdk.OutboxTable.mark`."""
 
     leader_id: UUID
     limit: int
+    max_bytes: int
+    excluded_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,18 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.pace import Pace
 from outbox_core.scoreboard import Scoreboard
 
-BYTES_KNOWN = 64 * 1024 * 1024
-"""Bytes of values a lane holds before it marks no more: bounds memory when records are large."""
-HELD_MOST = 100_000
-"""Marked rows of held keys before a lane marks no more; only their ids are kept."""
+KEY_ROWS = 100
+"""Waiting records with which a key is left out of marks; a sixteenth of a lane's room if that is less."""
+HELD_MOST = 250_000
+"""Marked rows of held and of full keys before a lane marks no more; of the former only their ids are kept."""
+PASSING_SHARE = 10
+"""A mark that passed rows of excluded keys is followed by so many times its own duration without one."""
+PASSING_SECONDS = 1.0
+"""The longest such pause."""
+RETRIED_LEAST = 100
+"""Held keys that are taken back within ``RETRY_SECONDS``; twice as many after one was then delivered."""
+RETRY_SECONDS = 0.1
+"""See ``RETRIED_LEAST``; where very many keys fail, the others are marked meanwhile."""
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
 PURGE_SECONDS = 0.01
@@ -80,14 +88,18 @@ class MarkPurgeReset:
     ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
-        self.scoreboard = Scoreboard(Policy(failures, chance))
         self._chance = chance
         self._limits = limits
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
+        key_rows = min(KEY_ROWS, max(1, self._capacity // 16))
+        self.scoreboard = Scoreboard(Policy(failures, chance), key_rows)
+        self._mark_bytes = limits.max_lane_bytes // 2
         self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
         self._expired: list[str] = []  # held keys whose hold is over
+        self._retried_most = RETRIED_LEAST
+        self._retrying = False  # whether some of these are to be taken back before the next mark
         self._mark: Mark | None = None
         self._settling: Purge | Reset | Park | None = None
         self._purging: list[MarkedRecord] = []
@@ -96,6 +108,7 @@ class MarkPurgeReset:
         self._remark = False
         self._draining = False
         self._pace = Pace(limits.mark_backoff, limits.mark_query_records)
+        self._marking_since = self._next_passing = self._next_retry = 0.0
         self._next_purge = self._next_database = self._next_scan = 0.0
         self._database_errors = 0
 
@@ -134,13 +147,15 @@ class MarkPurgeReset:
         if self._failed or (self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records):
             return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
-        if self._repeat or (self._expired and self._settling is None and self._mark is None):
+        if self._repeat:
             wake = min(wake, self._next_database)
+        if self._expired and self._settling is None and self._mark is None:
+            wake = min(wake, max(self._next_retry, self._next_database))
         if self._delivered and self._settling is None:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._next_database))
         if self._may_mark() and self._room() > 0:
-            wake = min(wake, max(self._pace.due, self._next_database))
+            wake = min(wake, max(self._mark_due(), self._next_database))
         return wake
 
     def drain(self) -> None:
@@ -164,7 +179,8 @@ class MarkPurgeReset:
     def _hold_failed(self, now: float) -> list[Failure]:
         failed, self._failed = self._failed, []
         self.in_flight -= len(failed)  # B4, B5
-        self.scoreboard.hold(now, failed)
+        if self.scoreboard.hold(now, failed):
+            self._retried_most = max(RETRIED_LEAST, self._retried_most // 2)
         return failed
 
     def _next_to_settle(self, now: float) -> Purge | Reset | Park | None:
@@ -172,33 +188,40 @@ class MarkPurgeReset:
             return None
         if self._repeat:
             self._repeat = False
-        elif self._expired and self._mark is None:
-            self._settling = self._next_to_unhold()
+        elif self._retrying and self._mark is None:
+            self._settling = self._next_to_unhold(now)
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
             self._settling = Purge(self.leader_id, [record.id for record in self._purging])
         return self._settling
 
-    def _next_to_unhold(self) -> Reset | Park:
+    def _next_to_unhold(self, now: float) -> Reset | Park:
+        """Takes back some keys, not all at once: where very many fail, the others must have their turn."""
         board = self.scoreboard
-        parking, retrying = board.split(self._expired)
-        if parking:
-            self._unholding, self._expired = parking, retrying
-            return Park(self.leader_id, board.poisons(parking), board.held_ids(parking))
-        self._unholding, self._expired = retrying, []
-        return Reset(self.leader_id, board.held_ids(retrying))
+        some, rest = self._expired[: self._retried_most], self._expired[self._retried_most :]
+        parking, retrying = board.split(some)
+        unholding, self._expired = (parking, retrying + rest) if parking else (retrying, rest)
+        self._unholding, self._retrying = unholding, False
+        self._next_retry = now + RETRY_SECONDS * len(unholding) / self._retried_most
+        ids = board.held_ids(unholding)
+        return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
     def _next_mark_command(self, now: float) -> Mark | None:
         if not self._may_mark():
             return None
-        if now < max(self._pace.due, self._next_database) or (room := self._room()) <= 0:
+        if now < max(self._mark_due(), self._next_database) or (room := self._room()) <= 0:
             return None
-        self._mark = Mark(self.leader_id, min(self._pace.limit, room))
+        self._marking_since = now
+        excluded = self.scoreboard.excluded()
+        self._mark = Mark(self.leader_id, min(self._pace.limit, room), self._mark_bytes, excluded)
         return self._mark
 
     def _may_mark(self) -> bool:
         """Whether no other mark is out, nor a reset or park out or due."""
-        return self._mark is None and not self._expired and not isinstance(self._settling, Reset | Park)
+        return self._mark is None and not self._retrying and not isinstance(self._settling, Reset | Park)
+
+    def _mark_due(self) -> float:
+        return max(self._pace.due, self._next_passing if self.scoreboard.excludes else 0.0)
 
     def _purge_is_awaited(self) -> bool:
         return self._draining or self._remark or self.scoreboard.waiting > 0
@@ -206,14 +229,17 @@ class MarkPurgeReset:
     def _room(self) -> int:
         """How many records may be marked now; 0 also when so few that a mark is not worth its while."""
         board = self.scoreboard
-        if self._remark or self._draining or board.bytes >= BYTES_KNOWN or board.held >= HELD_MOST:
+        if self._remark or self._draining:
             return 0
-        room = self._capacity - self.in_flight - board.waiting
+        if board.bytes > self._mark_bytes or board.held + board.crowded >= HELD_MOST:
+            return 0
+        room = self._capacity - self.in_flight - (board.waiting - board.crowded)
         return room if room >= min(self._pace.limit, self._capacity // 8 + 1) else 0
 
     def _look_at_clock(self, now: float) -> None:
         if not self._draining:
             self._expired += self.scoreboard.holds_over(now)
+        self._retrying = bool(self._expired) and now >= self._next_retry
         if now >= self._next_scan:
             self._next_scan = now + SCAN_SECONDS
             self._remark |= self.scoreboard.stalled(now, self._limits.queue_timeout)
@@ -226,9 +252,13 @@ class MarkPurgeReset:
         if mark is None:
             raise TypeError("a mark was answered, but none is out")
         self._database_errors = 0
-        self._pace.marked(now, full=len(records) >= mark.limit, empty=not records)
+        size = 0
         if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
-            self.scoreboard.admit(now, records)
+            size = self.scoreboard.admit(now, records)
+        full = len(records) >= mark.limit or size > self._mark_bytes // 2
+        self._pace.marked(now, full=full, empty=not records)
+        if mark.excluded_keys and not full:  # it may have passed rows up to the end of the table
+            self._next_passing = now + min(PASSING_SHARE * (now - self._marking_since), PASSING_SECONDS)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Takes records that the broker has acknowledged; they are purged soon (B1)."""
@@ -252,7 +282,8 @@ class MarkPurgeReset:
         self._answered(Purge)
         self._remark |= rows < len(self._purging)
         self.in_flight -= len(self._purging)
-        self.scoreboard.release(now, self._purging)
+        if self.scoreboard.release(now, self._purging):
+            self._retried_most = min(2 * self._retried_most, HELD_MOST)
         self._purging = []
 
     def reset_done(self, now: float) -> None:

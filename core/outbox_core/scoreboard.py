@@ -1,7 +1,8 @@
 """The scoreboard: which keys have a record under way, what waits behind them, and which keys are held.
 
 The seed's scoreboard counts the records in flight of each key and makes the marker wait in line for a busy
-one. This one lets a record of a busy key wait in that key's own queue, so that it holds up nobody else.
+one. This one lets a record of a busy key wait in that key's own queue, so that it holds up nobody else; and a
+key of which much is marked already, or that is held, is *excluded*: marks leave its rows in the outbox.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
 from outbox_core.attempts import Attempts, Policy
 
+EXCLUDED_MOST = 1000
+"""Keys that are excluded at a time; rows of others are marked, and take room."""
 FORGET_SECONDS = 60.0
 """When a key is forgotten that was held and of which nothing came again: somebody took its rows away."""
 
@@ -26,13 +30,11 @@ class Hold(Attempts):
     Attributes:
         until: When the key may be tried again, in the caller's time.
         parking: Whether the key is to be parked rather than tried again.
-        active: Whether the key is held now; afterwards only its failures are remembered.
-        ids: While active, the key's marked rows, to be reset when the hold ends.
+        ids: While the key is held, its marked rows, to be reset when the hold ends.
     """
 
     until: float = 0.0
     parking: bool = False
-    active: bool = False
     ids: list[int] = field(default_factory=list)
 
 
@@ -58,23 +60,30 @@ class Scoreboard:
 
     Args:
         policy: For how long keys are held, and when they are parked.
+        key_rows: With so many records waiting a key is *full*: it is excluded until half of them are gone.
 
     Attributes:
         waiting: Records marked and not yet taken for sending.
-        bytes: Bytes (or characters) of the values of all records admitted and not yet released.
+        crowded: How many of these are of full keys. They take no room from other keys.
+        bytes: Bytes (or characters) of values and headers of all records admitted and not yet released.
         held: Marked rows of held keys.
-        holds: The keys that failed and have not been delivered since.
+        holds: The keys that failed and have not been delivered since. Of those that are not held now only the
+            failures are remembered.
         policy: As given.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, key_rows: int) -> None:
         self.policy = policy
-        self.waiting = 0
+        self._key_rows = key_rows
+        self.waiting = self.crowded = 0
         self.bytes = 0
         self.held = 0
         self.holds: dict[str, Hold] = {}
         self._busy: dict[str, Queue | None] = {}
         self._ready: deque[MarkedRecord] = deque()
+        # Ordered, so that what is excluded changes as seldom as can be.
+        self._full: dict[str, None] = {}
+        self._held: dict[str, None] = {}
         self._hold_ends: list[tuple[float, str]] = []
 
     @property
@@ -82,28 +91,46 @@ class Scoreboard:
         """How many records may be sent."""
         return len(self._ready)
 
-    def admit(self, now: float, records: Sequence[MarkedRecord]) -> None:
-        """Takes marked records, ordered by id: each is ready, waits behind its key, or is held with it."""
-        busy, ready, holds, size, held = self._busy, self._ready, self.holds, 0, 0
+    @property
+    def excludes(self) -> bool:
+        """Whether any key is excluded from marks."""
+        return bool(self._full or self._held)
+
+    def excluded(self) -> tuple[str, ...]:
+        """Returns the keys of which marks shall claim nothing: the full ones, and those that are held."""
+        return tuple(islice(chain(self._full, self._held), EXCLUDED_MOST))
+
+    def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
+        """Takes marked records, ordered by id: each is ready, waits behind its key, or is held with it.
+
+        Returns:
+            How many bytes they have.
+        """
+        busy, ready, holds, size, held = self._busy, self._ready, self._held, 0, 0
         for record in records:
             key = record.key
-            if holds and key in holds and holds[key].active:
-                holds[key].ids.append(record.id)
+            if holds and key in holds:
+                self.holds[key].ids.append(record.id)
                 held += 1
                 continue
-            if record.value is not None:
-                size += len(record.value)
+            size += _size(record)
             if key in busy:
                 if (queue := busy[key]) is None:
                     busy[key] = Queue(deque((record,)), now)
                 else:
                     queue.records.append(record)
+                    if key in self._full:
+                        self.crowded += 1
+                    elif len(queue.records) >= self._key_rows:
+                        self._full[key] = None
+                        self.crowded += len(queue.records)
             else:
                 busy[key] = None
                 ready.append(record)
         self.waiting += len(records) - held
         self.held += held
         self.bytes += size
+        return size
 
     def take(self, most: int) -> list[MarkedRecord]:
         """Takes up to ``most`` ready records for sending; their keys stay busy."""
@@ -116,24 +143,35 @@ class Scoreboard:
         self.waiting -= len(taken)
         return taken
 
-    def release(self, now: float, records: Iterable[MarkedRecord]) -> None:
-        """Lowers the barriers of records that are gone: the next of each key is ready."""
-        busy, ready = self._busy, self._ready
+    def release(self, now: float, records: Iterable[MarkedRecord]) -> bool:
+        """Lowers the barriers of records that are gone: the next of each key is ready.
+
+        Returns:
+            Whether a key that had failed is among them.
+        """
+        busy, ready, cured = self._busy, self._ready, False
         for record in records:
             key = record.key
-            if record.value is not None:
-                self.bytes -= len(record.value)
+            self.bytes -= _size(record)
             if self.holds:
-                self.holds.pop(key, None)
+                cured |= self.holds.pop(key, None) is not None
             queue = busy[key]
             if queue is None or not queue.records:
                 del busy[key]
-            else:
-                ready.append(queue.records.popleft())
-                queue.moved = now
+                continue
+            ready.append(queue.records.popleft())
+            queue.moved = now
+            if key in self._full:
+                self._thin_out(key, queue)
+        return cured
 
-    def hold(self, now: float, failures: Iterable[Failure]) -> None:
-        """Holds the keys of failed records, with all that waits behind them; longer with every failure."""
+    def hold(self, now: float, failures: Iterable[Failure]) -> bool:
+        """Holds the keys of failed records, with all that waits behind them; longer with every failure.
+
+        Returns:
+            Whether one of them had failed before.
+        """
+        again = False
         for failure in failures:
             record = failure.record
             queue = self._busy.pop(record.key)
@@ -144,20 +182,22 @@ class Scoreboard:
             hold.ids = [record.id]
             if queue is not None:
                 hold.ids.extend(record.id for record in queue.records)
-                self._drop(queue.records)
+                self._drop_queue(record.key, queue)
+            again |= hold.failures > 0
             hold.add(failure)
-            hold.active = True
+            self._held[record.key] = None
             hold.parking = self.policy.parks(hold)
             hold.until = now if hold.parking else now + self.policy.pause(hold)
             self.held += len(hold.ids)
             heappush(self._hold_ends, (hold.until, record.key))
+        return again
 
     def holds_over(self, now: float) -> list[str]:
         """Takes the keys whose hold is over; they stay held until :meth:`unhold`."""
         over = []
         while self._hold_ends and self._hold_ends[0][0] <= now:
             _, key = heappop(self._hold_ends)
-            if key in self.holds and self.holds[key].active:
+            if key in self._held:
                 over.append(key)
         return over
 
@@ -183,6 +223,7 @@ class Scoreboard:
         """Forgets held keys, of which ``parked`` are parked now: marks bring nothing of those any more."""
         for key in keys:
             self.held -= len(self.holds.pop(key).ids)
+            del self._held[key]
         self.policy.settled(len(keys), parked)
 
     def troubled(self, now: float) -> tuple[int, float]:
@@ -199,7 +240,8 @@ class Scoreboard:
             hold = self.holds[key]
             self.held -= len(hold.ids)
             self.policy.parking -= hold.parking
-            hold.active = hold.parking = False
+            hold.parking = False
+            del self._held[key]
             hold.ids = []
 
     def forget_unsent(self) -> None:
@@ -211,7 +253,7 @@ class Scoreboard:
             return
         for key, queue in self._busy.items():
             if queue is not None:
-                self._drop(queue.records)
+                self._drop_queue(key, queue)
                 self._busy[key] = None
         for record in self._ready:
             del self._busy[record.key]
@@ -224,9 +266,23 @@ class Scoreboard:
         Looks at every busy key, so call it now and then only. Also forgets holds that led nowhere.
         """
         for key in [key for key, hold in self.holds.items() if hold.until + FORGET_SECONDS < now]:
-            if not self.holds[key].active and key not in self._busy:
+            if key not in self._held and key not in self._busy:
                 del self.holds[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
+
+    def _thin_out(self, key: str, queue: Queue) -> None:
+        """Takes that a full key's next record is ready, which waits no more for its key."""
+        if len(queue.records) > self._key_rows // 2:
+            self.crowded -= 1
+        else:
+            del self._full[key]
+            self.crowded -= len(queue.records) + 1
+
+    def _drop_queue(self, key: str, queue: Queue) -> None:
+        if key in self._full:
+            del self._full[key]
+            self.crowded -= len(queue.records)
+        self._drop(queue.records)
 
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)
@@ -234,4 +290,7 @@ class Scoreboard:
 
 
 def _size(record: MarkedRecord) -> int:
-    return len(record.value) if record.value is not None else 0
+    size = len(record.value) if record.value is not None else 0
+    if record.headers:
+        size += sum(len(name) + len(value or "") for name, value in record.headers)
+    return size

@@ -119,8 +119,8 @@ class TableThread:
 
     def _ask(self, table: OutboxTable, command: Work) -> Answer:
         match command:
-            case Mark(leader_id, limit):
-                return Answer(command, records=table.mark(self.fence, leader_id, limit))
+            case Mark(leader_id, limit, max_bytes, excluded):
+                return Answer(command, records=table.mark(self.fence, leader_id, limit, max_bytes, excluded))
             case Purge(leader_id, ids):
                 return Answer(command, rows=table.purge(self.fence, leader_id, ids))
             case Reset(leader_id, ids):

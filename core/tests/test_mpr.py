@@ -44,7 +44,7 @@ def sent(commands):
 def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     mpr = machine()
     mark = only(mpr.decide(0), Mark)
-    assert mark == Mark(mpr.leader_id, 5)
+    assert mark == Mark(mpr.leader_id, 5, LIMITS.max_lane_bytes // 2)
     mpr.marked(0, [record(1)])
     assert sent(mpr.decide(0)) == [1]
     assert mpr.in_flight == 1
@@ -158,6 +158,7 @@ def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_perm
     for _ in range(2):
         now = refuse(mpr, now, record(1), record(2))
         take_back(mpr, now)
+        now += 0.001  # so many keys are taken back in a second
     assert refuse(mpr, now, record(1), record(2)) == now, "it is not held once more"
     park = only(mpr.decide(now), Park)
     assert park.leader_id == mpr.leader_id
@@ -246,7 +247,7 @@ def test_what_a_remark_made_us_forget_is_marked_again_before_it_is_parked():
     now = refuse(mpr, 0.0, record(1), record(2))
     assert only(mpr.decide(now, leading=False), Reset).ids == []
     mpr.reset_done(now)
-    now = refuse(mpr, now, record(1), record(2))
+    now = refuse(mpr, now + 0.001, record(1), record(2))
     assert only(mpr.decide(now), Park).ids == [1, 2]
 
 
@@ -409,18 +410,120 @@ def test_an_empty_outbox_is_asked_less_and_less_often():
     assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05, 0.05])
 
 
-def test_large_values_bound_what_is_marked():
-    mpr = machine(Limits(max_in_flight_records=1000, send_buffer=1000, mark_query_records=1000))
+def test_large_records_bound_what_is_marked():
+    """Two marks of half the bound each, however the bytes are spread over values and headers."""
+    mpr = machine(Limits(max_in_flight_records=1000, send_buffer=1000, max_lane_bytes=40_000))
     marked = 0
     for now in range(100):
         for command in mpr.decide(now):
             if isinstance(command, Mark):
-                rows = [
-                    MarkedRecord(marked + n, "t", "k", "x" * 1_000_000) for n in range(min(command.limit, 20))
-                ]
+                assert command.max_bytes == 20_000
+                headers = [("name", "y" * 496)]
+                ids = range(marked, marked + min(command.limit, 20))
+                rows = [MarkedRecord(n, "t", f"k{n}", "x" * 500, headers) for n in ids]
                 marked += len(rows)
                 mpr.marked(now, rows)
-    assert 64 <= marked <= 90
+    assert marked == 40
+    assert mpr.scoreboard.bytes == 40_000
+
+
+def test_a_mark_that_was_cut_short_by_its_bytes_is_followed_by_another_at_once():
+    mpr = machine(Limits(max_lane_bytes=20_000))
+    only(mpr.decide(0), Mark)
+    mpr.marked(0, [MarkedRecord(1, "t", "k", "x" * 6000)])
+    only(mpr.decide(0), Mark)
+
+
+def test_a_key_with_many_records_waiting_is_left_out_of_marks_until_half_of_them_are_gone():
+    mpr = machine(Limits(max_in_flight_records=80, send_buffer=80, mark_query_records=40))
+    assert only(mpr.decide(0), Mark).excluded_keys == ()
+    mpr.marked(0, [record(number, "hot") for number in range(1, 41)])
+    commands = mpr.decide(0)
+    assert sent(commands) == [1]
+    assert only(commands, Mark) == Mark(mpr.leader_id, 40, LIMITS.max_lane_bytes // 2, ("hot",))
+    mpr.marked(0, [record(50, "cold")])
+    assert sent(mpr.decide(1)) == [50], "the others flow"
+    now = 1.0
+    for number in range(1, 40):
+        mpr.delivered(now, [record(number, "hot")])
+        now += 2
+        mpr.decide(now)
+        mpr.purged(now, 1)
+        mpr.marked(now, [])
+        commands = mpr.decide(now + 1)
+        assert sent(commands) == [number + 1]
+        waiting = 40 - number - 1
+        assert only(commands, Mark).excluded_keys == (("hot",) if waiting > 5 else ())
+    assert (mpr.scoreboard.waiting, mpr.scoreboard.crowded) == (0, 0)
+
+
+def test_runs_of_many_hot_keys_leave_room_for_others():
+    limits = Limits(max_in_flight_records=40, send_buffer=40, mark_query_records=40)
+    outbox = World(random.Random(0), {100 * hot + n: f"hot-{hot}" for hot in range(30) for n in range(100)})
+    outbox.rows[9999] = "cold"
+    mpr, got = machine(limits), []
+    for now in (tick / 10 for tick in range(200)):
+        for command in mpr.decide(now):
+            if isinstance(command, Mark):
+                mpr.marked(now, outbox.mark(command.leader_id, command.limit, command.excluded_keys))
+            elif isinstance(command, Send):
+                got += [r.id for r in command.records]
+    assert 9999 in got, "though nothing was delivered of thirty keys"
+    assert mpr.in_flight == 31
+
+
+def test_a_held_key_is_left_out_of_marks_until_it_is_taken_back():
+    mpr = machine()
+    over = refuse(mpr, 0.0, record(1, "bad"), record(2, "bad"))
+    assert only(mpr.decide(0.05), Mark).excluded_keys == ("bad",)
+    mpr.marked(0.05, [])
+    assert only(mpr.decide(over), Reset).ids == [1, 2]
+    mpr.reset_done(over)
+    assert only(mpr.decide(over + 1), Mark).excluded_keys == ()
+
+
+def harvest(mpr, outbox, cured_at, seconds):
+    """Answers all commands at once; until ``cured_at`` deliveries fail. Returns when how many were reset."""
+    now, resets = 0.0, []
+    while now < seconds:
+        for command in mpr.decide(now):
+            if isinstance(command, Mark):
+                mpr.marked(now, outbox.mark(command.leader_id, command.limit, command.excluded_keys))
+            elif isinstance(command, Reset):
+                resets.append((now, len(command.ids)))
+                outbox.reset(command)
+                mpr.reset_done(now)
+            elif isinstance(command, Send) and now < cured_at:
+                mpr.failed([Failure(r, "no such topic", retryable=True) for r in command.records])
+            elif isinstance(command, Send):
+                for r in command.records:
+                    outbox.log[r.key].append(r.id)
+                mpr.delivered(now, command.records)
+            elif isinstance(command, Purge):
+                mpr.purged(now, outbox.purge(command))
+        now += 0.01
+    return resets
+
+
+def test_of_very_many_keys_that_fail_few_are_taken_back_at_a_time_and_more_once_they_are_delivered():
+    limits = Limits(max_in_flight_records=2000, mark_query_records=1000)
+    outbox = World(random.Random(0), {number: f"bad-{number}" for number in range(5000)})
+    mpr = machine(limits, Failures(first_backoff=0.1, longest_backoff=0.5))
+    resets = harvest(mpr, outbox, cured_at=2.0, seconds=6.0)
+    failing = [(at, rows) for at, rows in resets if at < 2.0]
+    assert sum(rows for _, rows in failing) <= 20 * 100, "a hundred in a tenth of a second"
+    assert max(rows for _, rows in resets) > 1000, "twice as many after each that was delivered"
+    assert outbox.rows == {}
+
+
+def test_a_mark_that_passed_many_rows_is_not_repeated_at_once():
+    mpr = machine(Limits(max_in_flight_records=8, send_buffer=8, mark_query_records=10))
+    only(mpr.decide(0), Mark)
+    mpr.marked(0, [record(number) for number in range(1, 11)])
+    only(mpr.decide(0), Mark)
+    mpr.marked(0.05, [])
+    assert not any(isinstance(command, Mark) for command in mpr.decide(0.5))
+    only(mpr.decide(0.56), Mark)
 
 
 @dataclass
@@ -436,9 +539,10 @@ class World:
     parked: dict[str, int] = field(default_factory=dict)
     out: list[list[object]] = field(default_factory=list)
 
-    def mark(self, leader_id, limit):
+    def mark(self, leader_id, limit, excluded):
+        left_out = {*self.parked, *excluded}
         ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id]
-        ids = [i for i in ids if self.rows[i] not in self.parked][:limit]
+        ids = [i for i in ids if self.rows[i] not in left_out][:limit]
         self.leader.update(dict.fromkeys(ids, leader_id))
         return [record(i, self.rows[i]) for i in ids]
 
@@ -530,7 +634,7 @@ def carry_out(world, command):
 
 def effect(world, command):
     if isinstance(command, Mark):
-        return world.mark(command.leader_id, command.limit)
+        return world.mark(command.leader_id, command.limit, command.excluded_keys)
     if isinstance(command, Purge):
         return world.purge(command)
     if isinstance(command, Park):
