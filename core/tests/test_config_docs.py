@@ -24,6 +24,7 @@ SHARED = {
     "leader_group_id",
     "min_poll_interval",
     "heartbeat_timeout",
+    "stop_after",
 }
 
 

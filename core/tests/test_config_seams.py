@@ -21,6 +21,7 @@ class AcmeOptions:
     leader_group_id: str
     min_poll_interval: Duration
     heartbeat_timeout: Duration
+    stop_after: Duration
     max_size: int = 5
 
 class Acme:
@@ -63,6 +64,7 @@ harvest:
   outboxTable: shop.outbox
   leaderGroupID: shop
   limits: {minPollInterval: 1s, heartbeatTimeout: 7s}
+  failures: {stopAfter: 2m}
   dialect: acme
   elector: {driver: acme, kafka: {client.id: elector}, maxSize: 9}
   publisher: {driver: acme, kafka: {linger.ms: 7, acks: }}
@@ -74,7 +76,7 @@ harvest:
     assert dialect.data_source == "acme://db"
     assert dialect.table == "shop.outbox"
     assert (dialect.leader_group_id, dialect.leader_topic) == ("shop", "shop.neli")
-    assert (dialect.min_poll_interval, dialect.heartbeat_timeout) == (1.0, 7.0)
+    assert (dialect.min_poll_interval, dialect.heartbeat_timeout, dialect.stop_after) == (1.0, 7.0, 120.0)
     assert dialect.kafka == {"bootstrap.servers": "b:1", "client.id": "base"}
     assert elector.kafka == {"bootstrap.servers": "b:1", "client.id": "elector"}
     assert elector.max_size == 9

@@ -56,7 +56,7 @@ class Driver(Generic[Seam_co]):
             camelCase, ``_id`` as ``ID``); a field with ``repr=False`` holds a secret. Instances are
             picklable. Fields with these names take their defaults from the settings that the seams of
             one outbox share: ``data_source``, ``table``, ``kafka`` (client settings), ``leader_topic``,
-            ``leader_group_id``, ``min_poll_interval``, ``heartbeat_timeout``.
+            ``leader_group_id``, ``min_poll_interval``, ``heartbeat_timeout``, ``stop_after``.
         create: Makes the seam's object from an instance of ``options``, without connecting.
         insert: For a dialect: how the stasher writes into the table of the given name.
     """

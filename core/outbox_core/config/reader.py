@@ -201,5 +201,6 @@ def _seams(section: Section, keys: HarvestKeys, problems: Problems) -> dict[Seam
         leader_topic=keys.leader_topic,
         min_poll_interval=keys.limits.min_poll_interval,
         heartbeat_timeout=keys.limits.heartbeat_timeout,
+        stop_after=keys.failures.stop_after,
     )
     return {seam: choose(seam, nodes[seam], section.place, shared, problems) for seam in Seam}

@@ -37,6 +37,7 @@ class Shared:
         leader_topic: The topic of the election; ``None`` to follow from the group.
         min_poll_interval: Seconds.
         heartbeat_timeout: Seconds.
+        stop_after: Seconds.
     """
 
     table: str
@@ -47,6 +48,7 @@ class Shared:
     leader_topic: str | None
     min_poll_interval: float
     heartbeat_timeout: float
+    stop_after: float
 
     def defaults(self, seam: Seam) -> dict[str, Any]:
         """Returns option name → value for the drivers of ``seam``."""
@@ -58,6 +60,7 @@ class Shared:
             "leader_topic": self.leader_topic or default_leader_topic(self.leader_group_id),
             "min_poll_interval": self.min_poll_interval,
             "heartbeat_timeout": self.heartbeat_timeout,
+            "stop_after": self.stop_after,
         }
         return shared if self.data_source is None else {**shared, "data_source": self.data_source}
 

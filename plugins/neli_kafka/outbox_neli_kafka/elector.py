@@ -48,13 +48,17 @@ class NeliElector:
     def start(self, candidate: Candidate) -> None:
         """Creates the topic if it is missing, and joins the group; see :meth:`outbox_sdk.Elector.start`.
 
-        Waits up to ten seconds for the broker.
+        Waits up to ten seconds for the broker, and up to five for what it says of the group. A refusal at the
+        start is an error; a later one ends the candidacy once it has lasted for ``stop_after``.
         """
         from outbox_neli_kafka.member import Member  # noqa: PLC0415 - the client is imported late
+        from outbox_neli_kafka.permissions import ensure_group  # noqa: PLC0415 - likewise
         from outbox_neli_kafka.settings import client_settings  # noqa: PLC0415 - likewise
         from outbox_neli_kafka.topic import ensure_topic  # noqa: PLC0415 - likewise
 
-        ensure_topic(client_settings(self._options.kafka), self._options.topic)
+        settings = client_settings(self._options.kafka)
+        administration = ensure_topic(settings, self._options.topic)
+        ensure_group(administration.client, self._options, settings)
         self._member = Member(self._options, candidate, self._clock)
         self._member.start()
 

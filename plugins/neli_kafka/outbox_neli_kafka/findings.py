@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
-    AclOperation,
     AdminClient,
     ConfigResource,
 )
 from outbox_sdk import ConfigError, Finding, Level, OutboxError
 
 from outbox_neli_kafka.options import NeliOptions, milliseconds
+from outbox_neli_kafka.permissions import REACH, missing_on_group, missing_on_topic, needed
 from outbox_neli_kafka.settings import client_settings, consumer_settings, reason, where
 from outbox_neli_kafka.topic import Administration
-
-_REACH: Final = 5.0
-"""Seconds to wait for each of the broker's answers."""
 
 
 def look(options: NeliOptions) -> Sequence[Finding]:
@@ -31,7 +28,7 @@ def look(options: NeliOptions) -> Sequence[Finding]:
         return [Finding(Level.ERROR, "election settings", str(error), cure)]
     try:
         administration = Administration(settings)
-        cluster = administration.reach(_REACH)
+        cluster = administration.reach(REACH)
     except OutboxError as error:
         cure = "start Kafka, or correct bootstrap.servers and the security settings"
         return [*findings, Finding(Level.ERROR, "election broker", str(error), cure)]
@@ -41,7 +38,7 @@ def look(options: NeliOptions) -> Sequence[Finding]:
     findings.append(_group(admin, options, settings))
     try:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(min(cluster.brokers)))
-        [future] = admin.describe_configs([resource], request_timeout=_REACH).values()
+        [future] = admin.describe_configs([resource], request_timeout=REACH).values()
         entries = future.result()
     except KafkaException as error:
         message = f"cannot be read: {reason(error.args[0], settings)}"
@@ -118,34 +115,29 @@ def _topic(admin: AdminClient, options: NeliOptions, exists: bool, settings: Map
         message = f"'{options.topic}' does not exist yet, and is created at the start"
         return Finding(Level.OK, subject, message)
     try:
-        [future] = admin.describe_topics(
-            TopicCollection([options.topic]), include_authorized_operations=True, request_timeout=_REACH
-        ).values()
-        granted = future.result().authorized_operations
+        missing = missing_on_topic(admin, options.topic)
     except KafkaException as error:
-        message = f"'{options.topic}' cannot be seen: {reason(error.args[0], settings)}"
-        cure = f"grant READ, WRITE and DESCRIBE on topic '{options.topic}'"
-        return Finding(Level.ERROR, subject, message, cure)
-    return _judge(subject, options.topic, granted, [AclOperation.READ, AclOperation.WRITE])
+        return _unseen(subject, options.topic, error, needed(options), settings)
+    return _judge(subject, options.topic, missing)
 
 
 def _group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> Finding:
     subject = "leader group"
     try:
-        [future] = admin.describe_consumer_groups(
-            [options.group], include_authorized_operations=True, request_timeout=_REACH
-        ).values()
-        granted = future.result().authorized_operations
+        missing = missing_on_group(admin, options.group)
     except KafkaException as error:
-        message = f"'{options.group}' cannot be seen: {reason(error.args[0], settings)}"
-        return Finding(Level.ERROR, subject, message, f"grant READ on group '{options.group}'")
-    return _judge(subject, options.group, granted, [AclOperation.READ])
+        return _unseen(subject, options.group, error, needed(options), settings)
+    return _judge(subject, options.group, missing)
 
 
-def _judge(
-    subject: str, name: str, granted: Sequence[AclOperation] | None, needed: Sequence[AclOperation]
+def _unseen(
+    subject: str, name: str, error: KafkaException, cure: str, settings: Mapping[str, Any]
 ) -> Finding:
-    missing = [] if granted is None else [each.name for each in needed if each not in granted]
+    message = f"'{name}' cannot be seen: {reason(error.args[0], settings)}"
+    return Finding(Level.ERROR, subject, message, cure)
+
+
+def _judge(subject: str, name: str, missing: Sequence[str]) -> Finding:
     if missing:
         what = " and ".join(missing)
         return Finding(Level.ERROR, subject, f"'{name}': {what} is not granted", f"grant {what} on '{name}'")

@@ -19,8 +19,9 @@ from outbox_sdk import Candidate, OutboxError
 
 from outbox_neli_kafka.client_log import ClientLog
 from outbox_neli_kafka.heartbeats import Heartbeats
-from outbox_neli_kafka.neli import Leadership, Notice
+from outbox_neli_kafka.neli import Leadership, Notice, Patience
 from outbox_neli_kafka.options import NeliOptions
+from outbox_neli_kafka.permissions import needed
 from outbox_neli_kafka.settings import (
     client_settings,
     config_error,
@@ -67,6 +68,7 @@ class Member:
         self._candidate = candidate
         self._clock = clock
         self._leadership = Leadership(options.term)
+        self._patience = Patience(options.stop_after)
         self._settings = consumer_settings(options)
         self._log = ClientLog()
         self._heartbeats = Heartbeats(heartbeat_settings(options), options.topic, options.group, self._log)
@@ -75,6 +77,7 @@ class Member:
         self._position = 0
         self._confirm_at = self._beat_at = float("-inf")
         self._stopping = Event()
+        self._refusal: KafkaError | None = None
         self._failure: Exception | None = None
         self._restorer: Thread | None = None
         try:
@@ -110,9 +113,7 @@ class Member:
         try:
             self._take_part()
         except KafkaException as error:
-            self._failure = driver_error(
-                f"election '{self._options.group}': the Kafka client failed", error.args[0], self._settings
-            )
+            self._fail(error.args[0], "the Kafka client failed")
         except Exception as error:  # noqa: BLE001 - say, from the candidate: it is told, and this member leaves
             self._failure = error
         self._leave()
@@ -127,6 +128,10 @@ class Member:
         while not self._stopping.is_set() and self._failure is None:
             # After a pause of any length this comes first: the lease may have ended meanwhile.
             self._tell(self._leadership.tick(self._clock()))
+            if self._refusal is not None and self._patience.exhausted(self._clock()):
+                what = f"refused for {self._options.stop_after:g} s; {needed(self._options)}"
+                self._fail(self._refusal, what)
+                break
             self._prove()
             message = self._consumer.poll(_SLICE)
             if message is not None:
@@ -148,9 +153,12 @@ class Member:
             self._candidate.failed(self._failure)
 
     def _prove(self) -> None:
-        """Asks for a confirmation and sends a heartbeat when it is time to."""
+        """Asks for a confirmation and sends a heartbeat when it is time to.
+
+        Who was refused asks too, leader or not: it is the answer that tells when the permission is back.
+        """
         now = self._clock()
-        if self._leadership.owns and now >= self._confirm_at:
+        if (self._leadership.owns or self._patience.tried) and now >= self._confirm_at:
             self._confirm_at = now + self._options.pace
             self._count += 1
             self._commits[str(self._count)] = (self._leadership.tenure, now)
@@ -182,16 +190,31 @@ class Member:
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 - librdkafka's spelling
             # Comes before on_lost does: the group was left because this thread was held up for too long.
             self._tell(self._leadership.lost(self._clock()))
-        elif error.fatal() or is_refusal(error):
-            self._failure = driver_error(
-                f"cannot take part in the election '{self._options.group}' on topic '{self._options.topic}'",
-                error,
-                self._settings,
-            )
+        elif is_refusal(error):
+            self._refuse(error)
+        elif error.fatal():
+            self._fail(error, f"cannot take part in the election on topic '{self._options.topic}'")
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - likewise
             self._restore_topic()
         else:
             self._log.warn(f"election '{self._options.group}': {reason(error, self._settings)}")
+
+    def _refuse(self, error: KafkaError) -> None:
+        """Takes a refusal: says what is missing, and goes on for a while."""
+        self._refusal = error
+        self._patience.refused(self._clock())
+        told = f"{reason(error, self._settings)}; {needed(self._options)}"
+        self._log.warn(
+            f"election '{self._options.group}': {told}; trying again for {self._options.stop_after:g} s"
+        )
+
+    def _permit(self) -> None:
+        if self._patience.tried:
+            self._patience.permitted()
+            log.info("election '%s': permitted again", self._options.group)
+
+    def _fail(self, error: KafkaError, what: str) -> None:
+        self._failure = driver_error(f"election '{self._options.group}': {what}", error, self._settings)
 
     def _restore_topic(self) -> None:
         """Creates the topic again after somebody deleted it; on the side, as a leader has no time to wait."""
@@ -230,6 +253,11 @@ class Member:
         for each in partitions:
             tenure, sent_at = self._commits.pop(each.metadata or "", (0, 0.0))
             failure = error or each.error
+            if failure is not None and is_refusal(failure):
+                self._refuse(failure)
+                continue
+            if failure is None or failure.code() in _UNSETTLED:
+                self._permit()
             if failure is None:
                 self._tell(self._leadership.confirmed(tenure, sent_at, self._clock()))
                 continue

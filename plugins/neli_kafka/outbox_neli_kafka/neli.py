@@ -1,5 +1,7 @@
 """Whether this process leads: what the group says of it, and how long its last confirmation is worth.
 
+And how long it goes on while the broker refuses it.
+
 No Kafka, clock or thread in here: events and the time go in, notices for the candidate come out.
 """
 
@@ -109,3 +111,39 @@ class Leadership:
             return notices
         self.leads = False
         return [*notices, Notice.FENCED]
+
+
+class Patience:
+    """For how long the broker may refuse this process before that counts as meant.
+
+    A permission that was withdrawn by mistake comes back, so a refusal is borne for a while. It lasts until
+    the coordinator takes a commit, or declines one for another reason: a commit needs what the election does.
+    Times are seconds on any clock that never goes back.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Starts without a refusal.
+
+        Args:
+            seconds: How long one may last.
+        """
+        self._seconds = seconds
+        self._since: float | None = None
+
+    @property
+    def tried(self) -> bool:
+        """Whether a refusal lasts."""
+        return self._since is not None
+
+    def refused(self, now: float) -> None:
+        """Takes that the broker has refused something."""
+        if self._since is None:
+            self._since = now
+
+    def permitted(self) -> None:
+        """Takes that the broker permits what the election needs."""
+        self._since = None
+
+    def exhausted(self, now: float) -> bool:
+        """Returns whether a refusal has lasted for too long."""
+        return self._since is not None and now - self._since >= self._seconds

@@ -39,6 +39,8 @@ class NeliOptions:
         heartbeat_timeout: Seconds after which a leader without a confirmation gives up.
         session_timeout: Seconds after which Kafka gives up a member that it does not hear from. The same for
             all processes; ``session.timeout.ms`` in ``kafka`` wins over it.
+        stop_after: Seconds that the broker may refuse this process (a permission was withdrawn) before its
+            candidacy ends; it tries again meanwhile.
     """
 
     kafka: Mapping[str, Any] = field(
@@ -49,6 +51,7 @@ class NeliOptions:
     min_poll_interval: Duration = 0.1
     heartbeat_timeout: Duration = 5.0
     session_timeout: Duration = 10.0
+    stop_after: Duration = 60.0
 
     @property
     def group(self) -> str:

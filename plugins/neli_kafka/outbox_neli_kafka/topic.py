@@ -95,8 +95,11 @@ class Administration:
         return True
 
 
-def ensure_topic(settings: Mapping[str, Any], topic: str) -> None:
+def ensure_topic(settings: Mapping[str, Any], topic: str) -> Administration:
     """Makes sure that the broker can be reached and that ``topic`` exists.
+
+    Returns:
+        The client that has reached it.
 
     Raises:
         ConfigError: librdkafka refuses the settings.
@@ -105,3 +108,4 @@ def ensure_topic(settings: Mapping[str, Any], topic: str) -> None:
     administration = Administration(settings)
     if topic not in administration.reach(REACH).topics:
         administration.create_topic(topic)
+    return administration

@@ -6,12 +6,14 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from threading import Event
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -186,7 +188,7 @@ def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
 
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     monkeypatch.setattr("outbox_neli_kafka.topic.REACH", 1.0)
-    monkeypatch.setattr("outbox_neli_kafka.findings._REACH", 1.0)
+    monkeypatch.setattr("outbox_neli_kafka.findings.REACH", 1.0)
     elector, candidate = NeliElector(options(NOBODY, topic)), Notebook()
     with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
         elector.start(candidate)
@@ -210,32 +212,110 @@ def test_wrong_password_is_refused_at_the_start(
     assert "hunter2" not in f"{caplog.text} {caught.value} {elector.check()}"
 
 
-def test_lack_of_permission_ends_the_candidacy(guarded: GuardedKafka, topic: str) -> None:
-    election = guarded_options(guarded, topic, "right")
-    elector, candidate = NeliElector(election), Notebook()
+def acl(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return AclBinding(kind, name, literal, "User:app", "*", operation, allow)
+
+
+def group_acl(group: str) -> AclBinding:
+    return acl(ResourceType.GROUP, group, AclOperation.READ)
+
+
+def topic_acl(group: str) -> AclBinding:
+    return acl(ResourceType.TOPIC, f"{group}.neli", AclOperation.ALL)
+
+
+def grant(broker: GuardedKafka, *acls: AclBinding) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_acls(list(acls)).values():
+        future.result()
+
+
+def withdraw(broker: GuardedKafka, binding: AclBinding) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    where = AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
+    [future] = admin.delete_acls([where]).values()
+    assert len(future.result()) == 1
+
+
+def create_election(broker: GuardedKafka, group: str, *acls: AclBinding) -> None:
+    """Creates the topic and grants what is given, and waits until both can be seen."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(f"{group}.neli", 1)])[f"{group}.neli"].result()
+    grant(broker, *acls)
+    app = AdminClient(dict(guarded_options(broker, group, "right").kafka))
+    until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 5)
+
+
+def test_lack_of_permission_is_refused_at_the_start(guarded: GuardedKafka, topic: str) -> None:
+    elector, candidate = NeliElector(guarded_options(guarded, topic, "right")), Notebook()
     with pytest.raises(DriverError, match="cannot create leader topic") as caught:
         elector.start(candidate)
     assert not caught.value.retryable
-    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
-    everything = AclOperation.ALL, AclPermissionType.ALLOW
-    acl = AclBinding(
-        ResourceType.TOPIC, f"{topic}.neli", ResourcePatternType.LITERAL, "User:app", "*", *everything
-    )
-    for future in admin.create_acls([acl]).values():
-        future.result()
-    admin.create_topics([NewTopic(f"{topic}.neli", 1)])[f"{topic}.neli"].result()
-    app = AdminClient(dict(election.kafka))
-    until(lambda: f"{topic}.neli" in app.list_topics(timeout=5).topics, 5)
-    elector.start(candidate)
-    candidate.wait(["failed"], 15)
-    assert isinstance(candidate.error, DriverError)
-    assert not candidate.error.retryable
-    assert "GROUP_AUTHORIZATION_FAILED" in str(candidate.error)
+    create_election(guarded, topic, topic_acl(topic))
+    with pytest.raises(DriverError, match=f"grant READ on group '{topic}'") as caught:
+        elector.start(candidate)
+    assert not caught.value.retryable
+    assert "GROUP_AUTHORIZATION_FAILED" in str(caught.value)
+    assert candidate.story == []
     elector.stop()
     findings = {finding.subject: finding for finding in elector.check()}
     assert findings["leader topic"].level is Level.OK
     assert findings["leader group"].level is Level.ERROR
-    assert "READ" in findings["leader group"].cure
+    assert f"READ on group '{topic}'" in findings["leader group"].cure
+
+
+@pytest.mark.parametrize("withdrawn", [group_acl, topic_acl])
+def test_permission_that_comes_back_costs_no_candidate(
+    guarded: GuardedKafka,
+    caplog: pytest.LogCaptureFixture,
+    topic: str,
+    withdrawn: Callable[[str], AclBinding],
+) -> None:
+    create_election(guarded, topic, group_acl(topic), topic_acl(topic))
+    electors = [NeliElector(guarded_options(guarded, topic, "right")) for _ in range(2)]
+    leader, standby = Notebook(), Notebook()
+    electors[0].start(leader)
+    leader.wait(["acquired"], 15)
+    electors[1].start(standby)
+    time.sleep(2)  # it has joined
+    withdraw(guarded, withdrawn(topic))
+    leader.wait(["acquired", "fenced"], 10)
+    time.sleep(6)  # longer than the session, so that the group has given up both
+    assert f"grant READ on group '{topic}', and READ, WRITE and DESCRIBE on topic" in caplog.text
+    grant(guarded, withdrawn(topic))
+    until(
+        lambda: sum(elector.lease() > 0 for elector in electors) == 1,
+        15,
+        lambda: f"{leader.told} {standby.told}",
+    )
+    stories = sorted([leader.story, standby.story], key=len)
+    assert stories in ([[], ["acquired", "fenced", "acquired"]], [["acquired"], ["acquired", "fenced"]])
+    for elector in electors:
+        elector.stop()
+
+
+def test_permission_that_stays_away_ends_the_candidacy(guarded: GuardedKafka, topic: str) -> None:
+    create_election(guarded, topic, group_acl(topic), topic_acl(topic))
+    election = replace(guarded_options(guarded, topic, "right"), stop_after=8)
+    elector, candidate = NeliElector(election), Notebook()
+    elector.start(candidate)
+    candidate.wait(["acquired"], 15)
+    withdraw(guarded, group_acl(topic))
+    candidate.wait(["acquired", "fenced", "failed"], 20)
+    assert isinstance(candidate.error, DriverError)
+    assert not candidate.error.retryable
+    assert f"refused for 8 s; grant READ on group '{topic}'" in str(candidate.error)
+    assert "GROUP_AUTHORIZATION_FAILED" in str(candidate.error)
+    elector.stop()
 
 
 def test_broken_candidate_is_told_and_leaves(kafka_bootstrap: str, topic: str) -> None:
@@ -286,7 +366,7 @@ def test_what_the_broker_permits_is_judged() -> None:
 def test_times_that_do_not_fit_are_warned_of(
     monkeypatch: pytest.MonkeyPatch, election: NeliOptions, warning: str
 ) -> None:
-    monkeypatch.setattr("outbox_neli_kafka.findings._REACH", 0.1)
+    monkeypatch.setattr("outbox_neli_kafka.findings.REACH", 0.1)
     [finding] = [each for each in NeliElector(election).check() if each.level is Level.WARNING]
     assert warning in finding.message
     assert finding.cure

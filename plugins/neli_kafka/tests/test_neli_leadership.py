@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from outbox_neli_kafka.neli import Leadership, Notice
+from outbox_neli_kafka.neli import Leadership, Notice, Patience
 
 TERM = 5.0
 ACQUIRED, REVOKED, FENCED = Notice.ACQUIRED, Notice.REVOKED, Notice.FENCED
@@ -176,3 +176,23 @@ def test_lease_never_outlives_the_session_of_a_rival(pauses: list[float]) -> Non
             return
         leadership.confirmed(1, now, now)
         last = now
+
+
+def test_refusal_is_borne_for_a_while() -> None:
+    patience = Patience(60)
+    assert not patience.exhausted(1000)
+    patience.refused(10)
+    patience.refused(40)  # still the same
+    assert patience.tried
+    assert not patience.exhausted(69.9)
+    assert patience.exhausted(70)
+
+
+def test_permission_between_two_refusals_ends_the_first() -> None:
+    patience = Patience(60)
+    patience.refused(10)
+    patience.permitted()
+    assert not patience.tried
+    patience.refused(50)
+    assert not patience.exhausted(109)
+    assert patience.exhausted(110)

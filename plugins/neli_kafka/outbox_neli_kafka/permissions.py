@@ -1,0 +1,65 @@
+"""What a member of the election needs to be granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclOperation,
+    AdminClient,
+)
+
+from outbox_neli_kafka.options import NeliOptions
+from outbox_neli_kafka.settings import driver_error, is_refusal
+
+REACH: Final = 5.0
+"""Seconds to wait for each of the broker's answers."""
+
+
+def needed(options: NeliOptions) -> str:
+    """Returns what an administrator has to grant, for messages."""
+    return f"grant READ on group '{options.group}', and READ, WRITE and DESCRIBE on topic '{options.topic}'"
+
+
+def missing_on_group(admin: AdminClient, group: str) -> Sequence[str]:
+    """Returns the names of the operations on ``group`` that are not granted, as far as the broker tells.
+
+    Raises:
+        KafkaException: The broker does not answer, or hides the group.
+    """
+    [future] = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=REACH
+    ).values()
+    return _missing(future.result().authorized_operations, [AclOperation.READ])
+
+
+def missing_on_topic(admin: AdminClient, topic: str) -> Sequence[str]:
+    """Returns the names of the operations on ``topic`` that are not granted, as far as the broker tells.
+
+    Raises:
+        KafkaException: The broker does not answer, or hides the topic.
+    """
+    [future] = admin.describe_topics(
+        TopicCollection([topic]), include_authorized_operations=True, request_timeout=REACH
+    ).values()
+    return _missing(future.result().authorized_operations, [AclOperation.READ, AclOperation.WRITE])
+
+
+def ensure_group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> None:
+    """Makes sure that the broker does not refuse the group; what it does not answer is not judged.
+
+    Raises:
+        DriverError: It refuses.
+    """
+    try:
+        missing_on_group(admin, options.group)
+    except KafkaException as error:
+        if is_refusal(error.args[0]):
+            what = f"cannot join the election; {needed(options)}"
+            raise driver_error(what, error.args[0], settings) from error
+
+
+def _missing(granted: Sequence[AclOperation] | None, needed: Sequence[AclOperation]) -> Sequence[str]:
+    return [] if granted is None else [each.name for each in needed if each not in granted]
