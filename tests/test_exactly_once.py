@@ -10,37 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from outbox_testkit.services import KafkaBroker
 
-from .faults.proxy import Proxy, Trap
 from .harvesters import Fleet, Harvester, Measure, until
 from .shop import Shop
+from .switchboard import Switchboard, recovered, wait_for_lanes
 from .topics import place, sequence
 
 SMALL = 1000
 """Bytes of the largest message that the topic takes at first."""
-
-
-class Switchboard:
-    """A broker that creates no topics by itself, and a proxy to it that can cut what comes to a commit."""
-
-    def __init__(self) -> None:
-        self.proxy = Proxy(lambda: self.kafka.proxied_port)
-        self.kafka = KafkaBroker(proxy_port=self.proxy.port, auto_create_topics=False)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of a harvester that comes through the proxy and publishes exactly once."""
-        through = {"bootstrap.servers": f"127.0.0.1:{self.proxy.port}"}
-        return {"delivery": "exactly-once", "baseKafkaConfig": through}
-
-    def mute_commits(self, lanes: int) -> None:
-        """Has the next transaction of each lane committed, and no lane ever hear of it."""
-        self.proxy.set_trap(Trap.MUTE)
-        self._wanted = self.proxy.sprung + lanes
-
-    def wait_until_committed(self) -> None:
-        until(lambda: self.proxy.sprung >= self._wanted, "each lane has committed", 20)
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +41,6 @@ def start(fleet: Fleet, board: Switchboard, name: str, lanes: int = 2, **harvest
     harvester = fleet.start(name, **{**board.settings, "limits": limits, **harvest})
     harvester.wait_for("leader acquired", 20)
     return harvester
-
-
-def wait_for_lanes(shop: Shop, lanes: int) -> None:
-    with shop.connect() as connection:
-        noted = "SELECT count(*) = %s FROM outbox_fence WHERE transacting = %s"
-        until(lambda: connection.execute(noted, (lanes, lanes)).fetchall() == [(True,)], "lanes begin", 20)
-
-
-def recovered(harvester: Harvester) -> int:
-    """Returns how many rows a harvester has found in the log when its lanes began."""
-    said = (line.text.split() for line in harvester.lines() if "rows were in the log already" in line.text)
-    return sum(int(words[words.index("rows") - 1]) for words in said)
 
 
 def markers(shop: Shop) -> set[str]:

@@ -58,6 +58,7 @@ class Advance:
     leader_id: UUID
     limit: int
     pending: list[UUID]
+    max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,11 @@ Every lane does so when it starts. Where the number of lanes has changed, a reco
 another lane than the one that would mark it now; and at-least-once lanes read no marker at all. In both cases
 the leader settles the lanes of old, all of them, before it starts any of its own. The fence notes which lanes
 publish in transactions, so that this is known after any crash.
+
+The fence also notes under which name a lane's sender was opened, and where it kept the marker. A marker at
+any other place may be one of old, which does not tell all that is in the log. A lane that would use another
+name or place opens the sender that is noted and reads the marker where it is noted. Only then does it write
+one at its own place and notes that, and it publishes nothing before.
 """
 
 from __future__ import annotations
@@ -20,10 +25,19 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from outbox_sdk import Batch, DriverError, Fence, OutboxTable, Parked, TransactionalSender
+from outbox_sdk import (
+    Batch,
+    DriverError,
+    Fence,
+    OutboxTable,
+    Parked,
+    Transacting,
+    TransactionalSender,
+)
 
 from outbox_core.config.settings import Delivery
 from outbox_core.lane import Plan
@@ -57,17 +71,30 @@ def open_lane(plan: Plan, lane: int) -> Opened:
 
     Raises:
         LeadershipLost: The fence carries somebody else's token.
-        DriverError: The database or the broker cannot be used; or the marker is gone (not retryable).
+        DriverError: The database or the broker cannot be used; or the marker is gone, or at another broker
+            (not retryable).
     """
-    with _taken(plan, lane) as taken:
-        table, fence, sender = taken.table, taken.fence, taken.sender
-        sender.publish([], [])
-        if not taken.noted:
-            table.transact(fence, Transacting(fence.lanes))
-        return Opened(fence, sender, table.parked(), taken.recovered)
+    with _entered(plan, lane) as entered:
+        table, fence, noted = entered
+        # Outboxes of many databases may share the broker, and be called the same.
+        name = f"{table.name}.{lane}.{fence.identity}"
+        former = noted if noted is not None and noted.sender != name else None
+        recovered = _settled(plan, entered, former) if former else 0
+        sender = plan.publisher.create().open_transactional(name)
+        try:
+            if former is None:
+                recovered = _purge(entered, _marker(sender, name, noted))
+            sender.publish([], [])
+            note = Transacting(fence.lanes, name, sender.place)
+            if note != noted:
+                table.transact(fence, note)
+            return Opened(fence, sender, table.parked(), recovered)
+        except BaseException:
+            sender.close()
+            raise
 
 
-def settle_lanes(plan: Plan, noted: Mapping[int, int]) -> None:
+def settle_lanes(plan: Plan, noted: Mapping[int, Transacting]) -> None:
     """Settles the lanes that may have published what the lanes of this term would not find in the log.
 
     Idempotent. Without such lanes it touches nothing.
@@ -81,7 +108,7 @@ def settle_lanes(plan: Plan, noted: Mapping[int, int]) -> None:
         DriverError: The database or the broker cannot be used; or a marker is gone (not retryable).
     """
     same = plan.lanes if plan.delivery is Delivery.EXACTLY_ONCE else 0
-    former = [lane for lane, lanes in noted.items() if lanes != same]
+    former = [lane for lane, note in noted.items() if note.lanes != same]
     if not former:
         return
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="settling") as pool:
@@ -90,47 +117,61 @@ def settle_lanes(plan: Plan, noted: Mapping[int, int]) -> None:
 
 
 def _settle(plan: Plan, lane: int) -> int:
-    with _taken(plan, lane) as taken:
-        taken.table.transact(taken.fence, None)
-        taken.sender.close()
-        return taken.recovered
+    with _entered(plan, lane) as entered:
+        recovered = _settled(plan, entered, entered.noted) if entered.noted else 0
+        entered.table.transact(entered.fence, None)
+        return recovered
 
 
-class _Taken(NamedTuple):
-    """A lane that nobody else marks, purges or publishes for, and whose marker has nothing more to tell."""
+class _Entered(NamedTuple):
+    """A lane that nobody else marks or purges for, and what the fence notes of it."""
 
     table: OutboxTable
     fence: Fence
-    sender: TransactionalSender
-    noted: bool
-    recovered: int
+    noted: Transacting | None
 
 
 @contextmanager
-def _taken(plan: Plan, lane: int) -> Iterator[_Taken]:
-    """Does the four steps of this module; the sender stays open unless the block fails."""
+def _entered(plan: Plan, lane: int) -> Iterator[_Entered]:
     with closing(plan.dialect.create().connect()) as table:
         fence = table.enter(lane, plan.lanes, plan.token)
-        # Outboxes of many databases may share the broker, and be called the same.
-        name = f"{plan.outbox}.{lane}.{fence.identity}"
-        sender = plan.publisher.create().open_transactional(name)
-        try:
-            noted = lane in table.transacting()
-            marker = _marker(sender, name, noted=noted)
-            recovered = table.advance(fence, marker, uuid4(), 0, []).purged if marker else 0
-            yield _Taken(table, fence, sender, noted, recovered)
-        except BaseException:
-            sender.close()
-            raise
+        noted = table.transacting().get(lane)
+        if noted is not None and not noted.sender:
+            # Earlier versions made the name of what the configuration calls the table.
+            noted = replace(noted, sender=f"{plan.outbox}.{lane}.{fence.identity}")
+        yield _Entered(table, fence, noted)
 
 
-def _marker(sender: TransactionalSender, lane: str, *, noted: bool) -> Sequence[Batch]:
-    marker = sender.marker()
-    if marker is None and noted:
-        raise DriverError(
-            f"lane {lane!r} has published in transactions, and the broker has no marker of it: it has "
-            "expired, or this is another broker. What is marked may be in the log or not; look, and then let "
-            "'outbox fence forget' take it for unpublished",
-            retryable=False,
+def _settled(plan: Plan, entered: _Entered, noted: Transacting) -> int:
+    """Does steps 2 to 4 as the note says; returns how many rows were purged."""
+    with closing(plan.publisher.create().open_transactional(noted.sender)) as sender:
+        return _purge(entered, _marker(sender, noted.sender, noted))
+
+
+def _purge(entered: _Entered, marker: Sequence[Batch]) -> int:
+    """Purges until nothing is found; a single purge may have been cut short."""
+    rows = 0
+    while marker and (purged := entered.table.advance(entered.fence, marker, uuid4(), 0, []).purged):
+        rows += purged
+    return rows
+
+
+def _marker(sender: TransactionalSender, name: str, noted: Transacting | None) -> Sequence[Batch]:
+    """Reads the marker that tells all; one that nothing is noted of may be missing."""
+    marker = sender.marker(noted.place if noted else "")
+    if marker is not None or noted is None:
+        return marker or []
+    message = (
+        f"lane {name!r} has published in transactions, and the broker has no marker of it: it has expired, "
+        "its topic was deleted, or this is another broker. "
+    )
+    if not noted.place:
+        message += (
+            "Or an earlier version of outbox ran here whose 'outboxTable' was written in another way, with "
+            "or without its schema: then write it so again until this lane has begun. "
         )
-    return marker or []
+    message += (
+        "What is marked may be in the log or not; look, and then let 'outbox fence forget' take it for "
+        "unpublished"
+    )
+    raise DriverError(message, retryable=False)

@@ -127,8 +127,8 @@ class TableThread:
                 return Answer(command, rows=table.reset(self.fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
                 return Answer(command, rows=table.park(self.fence, leader_id, poisons, ids))
-            case Advance(finished, leader_id, limit, pending):
-                done = table.advance(self.fence, finished, leader_id, limit, pending)
+            case Advance(finished, leader_id, limit, pending, max_bytes):
+                done = table.advance(self.fence, finished, leader_id, limit, pending, max_bytes)
                 return Answer(command, records=done.records, rows=done.purged)
 
     def _beat(self, reading: Mapping[str, object]) -> None:

@@ -13,7 +13,8 @@ The next batch is marked while the one before is published. What makes that safe
 
 * A batch is published only after the one before it is committed, and abandoned when that one is.
 * A batch is purged only when its transaction is known to be committed; and its name stays in the marker
-  until the purge is durable.
+  until the purge is durable and complete. One that finds fewer rows than there should be may have been cut
+  short, so it is repeated until a further one finds nothing.
 * Whatever is doubtful (a lost reply from the database, a commit of unknown outcome) is not this machine's to
   repair: the lane starts anew, and what the broker's marker says is settled before the first batch.
 """
@@ -32,6 +33,7 @@ from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.events import BatchStage
 from outbox_core.pace import Pace
+from outbox_core.size import size_of
 
 LONG_SECONDS = 0.25
 """A transaction that takes longer than this makes the next batch half as large."""
@@ -79,12 +81,16 @@ class TransactionalMarkPurge:
         self._marked: _Marked | None = None
         self._finished: dict[Batch, int] = {}  # in the log, rows not purged → how many records
         self._purging: dict[Batch, int] = {}  # of these, what the advance that is out deletes
+        self._short: set[Batch] = set()  # of these, what was not found complete
+        self._deleted = 0  # rows of these
         self._park: Park | None = None
         self._failed: list[Failure] = []
         self._abandon = False  # what the advance that is out brings is in vain
         self._draining = False
         self._pace = Pace(limits.mark_backoff, limits.max_batch_records)
+        self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
         self._full = False
+        self._leading = True
         self._resume = self._published_at = 0.0
 
     # --- what to do ---------------------------------------------------------------------------------
@@ -94,11 +100,12 @@ class TransactionalMarkPurge:
 
         Args:
             now: Seconds on a clock that never goes back.
-            leading: Whether leadership is vouched for at this moment. While it is not, nothing is begun.
+            leading: Whether leadership is vouched for at this moment. While it is not, nothing is marked,
+                published or parked. What is known to be in the log is purged all the same: the fence sees to
+                it that this is still the lane's to do, and who hands over waits for it.
         """
+        self._leading = leading
         commands: list[BatchCommand] = []
-        if not leading:
-            return commands
         if publish := self._next_to_publish(now):
             commands.append(publish)
         if self._failed:
@@ -109,13 +116,18 @@ class TransactionalMarkPurge:
         return commands
 
     def wake_at(self) -> float:
-        """Returns when :meth:`decide` may next have something to do though nothing happens."""
-        if self._failed or (self._park and self._database is None):
+        """Returns when :meth:`decide` may next have something to do though nothing happens.
+
+        That is, though nothing changes about leadership either since it was last asked.
+        """
+        if self._failed or (self._park and self._leading and self._database is None):
             return 0.0
         wake = float("inf")
-        if self._marked and self._publishing is None:
+        if self._marked and self._leading and self._publishing is None:
             wake = self._resume
-        if self._database is None and (self._finished or self._may_mark()):
+        if self._database is None and self._finished:
+            wake = min(wake, self._pace.due)
+        elif self._database is None and self._may_mark():
             wake = min(wake, max(self._pace.due, self._resume))
         return wake
 
@@ -159,7 +171,7 @@ class TransactionalMarkPurge:
 
     def _next_to_publish(self, now: float) -> Publish | None:
         """Begins the transaction of the next batch."""
-        if self._marked is None or self._publishing is not None or now < self._resume:
+        if self._marked is None or self._publishing is not None or not self._leading or now < self._resume:
             return None
         faulty = {record.key: record for record in reversed(self._marked.records) if record.fault}
         if faulty:
@@ -175,38 +187,61 @@ class TransactionalMarkPurge:
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
             return None
-        if self._park is not None:
+        marks = self._may_mark() and now >= self._resume
+        if self._park is not None and self._leading:
             self._database, self._park = self._park, None
-        elif now >= max(self._pace.due, self._resume) and (self._may_mark() or self._finished):
+        elif now >= self._pace.due and (marks or self._finished):
             # Deletes the last batch and marks the next.
             self._purging, self._finished = self._finished, {}
             pending = [self._publishing.batch.leader_id] if self._publishing else []
-            limit = self._pace.limit if self._may_mark() else 0
-            self._database = Advance(list(self._purging), self._new_leader_id(), limit, pending)
+            limit = self._pace.limit if marks else 0
+            self._database = Advance(
+                list(self._purging), self._new_leader_id(), limit, pending, self._max_bytes
+            )
         return self._database
 
     def _may_mark(self) -> bool:
         """Whether another batch may be marked; ahead of the one being published only from a backlog."""
-        return not self._draining and self._marked is None and (self._publishing is None or self._full)
+        if not self._leading or self._draining or self._short:
+            return False
+        return self._marked is None and (self._publishing is None or self._full)
 
     # --- what happened ------------------------------------------------------------------------------
 
-    def advanced(self, now: float, records: Sequence[MarkedRecord]) -> None:
-        """Takes the rows of the advance that was out, ordered by id; its purges are durable."""
+    def advanced(self, now: float, records: Sequence[MarkedRecord], purged: int) -> None:
+        """Takes what came of the advance that was out; its purges are durable.
+
+        Args:
+            now: As for :meth:`decide`.
+            records: The rows that it marked, ordered by id.
+            purged: How many rows it deleted.
+        """
         advance, self._database = self._database, None
         if not isinstance(advance, Advance):
             raise TypeError("an advance was answered, but none is out")
-        for batch, count in self._purging.items():
-            self.moves.append((batch.leader_id, count, BatchStage.PURGED))
-        self._purging = {}
+        self._purged(purged)
         abandon, self._abandon = self._abandon, False
         if advance.limit and not abandon:
-            self._full = len(records) >= advance.limit
+            self._full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
             self._pace.marked(now, full=self._full, empty=not records)
             if records:
                 batch = Batch(advance.leader_id, records[0].id, records[-1].id)
                 self._marked = _Marked(batch, list(records))
                 self._move(self._marked, BatchStage.MARKED)
+
+    def _purged(self, rows: int) -> None:
+        """Takes how many rows were deleted; what may be left of a batch is deleted again."""
+        purging, self._purging = self._purging, {}
+        self._deleted += rows
+        repeated = not rows and self._short >= purging.keys()
+        if self._deleted < sum(purging.values()) and not repeated:
+            self._short = set(purging)
+            self._finished = {**purging, **self._finished}
+            return
+        self._short.clear()
+        self._deleted = 0
+        for batch, count in purging.items():
+            self.moves.append((batch.leader_id, count, BatchStage.PURGED))
 
     def published(self, now: float) -> None:
         """Takes that the transaction that was out is committed."""

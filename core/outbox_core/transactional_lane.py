@@ -162,7 +162,7 @@ class TransactionalLane:
             case Advance():
                 self.reading.marked += len(answer.records)
                 self.reading.purged += answer.rows
-                self._machine.advanced(now, answer.records)
+                self._machine.advanced(now, answer.records, answer.rows)
             case Park(_, poisons):
                 self._machine.parked(now, answer.rows)
                 self._diary.parked(poisons, answer.rows)

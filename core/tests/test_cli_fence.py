@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from outbox_core.cli import fence, main
 from outbox_core.config import parse
-from outbox_sdk import Fence, Holding, LeadershipLost
+from outbox_sdk import Fence, Holding, LeadershipLost, Transacting
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ class Table:
 
     def __init__(self) -> None:
         self.token = 7
-        self.notes = {0: 2, 2: 3}
+        self.notes = {0: Transacting(2, "box.0", "there"), 2: Transacting(3)}
         self.rivals = 0
         self.ended: list[tuple[int, int, int]] = []
         self.closed = False
@@ -42,7 +42,7 @@ class Table:
     def holdings(self) -> Sequence[Holding]:
         return [Holding(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)]
 
-    def transacting(self) -> dict[int, int]:
+    def transacting(self) -> dict[int, Transacting]:
         return dict(self.notes)
 
     def bump(self, lanes: int, holder: str) -> int:
@@ -60,8 +60,8 @@ class Table:
             raise LeadershipLost("another process leads")
         return Fence(lane, lanes, token, 1)
 
-    def transact(self, fence: Fence, *, begun: bool) -> None:
-        assert not begun
+    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+        assert noted is None
         del self.notes[fence.lane]
         self.ended.append((fence.lane, fence.lanes, fence.token))
 
@@ -100,7 +100,8 @@ def test_notes_are_shown_also_of_lanes_that_are_gone(table: Table, capsys: pytes
     ]
     data = json.loads(call(capsys, "show", "--json")[1])
     assert [lane["transacting"] for lane in data["lanes"]] == [2, None]
-    assert data["former"] == [{"lane": 2, "transacting": 3}]
+    assert [(lane["sender"], lane["place"]) for lane in data["lanes"]] == [("box.0", "there"), (None, None)]
+    assert data["former"] == [{"lane": 2, "transacting": 3, "sender": "", "place": ""}]
 
 
 def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: pytest.CaptureFixture[str]):
@@ -112,7 +113,10 @@ def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: p
         "outbox": "shop.outbox",
         "dry_run": False,
         "token": 8,
-        "lanes": [{"lane": 0, "transacting": 2}, {"lane": 2, "transacting": 3}],
+        "lanes": [
+            {"lane": 0, "transacting": 2, "sender": "box.0", "place": "there"},
+            {"lane": 2, "transacting": 3, "sender": "", "place": ""},
+        ],
     }
     assert table.ended == [(0, 2, 8), (2, 2, 8)]
     assert call(capsys, "forget", "--yes") == (0, "no lane is noted to publish in transactions\n", "")
@@ -134,17 +138,17 @@ def test_nothing_is_forgotten_unasked(table: Table, capsys: pytest.CaptureFixtur
     assert table.token == 7
 
 
-@pytest.mark.parametrize(("answer", "left"), [("y\n", {}), ("n\n", {0: 2, 2: 3})])
+@pytest.mark.parametrize(("answer", "left"), [("y\n", []), ("n\n", [0, 2])])
 def test_forgetting_asks_on_a_terminal(
     answer: str,
-    left: dict[int, int],
+    left: list[int],
     table: Table,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     code, _, err = call(capsys, "forget")
-    assert (code, table.notes) == (len(left) > 0, left)
+    assert (code, list(table.notes)) == (len(left) > 0, left)
     asked = " ".join(err.split())
     assert "noted to publish in transactions are lanes 0, 2." in asked
     assert "perhaps for a second time" in asked

@@ -79,7 +79,7 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
             table.transact(table.enter(lanes - 1, lanes, token), Transacting(lanes))
         shown = json.loads(told(file, "fence", "show", "--json"))
         assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
-        assert shown["former"] == [{"lane": 2, "transacting": 3}]
+        assert shown["former"] == [{"lane": 2, "transacting": 3, "sender": "", "place": ""}]
         assert outbox(file, "fence", "forget").returncode == 2
         assert told(file, "fence", "forget", "--dry-run").endswith("in the log: lanes 1, 2\n")
         assert table.transacting() == {1: Transacting(2), 2: Transacting(3)}

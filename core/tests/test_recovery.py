@@ -10,19 +10,40 @@ import pytest
 from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.lane import Plan
 from outbox_core.recovery import open_lane, settle_lanes
-from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked
+from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, Transacting
 
 BATCH = Batch(UUID(int=1), 10, 20)
+HERE, THERE = "cluster/here", "cluster/there"
+
+
+def name(lane, spelling="public.box"):
+    return f"{spelling}.{lane}.x"
+
+
+def noted(*lanes, of=1, sender="public.box", place=HERE):
+    """Returns what the fence notes of lanes that have published."""
+    return {lane: Transacting(of, name(lane, sender), place) for lane in lanes}
 
 
 class World:
-    """Database and broker, and what was asked of them."""
+    """Database and broker, and what was asked of them.
 
-    def __init__(self, *, markers=None, noted=None, token=1):
+    Args:
+        markers: Name of a sender and place → the marker there.
+        notes: What the fence notes.
+        token: The leader's.
+        portion: How many rows a purge deletes at most.
+    """
+
+    name = "public.box"
+
+    def __init__(self, *, markers=None, notes=None, token=1, portion=99):
         self.asked = []
         self.markers = markers or {}
-        self.noted = noted or {}
+        self.notes = notes or {}
         self.token = token
+        self.portion = portion
+        self.rows = 3
         self.open = 0
 
     def plan(self, lanes=1, delivery=Delivery.EXACTLY_ONCE):
@@ -33,10 +54,9 @@ class World:
         return self
 
     def open_transactional(self, name):
-        lane = int(name.removeprefix("box.").removesuffix(".x"))
-        self.asked.append(f"open {lane}")
+        self.asked.append(f"open {name}")
         self.open += 1
-        return Sender(self, lane)
+        return Sender(self, name)
 
     def enter(self, lane, lanes, token):
         if token != self.token:
@@ -46,17 +66,20 @@ class World:
 
     def advance(self, fence, finished, leader_id, limit, pending):
         assert (limit, pending) == (0, [])
+        assert finished == [BATCH]
         self.asked.append(f"purge {fence.lane}")
-        return Advanced(len(finished) * 3, [])
+        deleted = min(self.rows, self.portion)
+        self.rows -= deleted
+        return Advanced(deleted, [])
 
     def transacting(self):
-        return dict(self.noted)
+        return dict(self.notes)
 
-    def transact(self, fence, *, begun):
-        self.asked.append(f"{'begin' if begun else 'end'} {fence.lane}")
-        self.noted.pop(fence.lane, None)
-        if begun:
-            self.noted[fence.lane] = fence.lanes
+    def transact(self, fence, note):
+        self.asked.append(f"{'note' if note else 'end'} {fence.lane}")
+        self.notes.pop(fence.lane, None)
+        if note:
+            self.notes[fence.lane] = note
 
     def parked(self):
         return Parked(0, None)
@@ -66,17 +89,21 @@ class World:
 
 
 class Sender:
-    def __init__(self, world, lane):
-        self.world = world
-        self.lane = lane
+    """Keeps its marker here."""
 
-    def marker(self):
-        self.world.asked.append(f"marker {self.lane}")
-        return self.world.markers.get(self.lane)
+    place = HERE
+
+    def __init__(self, world, name):
+        self.world = world
+        self.name = name
+
+    def marker(self, place=""):
+        self.world.asked.append(f"marker at {place or self.place}")
+        return self.world.markers.get((self.name, place or self.place))
 
     def publish(self, records, marker):
         assert (records, marker) == ([], [])
-        self.world.asked.append(f"publish {self.lane}")
+        self.world.asked.append(f"publish {self.name}")
         return []
 
     def close(self):
@@ -86,24 +113,79 @@ class Sender:
 def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there_is_one():
     world = World()
     opened = open_lane(world.plan(), 0)
-    assert world.asked == ["enter 0", "open 0", "marker 0", "publish 0", "begin 0"]
+    own = name(0)
+    assert world.asked == ["enter 0", f"open {own}", f"marker at {HERE}", f"publish {own}", "note 0"]
+    assert world.notes == noted(0)
     assert opened.recovered == 0
     assert world.open == 1
 
 
 def test_what_is_in_the_log_is_purged_before_the_marker_forgets_it():
-    world = World(markers={0: [BATCH]}, noted={0: 1})
+    own = name(0)
+    world = World(markers={(own, HERE): [BATCH]}, notes=noted(0))
     opened = open_lane(world.plan(), 0)
-    assert world.asked == ["enter 0", "open 0", "marker 0", "purge 0", "publish 0"]
+    purge = ["purge 0", "purge 0"]
+    assert world.asked == ["enter 0", f"open {own}", f"marker at {HERE}", *purge, f"publish {own}"]
     assert opened.recovered == 3
 
 
-def test_a_marker_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one():
-    world = World(noted={0: 1})
-    with pytest.raises(DriverError, match="outbox fence forget") as caught:
+def test_a_purge_is_repeated_until_it_finds_nothing():
+    world = World(markers={(name(0), HERE): [BATCH]}, notes=noted(0), portion=1)
+    assert open_lane(world.plan(), 0).recovered == 3
+    assert world.asked.count("purge 0") == 4
+
+
+def test_a_marker_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted():
+    own = name(0)
+    world = World(markers={(own, THERE): [BATCH], (own, HERE): []}, notes=noted(0, place=THERE))
+    assert open_lane(world.plan(), 0).recovered == 3
+    assert world.asked[1:3] == [f"open {own}", f"marker at {THERE}"]
+    assert world.asked[-2:] == [f"publish {own}", "note 0"]
+    assert world.notes == noted(0)
+
+
+def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_marker_settled():
+    own, former = name(0), name(0, "other")
+    markers = {(former, THERE): [BATCH], (own, HERE): [], (former, HERE): []}
+    world = World(markers=markers, notes=noted(0, sender="other", place=THERE))
+    assert open_lane(world.plan(), 0).recovered == 3
+    assert world.asked == [
+        "enter 0",
+        f"open {former}",
+        f"marker at {THERE}",
+        "purge 0",
+        "purge 0",
+        f"open {own}",
+        f"publish {own}",
+        "note 0",
+    ]
+    assert world.notes == noted(0)
+    assert world.open == 1
+
+
+def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_table():
+    former = name(0, "box")
+    world = World(markers={(former, HERE): [BATCH]}, notes={0: Transacting(1)})
+    assert open_lane(world.plan(), 0).recovered == 3
+    assert world.asked[1:3] == [f"open {former}", f"marker at {HERE}"]
+    assert world.notes == noted(0)
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        (noted(0), "outbox fence forget"),
+        (noted(0, sender="other"), "outbox fence forget"),
+        ({0: Transacting(1)}, "'outboxTable' was written in another way"),
+    ],
+)
+def test_a_marker_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(note, words):
+    world = World(notes=dict(note), markers={(name(0), THERE): []})
+    with pytest.raises(DriverError, match=words) as caught:
         open_lane(world.plan(), 0)
     assert not caught.value.retryable
-    assert "publish 0" not in world.asked
+    assert not any("publish" in asked for asked in world.asked)
+    assert world.notes == note
     assert world.open == 0
 
 
@@ -115,31 +197,31 @@ def test_who_is_fenced_does_not_open_the_lane_at_the_broker():
 
 
 @pytest.mark.parametrize(
-    ("noted", "lanes", "delivery", "settled"),
+    ("notes", "lanes", "delivery", "settled"),
     [
         ({}, 2, Delivery.EXACTLY_ONCE, set()),
-        ({0: 2, 1: 2}, 2, Delivery.EXACTLY_ONCE, set()),
-        ({0: 3, 1: 3, 2: 3}, 2, Delivery.EXACTLY_ONCE, {0, 1, 2}),
-        ({2: 3}, 2, Delivery.EXACTLY_ONCE, {2}),
-        ({0: 1}, 2, Delivery.EXACTLY_ONCE, {0}),
-        ({0: 2, 1: 2}, 2, Delivery.AT_LEAST_ONCE, {0, 1}),
+        (noted(0, 1, of=2), 2, Delivery.EXACTLY_ONCE, set()),
+        (noted(0, 1, 2, of=3), 2, Delivery.EXACTLY_ONCE, {0, 1, 2}),
+        (noted(2, of=3, sender="other", place=THERE), 2, Delivery.EXACTLY_ONCE, {2}),
+        (noted(0), 2, Delivery.EXACTLY_ONCE, {0}),
+        (noted(0, 1, of=2), 2, Delivery.AT_LEAST_ONCE, {0, 1}),
         ({}, 2, Delivery.AT_LEAST_ONCE, set()),
     ],
 )
-def test_lanes_that_this_term_would_not_read_the_marker_of_are_settled_first(noted, lanes, delivery, settled):
-    world = World(markers={lane: [BATCH] for lane in noted}, noted=dict(noted))
-    settle_lanes(world.plan(lanes, delivery), noted)
+def test_lanes_that_this_term_would_not_read_the_marker_of_are_settled_first(notes, lanes, delivery, settled):
+    world = World(markers={(note.sender, note.place): [BATCH] for note in notes.values()}, notes=dict(notes))
+    settle_lanes(world.plan(lanes, delivery), notes)
     for lane in settled:
-        own = [asked for asked in world.asked if asked.endswith(f" {lane}")]
-        assert own == [f"{verb} {lane}" for verb in ("enter", "open", "marker", "purge", "end")]
-    assert len(world.asked) == 5 * len(settled)
-    assert world.noted == {lane: count for lane, count in noted.items() if lane not in settled}
+        first = [f"enter {lane}", f"open {notes[lane].sender}", f"purge {lane}", f"end {lane}"]
+        assert sorted(first, key=world.asked.index) == first
+    assert sum(asked.startswith("end") for asked in world.asked) == len(settled)
+    assert world.notes == {lane: note for lane, note in notes.items() if lane not in settled}
     assert world.open == 0
 
 
 def test_a_former_lane_whose_marker_is_gone_ends_the_settlement():
-    world = World(noted={0: 2, 1: 2})
+    world = World(notes=noted(0, 1, of=2))
     with pytest.raises(DriverError, match="no marker"):
-        settle_lanes(world.plan(1), world.noted)
-    assert world.noted == {0: 2, 1: 2}
+        settle_lanes(world.plan(1), world.notes)
+    assert world.notes == noted(0, 1, of=2)
     assert world.open == 0

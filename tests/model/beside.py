@@ -12,7 +12,7 @@ from outbox_sdk import Batch, Failure, MarkedRecord
 
 from .protocol import ExactlyOnce
 from .scope import Scope, Setting
-from .world import ABSENT, Lane, Wish, World
+from .world import ABSENT, GONE, Lane, Wish, World
 
 _SCOPE = Scope(
     "", (Setting(),), (0, 0, 1, 0, 0, 2, 0), frozenset({2, 5}), (1, 2), 1, 99, frozenset({"abort"})
@@ -122,13 +122,15 @@ class Beside:
 
     def _answer(self) -> None:
         rows: list[int] = []
+        before = self.world.database.rows.count(GONE)
         if self._lanes[0].advance:
             _, wish = self._asked()
             self._follow("marks")
             marks = enumerate(self.world.database.rows)
             rows = [row for row, name in marks if wish.limit and name == wish.name]
         self._advance = None
-        self.machine.advanced(self._now, [MarkedRecord(row, "topic", "key", "value") for row in rows])
+        records = [MarkedRecord(row, "topic", "key", "value") for row in rows]
+        self.machine.advanced(self._now, records, self.world.database.rows.count(GONE) - before)
 
     def _commit(self) -> None:
         self._publish = None

@@ -158,7 +158,7 @@ class BatchLane(Attempt):
                 self.end("an error of the database")
                 return
             if isinstance(command, Advance):
-                self.machine.advanced(now, result.records)
+                self.machine.advanced(now, result.records, result.purged)
             else:
                 self.machine.parked(now, result)
         self.machine.moves.clear()  # nobody observes

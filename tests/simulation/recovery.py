@@ -111,11 +111,22 @@ class Recovery(Errand):
             names = [batch.leader_id for batch in finished]
             self.world.tell(None, None, "%s finds in the log: batches %s", self.producer.name, names)
             self.producer.trail.told.update(names)
-            common, parts = self.common(self.world.mint()), self.world.parts
-            advance = parts.advance(common, finished, 0, pending=(), start=FIRST, releases=-1)
-            self.ask(advance, self._purged)
+            self.purge(finished)
         else:
             self.then(DONE)
+
+    def purge(self, finished: Sequence[Batch]) -> None:
+        """Purges until nothing is found."""
+
+        def purged(reply: Marked) -> None:
+            self.world.audit.counts["recovered"] += reply.purged
+            if reply.purged:
+                self.purge(finished)
+            else:
+                self.then(DONE)
+
+        common, parts = self.common(self.world.mint()), self.world.parts
+        self.ask(parts.advance(common, finished, 0, pending=(), start=FIRST, releases=-1), purged)
 
     def refuses(self) -> bool:
         """Whether a missing marker is a reason not to begin."""
@@ -127,10 +138,6 @@ class Recovery(Errand):
 
     def common(self, leader_id: Any = None) -> Common:
         return self.world.database, self.producer, self.fence, leader_id
-
-    def _purged(self, reply: Marked) -> None:
-        self.world.audit.counts["recovered"] += reply.purged
-        self.then(DONE)
 
 
 class Settlement(Errand):

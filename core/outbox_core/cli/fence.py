@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk.dialect import Holding, OutboxTable
+from outbox_sdk.dialect import Holding, OutboxTable, Transacting
 from outbox_sdk.errors import LeadershipLost
 from rich import box
 from rich.table import Table
@@ -30,8 +30,11 @@ _EFFECT = (
 _FORGETTING = (
     "They are taken as having left nothing in the log: rows that are marked and not purged are delivered, "
     "perhaps for a second time. Nothing is lost. This is for lanes that refuse to begin because the broker "
-    "has no marker of them; while it has one there is nothing to be gained."
+    "has no marker of them; while it has one there is nothing to be gained. End every harvester of an "
+    "earlier version first: under what name it publishes is forgotten too, so nobody could stop it."
 )
+_Notes = Mapping[int, Transacting]
+"""Lane → what the fence notes of it."""
 _TRIES = 5
 """How often the token is raised when others raise it too: a leader whose lanes refuse to begin does."""
 
@@ -48,7 +51,7 @@ def show(context: typer.Context, file: FileOption = None, json: JsonOption = Fal
     settings = _settings(context, file)
     with closing(settings.dialect.create().connect()) as table:
         held, noted = table.holdings(), table.transacting()
-    former = {lane: lanes for lane, lanes in noted.items() if lane not in {each.fence.lane for each in held}}
+    former = {lane: each for lane, each in noted.items() if lane not in {each.fence.lane for each in held}}
     if json:
         print_json(
             {
@@ -107,7 +110,11 @@ def forget(
 
     Ends the notes of all lanes, also of those that an earlier leader had, and raises the token as
     'outbox fence bump' does, so that whoever leads begins anew. A lane that does have a marker still heeds
-    it, provided that neither the number of lanes nor the delivery is changed at the same time.
+    it, provided that neither the number of lanes nor the delivery nor the publisher's settings are changed
+    at the same time.
+
+    A lane that refuses after an upgrade, or right after 'outboxTable' was written in another way (with its
+    schema, say), needs none of this: write it as it was before until the lane has begun once.
     """
     settings = _settings(context, file)
     token, name = None, _operator()
@@ -164,15 +171,21 @@ def _operator() -> str:
     return f"operator {user} at {socket.gethostname()}"
 
 
-def _named(noted: Mapping[int, int]) -> str:
+def _named(noted: _Notes) -> str:
     return f"{'lane' if len(noted) == 1 else 'lanes'} {', '.join(map(str, noted))}"
 
 
-def _noted_as_data(noted: Mapping[int, int]) -> list[dict[str, int]]:
-    return [{"lane": lane, "transacting": lanes} for lane, lanes in noted.items()]
+def _noted_as_data(noted: _Notes) -> list[dict[str, Any]]:
+    return [{"lane": lane, **_note_as_data(note)} for lane, note in noted.items()]
 
 
-def _as_data(lane: Holding, noted: Mapping[int, int]) -> dict[str, Any]:
+def _note_as_data(note: Transacting | None) -> dict[str, Any]:
+    if note is None:
+        return {"transacting": None, "sender": None, "place": None}
+    return {"transacting": note.lanes, "sender": note.sender, "place": note.place}
+
+
+def _as_data(lane: Holding, noted: _Notes) -> dict[str, Any]:
     return {
         "lane": lane.fence.lane,
         "lanes": lane.fence.lanes,
@@ -182,11 +195,11 @@ def _as_data(lane: Holding, noted: Mapping[int, int]) -> dict[str, Any]:
         "since": lane.since.isoformat(),
         "beat": lane.beat and lane.beat.isoformat(),
         "beat_age_seconds": lane.age,
-        "transacting": noted.get(lane.fence.lane),
+        **_note_as_data(noted.get(lane.fence.lane)),
     }
 
 
-def _as_table(held: Sequence[Holding], noted: Mapping[int, int], former: Mapping[int, int]) -> Table:
+def _as_table(held: Sequence[Holding], noted: _Notes, former: _Notes) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("lane", "of", "token", "attempt"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -198,13 +211,13 @@ def _as_table(held: Sequence[Holding], noted: Mapping[int, int], former: Mapping
         since = lane.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
         beat = "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
         table.add_row(*numbers, Text(plain(lane.holder)), since, beat, _of(noted.get(fence.lane)))
-    for number, lanes in former.items():
-        table.add_row(str(number), *"-----", _of(lanes), style="dim")
+    for number, former_note in former.items():
+        table.add_row(str(number), *"-----", _of(former_note), style="dim")
     return table
 
 
-def _of(lanes: int | None) -> str:
-    return "-" if lanes is None else f"of {lanes}"
+def _of(note: Transacting | None) -> str:
+    return "-" if note is None else f"of {note.lanes}"
 
 
 GROUP = Group(

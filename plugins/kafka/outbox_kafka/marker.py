@@ -68,13 +68,19 @@ def decode(text: str) -> list[Batch]:
 
 
 class MarkerPlace:
-    """Where the marker of one lane is kept."""
+    """Where the marker of one lane is kept.
 
-    def __init__(self, settings: Mapping[str, Any], topic: str, group: str) -> None:
+    Attributes:
+        name: Names the place: the cluster's id, a slash, and the topic.
+        group: The group, as the client describes it.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], cluster: str, topic: str, group: str) -> None:
         """Connects to nothing for longer than it takes to learn how the client describes the group.
 
         Args:
             settings: The user's settings.
+            cluster: The id of the cluster that they lead to.
             topic: A topic that exists.
             group: A consumer group of this lane's own.
         """
@@ -83,7 +89,9 @@ class MarkerPlace:
         # A reader of committed messages is told of an offset only once no transaction is about to change it.
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
         self._settings = rest | own | {"client.id": f"{group}.marker"}
+        self._cluster = cluster
         self._topic = topic
+        self.name = f"{cluster}/{topic}"
         consumer = self._consumer()
         self.group = consumer.consumer_group_metadata()
         consumer.close()
@@ -92,19 +100,32 @@ class MarkerPlace:
         """Returns what a transaction commits for ``text`` to become the marker."""
         return [TopicPartition(self._topic, 0, 0, text)]
 
-    def read(self) -> list[Batch] | None:
+    def read(self, place: str = "") -> list[Batch] | None:
         """Returns the marker that was committed last; ``None`` when the broker has none.
 
+        Args:
+            place: The name of another place of the same group; empty for this one.
+
         Raises:
-            DriverError: The broker cannot be reached or refuses, or holds what is no marker.
+            DriverError: The broker cannot be reached or refuses, or holds what is no marker; or the place is
+                in another cluster.
         """
-        what = f"cannot read the marker of group '{self._settings['group.id']}'"
+        group = self._settings["group.id"]
+        cluster, _, topic = (place or self.name).partition("/")
+        if cluster != self._cluster:
+            raise DriverError(
+                f"the marker of group '{group}' is in the Kafka cluster {cluster}, and this is "
+                f"{self._cluster}. Let a harvester publish there once more and stop it in peace; or, if that "
+                "cluster is no more, let 'outbox fence forget' take what is marked for unpublished",
+                retryable=False,
+            )
+        what = f"cannot read the marker of group '{group}'"
         consumer = self._consumer()
         deadline = time.monotonic() + _REACH
         try:
             while True:
                 try:
-                    [found] = consumer.committed([TopicPartition(self._topic, 0)], timeout=_SLICE)
+                    [found] = consumer.committed([TopicPartition(topic, 0)], timeout=_SLICE)
                     trouble = found.error
                 except KafkaException as error:
                     # Why the group's coordinator is not to be found is told only here.

@@ -64,8 +64,8 @@ class KafkaPublisher:
 
         name = f"{_PREFIX}{lane}"
         settings, own = transactional_settings(self._kafka, name), client_settings(self._kafka)
-        ensure_marker_topic(own, self._marker_topic)
-        place = MarkerPlace(own, self._marker_topic, name)
+        cluster = ensure_marker_topic(own, self._marker_topic)
+        place = MarkerPlace(own, cluster, self._marker_topic, name)
         return KafkaTransactionalSender(settings, place, partial(unwritable, own))
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:

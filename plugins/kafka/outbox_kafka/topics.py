@@ -113,8 +113,11 @@ def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partition
     return created
 
 
-def ensure_marker_topic(settings: Mapping[str, Any], topic: str) -> None:
+def ensure_marker_topic(settings: Mapping[str, Any], topic: str) -> str:
     """Creates the topic of the markers if it is missing, and makes sure that the broker does transactions.
+
+    Returns:
+        The cluster's id.
 
     Raises:
         DriverError: The broker cannot be reached or refuses, or does not do transactions.
@@ -124,6 +127,7 @@ def ensure_marker_topic(settings: Mapping[str, Any], topic: str) -> None:
         raise DriverError(f"{MOCK}: exactly-once delivery needs a real Kafka", retryable=False)
     if topic not in cluster.topics:
         create_missing(settings, [topic], 1)
+    return str(cluster.cluster_id)
 
 
 def is_mock(cluster: ClusterMetadata) -> bool:

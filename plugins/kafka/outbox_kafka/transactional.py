@@ -90,9 +90,14 @@ class KafkaTransactionalSender:
             self.close()
             raise
 
-    def marker(self) -> list[Batch] | None:
+    @property
+    def place(self) -> str:
+        """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.place`."""
+        return self._place.name
+
+    def marker(self, place: str = "") -> list[Batch] | None:
         """Reads the marker; see :meth:`outbox_sdk.TransactionalSender.marker`."""
-        return self._place.read()
+        return self._place.read(place)
 
     def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch]) -> list[Failure]:
         """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.

@@ -1,0 +1,45 @@
+"""A broker behind a proxy that can cut what comes to a commit, and what lanes that use it have come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outbox_testkit.services import KafkaBroker
+
+from .faults.proxy import Proxy, Trap
+from .harvesters import Harvester, until
+from .shop import Shop
+
+
+class Switchboard:
+    """A broker that creates no topics by itself, and a proxy to it that can cut what comes to a commit."""
+
+    def __init__(self) -> None:
+        self.proxy = Proxy(lambda: self.kafka.proxied_port)
+        self.kafka = KafkaBroker(proxy_port=self.proxy.port, auto_create_topics=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a harvester that comes through the proxy and publishes exactly once."""
+        through = {"bootstrap.servers": f"127.0.0.1:{self.proxy.port}"}
+        return {"delivery": "exactly-once", "baseKafkaConfig": through}
+
+    def mute_commits(self, lanes: int) -> None:
+        """Has the next transaction of each lane committed, and no lane ever hear of it."""
+        self.proxy.set_trap(Trap.MUTE)
+        self._wanted = self.proxy.sprung + lanes
+
+    def wait_until_committed(self) -> None:
+        until(lambda: self.proxy.sprung >= self._wanted, "each lane has committed", 20)
+
+
+def wait_for_lanes(shop: Shop, lanes: int) -> None:
+    with shop.connect() as connection:
+        noted = "SELECT count(*) = %s FROM outbox_fence WHERE transacting = %s"
+        until(lambda: connection.execute(noted, (lanes, lanes)).fetchall() == [(True,)], "lanes begin", 20)
+
+
+def recovered(harvester: Harvester) -> int:
+    """Returns how many rows a harvester has found in the log when its lanes began."""
+    said = (line.text.split() for line in harvester.lines() if "rows were in the log already" in line.text)
+    return sum(int(words[words.index("rows") - 1]) for words in said)

@@ -1,0 +1,100 @@
+"""Exactly-once delivery where settings change that name a lane to the broker: the table, the marker topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .harvesters import Fleet, Harvester
+from .shop import Shop
+from .switchboard import Switchboard, recovered, wait_for_lanes
+
+SPELLINGS = ("outbox", "public.outbox")
+RECORDS = 50
+
+
+@pytest.fixture(scope="module")
+def switchboard() -> Iterator[Switchboard]:
+    board = Switchboard()
+    with board.kafka:
+        yield board
+    board.proxy.close()
+
+
+@pytest.fixture
+def shop(postgres_dsn: str, switchboard: Switchboard, topic: str) -> Shop:
+    shop = Shop(postgres_dsn, switchboard.kafka, topic)
+    shop.open()
+    return shop
+
+
+def start(fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> Harvester:
+    limits = {"sendConcurrency": 1, "maxBatchRecords": 200, "minMetricsInterval": "1s"}
+    harvester = fleet.start(name, **{**board.settings, "limits": limits, **harvest})
+    harvester.wait_for("leader acquired", 20)
+    return harvester
+
+
+def lead_once(shop: Shop, fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> None:
+    """Has a harvester lead and leave in peace: its lane's marker stays behind, and is empty."""
+    harvester = start(fleet, board, name, **harvest)
+    wait_for_lanes(shop, 1)
+    harvester.leave()
+
+
+def publish_and_die(shop: Shop, board: Switchboard, harvester: Harvester, first: int = 1) -> None:
+    """Has a harvester publish records, and end before it hears of it."""
+    wait_for_lanes(shop, 1)
+    board.mute_commits(1)
+    shop.stash(RECORDS, keys=10, start=first)
+    board.wait_until_committed()
+    harvester.kill()
+
+
+def test_two_spellings_of_one_table_harvest_it_once(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    for spelling in SPELLINGS:
+        lead_once(shop, fleet, switchboard, f"{spelling}-before", outboxTable=spelling)
+    for spelling in SPELLINGS:  # which both lead, in turns: there is no election
+        start(fleet, switchboard, spelling, outboxTable=spelling)
+    for number in range(8):
+        shop.stash(8_000, keys=100, start=1 + 8_000 * number)
+    shop.wait_until_harvested(60)
+    turns = sum("leader acquired" in line.text for each in fleet.harvesters for line in each.lines())
+    assert turns > 2 * len(SPELLINGS)
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert (result.repeated, result.out_of_order) == (0, 0)
+
+
+def test_a_successor_that_spells_the_table_otherwise_finds_what_is_in_the_log(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    lead_once(shop, fleet, switchboard, "before", outboxTable=SPELLINGS[1])
+    first = start(fleet, switchboard, "first", outboxTable=SPELLINGS[0])
+    publish_and_die(shop, switchboard, first)
+    second = start(fleet, switchboard, "second", outboxTable=SPELLINGS[1])
+    shop.wait_until_harvested(20)
+    assert recovered(second) == RECORDS
+    assert shop.audit().repeated == 0
+    second.leave()
+
+
+def test_a_marker_of_old_is_told_from_the_one_that_was_written_last(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    other = {"driver": "kafka", "markerTopic": f"{shop.topic}.marker"}
+    lead_once(shop, fleet, switchboard, "first", publisher=other)
+    second = start(fleet, switchboard, "second")
+    publish_and_die(shop, switchboard, second)
+    third = start(fleet, switchboard, "third", publisher=other)
+    shop.wait_until_harvested(20)
+    publish_and_die(shop, switchboard, third, first=1 + RECORDS)
+    fourth = start(fleet, switchboard, "fourth")
+    shop.wait_until_harvested(20)
+    assert [recovered(each) for each in (second, third, fourth)] == [0, RECORDS, RECORDS]
+    assert shop.audit().repeated == 0
+    fourth.leave()
