@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from time import sleep
@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from outbox_sdk import (
+    UNBOUNDED,
     Advanced,
     Batch,
     DeadLetters,
@@ -45,16 +46,16 @@ class Broken:
 
 
 class MarksUnderAnOldFence(Broken):
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
-        return self.sound.mark(self.current(fence), leader_id, limit)
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
+        return self.sound.mark(self.current(fence), leader_id, limit, *more)
 
 
 class LooksAtTheFenceTooEarly(Broken):
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
         if self.current(fence).token != fence.token:
             raise LeadershipLost
         sleep(0.02 if limit < ALL else 0)
-        return self.sound.mark(self.current(fence), leader_id, limit)
+        return self.sound.mark(self.current(fence), leader_id, limit, *more)
 
 
 class EntersWithoutEndingOtherAttempts(Broken):
@@ -82,22 +83,22 @@ class ResetsWhateverIsNamed(Broken):
 
 
 class MarksOutOfOrder(Broken):
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit)[::-1]
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit, *more)[::-1]
 
 
 class MarksBehindWhatItMarkedLast(Broken):
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
-        marked = [one for one in self.sound.mark(fence, leader_id, limit) if one.id > self.latest]
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
+        marked = [one for one in self.sound.mark(fence, leader_id, limit, *more) if one.id > self.latest]
         self.latest = marked[-1].id if marked else self.latest
         return marked
 
 
 class ReadsTheWholeTable(Broken):
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
         self.letters = self.letters or self.dialect.dead_letters()
         self.letters.waiting("nobody")
-        return self.sound.mark(fence, leader_id, limit)
+        return self.sound.mark(fence, leader_id, limit, *more)
 
     def close(self) -> None:
         self.sound.close()
@@ -107,20 +108,70 @@ class ReadsTheWholeTable(Broken):
 
 class ForgetsAbandonedBatches(Broken):
     def advance(
-        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        leader_id: UUID,
+        limit: int,
+        pending: Sequence[UUID],
+        *more: Any,
     ) -> Advanced:
         self.names.append(leader_id)
         done = {batch.leader_id for batch in finished}
-        return self.sound.advance(fence, finished, leader_id, limit, [n for n in self.names if n not in done])
+        names = [name for name in self.names if name not in done]
+        return self.sound.advance(fence, finished, leader_id, limit, names, *more)
 
 
 class DeletesNoBatch(Broken):
     def advance(
-        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        leader_id: UUID,
+        limit: int,
+        pending: Sequence[UUID],
+        *more: Any,
     ) -> Advanced:
         names = [batch.leader_id for batch in finished]
-        _, records = self.sound.advance(fence, [], leader_id, limit, [*pending, *names])
+        _, records = self.sound.advance(fence, [], leader_id, limit, [*pending, *names], *more)
         return Advanced(0, records)
+
+
+class MarksHoweverManyBytes(Broken):
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+    ) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit, UNBOUNDED, keys)
+
+    def advance(self, *arguments: Any) -> Advanced:
+        return self.sound.advance(*(*arguments[:-1], UNBOUNDED))
+
+
+class TakesASingleRowForItsNeighbours(Broken):
+    """Counts the bytes of a row that exceeds the bound alone."""
+
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+    ) -> list[MarkedRecord]:
+        marked = self.sound.mark(fence, leader_id, limit, max_bytes, keys)
+        until = next((n for n, record in enumerate(marked) if record.fault), len(marked))
+        self.sound.reset(fence, leader_id, [record.id for record in marked[until + 1 :]])
+        return marked[: until + 1]
+
+
+class ExcludesNothing(Broken):
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+    ) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit, max_bytes)
+
+
+class ExcludesForEver(Broken):
+    def mark(
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+    ) -> list[MarkedRecord]:
+        self.keys = {*keys, *self.__dict__.get("keys", ())}
+        return self.sound.mark(fence, leader_id, limit, max_bytes, self.keys)
 
 
 class ParksOnlyTheHead(Broken):
@@ -157,6 +208,15 @@ CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (ForgetsAbandonedBatches, *SIMULATION),
     (DeletesNoBatch, "test_deletes_the_finished_batch_and_marks_the_next", {}),
     (DeletesNoBatch, *SIMULATION),
+    (MarksHoweverManyBytes, "test_a_mark_claims_no_more_bytes_than_it_may", {}),
+    (MarksHoweverManyBytes, "test_a_batch_is_bounded_too", {}),
+    (
+        TakesASingleRowForItsNeighbours,
+        "test_a_record_that_exceeds_the_bound_alone_is_claimed_without_its_value",
+        {},
+    ),
+    (ExcludesNothing, "test_no_row_of_an_excluded_key_is_claimed_and_every_other_flows", {}),
+    (ExcludesForEver, "test_a_key_that_is_excluded_no_longer_comes_from_its_earliest_row_on", {}),
     (ParksOnlyTheHead, "test_the_head_is_copied_with_what_was_wrong_with_it", {}),
     (ParksOnlyTheHead, *SIMULATION),
     (ForgetsNotes, "test_a_note_outlives_bumps_and_attempts", {}),

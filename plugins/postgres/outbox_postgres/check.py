@@ -118,6 +118,9 @@ def _companion(
             yield Finding(Level.OK, subject, f"there is none yet; the first start creates {table}")
             return
         faults = [companion.absent(layout.user)]
+    elif inspector.due_upgrade(companion):
+        yield Finding(Level.OK, subject, f"the next start adds to {table} what earlier versions did not have")
+        return
     for fault in faults:
         yield Finding(Level.ERROR, subject, fault.message, fault.cure)
     if not faults:

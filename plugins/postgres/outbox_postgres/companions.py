@@ -65,14 +65,26 @@ class Companion:
     privileges: Sequence[str]
     additions: Mapping[str, str] = field(default_factory=dict)
 
+    def upgrade(self, found: Collection[str]) -> str | None:
+        """Returns what adds the columns that a table made by an earlier version lacks.
+
+        ``None`` where there is nothing to add, or where more is missing than that. Safe to repeat, and to run
+        while processes of that version go on: they name the columns that they know.
+        """
+        missing = sorted(self.columns.difference(found))
+        if not missing or not self.additions.keys() >= set(missing):
+            return None
+        added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column} {self.additions[column]}" for column in missing)
+        return f"ALTER TABLE {self.table} {added}"
+
     def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
         """Says which columns are missing."""
         missing = sorted(self.columns.difference(found))
-        if missing and self.additions.keys() >= set(missing):
-            added = ", ".join(f"ADD COLUMN {column} {self.additions[column]}" for column in missing)
+        if upgrade := self.upgrade(found):
             yield Fault(
                 f"{self.subject} {self.table} was made by an earlier version and lacks {', '.join(missing)}",
-                f"ALTER TABLE {self.table} {added}",
+                f"let somebody who may run: {upgrade}",
+                refusal=True,
             )
         elif missing:
             yield Fault(

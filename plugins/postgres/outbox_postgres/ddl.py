@@ -51,12 +51,15 @@ _RANDOM = "encode(substr(sha256((random()::text || clock_timestamp())::bytea), 1
 FENCE_ADDITIONS = {
     "releases": "BIGINT NOT NULL DEFAULT 0",
     "transacting": "INTEGER NOT NULL DEFAULT 0",
+    "sender": "TEXT NOT NULL DEFAULT ''",
+    "marker_place": "TEXT NOT NULL DEFAULT ''",
     "identity": f"UUID NOT NULL DEFAULT {_RANDOM}",
 }
 """Columns that a fence made by an earlier version may lack.
 
 How often keys were freed; how many lanes there were when the lane was noted to publish in transactions, 0
-when it is not; and what tells the lane from those of other outboxes.
+when it is not; the name of its sender then, and where that keeps its marker; and what tells the lane from
+those of other outboxes.
 """
 
 

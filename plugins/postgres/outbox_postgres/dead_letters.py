@@ -33,7 +33,12 @@ class PostgresDeadLetters:
             rows = self._fetch(self._sql.letters, list(keys), fate and fate.value, values)
         return [
             DeadLetter(
-                record=record(row), reason=reason, attempts=attempts, since=since, age=age, fate=Fate(state)
+                record=record((*row[:6], None)),
+                reason=reason,
+                attempts=attempts,
+                since=since,
+                age=age,
+                fate=Fate(state),
             )
             for row in rows
             for state, reason, attempts, since, age in (row[6:],)

@@ -32,6 +32,9 @@ SELECT wanted FROM unnest($2::text[]) AS wanted
 WHERE NOT CASE WHEN wanted = 'UPDATE' THEN has_any_column_privilege($1::oid, wanted)
                ELSE has_table_privilege($1::oid, wanted) END
 """
+_OWNS = """
+SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::oid
+"""
 _SEQUENCE = """
 SELECT s.seqrelid::bigint
 FROM pg_attribute AS a
@@ -68,6 +71,9 @@ WANTED: dict[str, tuple[frozenset[str], str, str]] = {
 """Column → the types it can have, what to call them, and the one to recommend."""
 
 OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
+UPGRADE_PATIENCE = "1s"
+"""How long to wait for the lock that adding a column takes."""
+
 TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index"}
 
@@ -183,6 +189,8 @@ class Inspector:
         faults = list(self.faults(layout, eligible))
         beside = companions(layout.fence, layout.dead_letters)
         if not faults:
+            for companion in beside:
+                self.upgrade(companion)
             faults = [fault for companion in beside for fault in self.companion_faults(layout, companion)]
         if not faults:
             faults = [fault for companion in beside for fault in self._make(layout, companion)]
@@ -220,6 +228,20 @@ class Inspector:
         if oid is not None:
             yield from companion.column_faults(self.columns(oid))
             yield from self._privilege_faults(layout, oid, companion.table, companion.privileges)
+
+    def upgrade(self, companion: Companion) -> None:
+        """Adds the columns that a companion made by an earlier version lacks, where the user may."""
+        if statement := self.due_upgrade(companion):
+            with self._connection.transaction():
+                # Whoever comes later waits behind this one, the leader too.
+                self._connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_PATIENCE}'")
+                self._connection.execute(statement)
+
+    def due_upgrade(self, companion: Companion) -> str | None:
+        """Returns what :meth:`upgrade` would run; ``None`` also where the user may not."""
+        oid = self.companion_oid(companion) if companion.additions else None
+        statement = companion.upgrade(self.columns(oid)) if oid is not None else None
+        return statement if statement and self._rows(_OWNS, oid)[0][0] else None
 
     def columns(self, oid: int) -> dict[str, Column]:
         """Returns a table's columns by name."""

@@ -13,11 +13,32 @@ from outbox_postgres.options import TableName
 from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
 from outbox_postgres.settled import FIRST
 
-_FIRST_CONDITION = 10
+_FIRST_CONDITION = 12
+
+_SMALL = 100
+"""Bytes of an array up to which it is counted as it is stored, which is all but free.
+
+Longer ones are counted as text, as they may be compressed.
+"""
 
 # The share lock comes first: whatever finds itself behind a bump waits here, looks at the row anew and finds
 # nothing.
 _FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {HELD} FOR SHARE)"
+
+
+def _array_bytes(column: str) -> str:
+    return (
+        f"CASE WHEN pg_column_size({column}) > {_SMALL} THEN octet_length({column}::text)"
+        f" ELSE coalesce(pg_column_size({column}), 0) END"
+    )
+
+
+_BYTES = (
+    # Known without a look at the value itself, wherever that is stored.
+    "coalesce(octet_length(kafka_value), 0)::bigint + coalesce(octet_length(kafka_key), 0)"
+    f" + {_array_bytes('kafka_header_keys')} + {_array_bytes('kafka_header_values')}"
+)
+"""How many bytes a row has."""
 
 
 class Marking:
@@ -32,12 +53,12 @@ class Marking:
 
     Attributes:
         parameters: The values of the conditions, as text whose type the server takes from the column.
-        mark: For the only lane of an outbox. $6 leader id, $7 limit, $8 the id to start from if the releases
-            that the mark sees are $9, then the values of the conditions. Returns nothing when the fence is
-            lost; else a row that holds nothing but, in its last column, the number of rows that were deleted,
-            the number that were found to mark, and the releases, null when they are $9; and behind it the
-            marked rows.
-        mark_lane: The same for one of several lanes.
+        mark: Given whether for one of several lanes, and whether bounded by bytes. $6 leader id, $7 limit, $8
+            the id to start from if the releases that the mark sees are $9, $10 the keys to leave out, $11 how
+            many bytes, then the values of the conditions. Returns nothing when the fence is lost; else a row
+            that holds nothing but, in its last column, the number of rows that were deleted, the number that
+            were found to mark, and the releases, null when they are $9; and behind it the marked rows. Their
+            last column is null, or the bytes of a row that has more than the bound; which lacks the rest.
     """
 
     def __init__(
@@ -55,16 +76,17 @@ class Marking:
         self._fence = fence
         self._parked = PARKED_KEYS.format(letters)
         self._eligible = _conditions(eligible)
-        # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.
-        lazily = _FENCE.format("set_config('synchronous_commit', 'off', true)", fence)
-        self.mark, self.mark_lane = (
-            f"WITH {lazily}, {self._marked('leader_id <> $6', lane=lane)}" for lane in (False, True)
-        )
+        self.mark = cache(self._mark)
         # Statements by their number of batches, of which there are one or two but for the first of a lane.
         self.advance = cache(self._advance)
         self.finish = cache(self._finish)
 
-    def _advance(self, batches: int, *, lane: bool) -> str:
+    def _mark(self, *, lane: bool, bounded: bool) -> str:
+        # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.
+        lazily = _FENCE.format("set_config('synchronous_commit', 'off', true)", self._fence)
+        return f"WITH {lazily}, {self._marked('leader_id <> $6', lane=lane, bounded=bounded)}"
+
+    def _advance(self, batches: int, *, lane: bool, bounded: bool) -> str:
         """Makes the statement that deletes so many batches and marks the next.
 
         Its parameters are those of ``mark``, then the batches whose rows are left out as an array, then
@@ -77,7 +99,7 @@ class Marking:
         left_out = f"leader_id <> ALL (${number}::uuid[])"
         return (
             f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, number + 1)},"
-            f" {self._marked(left_out, lane=lane, batches=batches)}"
+            f" {self._marked(left_out, lane=lane, bounded=bounded, batches=batches)}"
         )
 
     def _finish(self, batches: int) -> str:
@@ -104,17 +126,24 @@ class Marking:
             for batch, at in ((batch, number + 3 * batch) for batch in range(batches))
         )
 
-    def _marked(self, claimable: str, *, lane: bool, batches: int = 0) -> str:
+    def _marked(self, claimable: str, *, lane: bool, bounded: bool, batches: int = 0) -> str:
         wanted = " AND ".join(
             [
                 "id >= (SELECT start FROM seen)",
                 f"(leader_id IS NULL OR {claimable})",
                 *(["(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"] * lane),
                 *self._eligible,
-                # A hashed subplan: the parked keys are read once for each mark.
-                f"{KEY} NOT IN ({self._parked})",
+                # A hashed subplan: the keys to leave out are read once for each mark.
+                f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
             ]
         )
+        chosen = self._bounded(wanted) if bounded else self._unbounded(wanted)
+        returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
+        size = "NULL::bigint[]"
+        if bounded:
+            huge = f"(SELECT cut FROM chosen) AND {_BYTES} > $11"
+            returned = [f"CASE WHEN {huge} THEN NULL ELSE {column} END" for column in returned]
+            size = f"CASE WHEN {huge} THEN ARRAY[{_BYTES}] END"
         # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is
         # read apart from the row that is locked: behind a wait for the lock that one is newer than the
         # snapshot.
@@ -123,19 +152,44 @@ class Marking:
                 SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
                        nullif(releases, $9) AS releases
                 FROM {self._fence} WHERE name = $1 AND lane = $2
-            ), chosen AS MATERIALIZED (
-                SELECT ARRAY(SELECT id FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids
-                FROM fence
-            ), marked AS (
+            ), {chosen}, marked AS (
                 UPDATE {self._outbox} SET leader_id = $6
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
-                RETURNING id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values
-                          {self._extras}
+                RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {size}
             )
             SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
                    ARRAY[{_deleted(batches)}, cardinality(ids), (SELECT releases FROM seen)]::bigint[]
             FROM chosen
-            UNION ALL SELECT marked.*, NULL FROM marked"""
+            UNION ALL SELECT * FROM marked"""
+
+    def _unbounded(self, wanted: str) -> str:
+        return f"""chosen AS MATERIALIZED (
+                SELECT ARRAY(SELECT id FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids
+                FROM fence
+            )"""
+
+    def _bounded(self, wanted: str) -> str:
+        # A sum over all that could be marked costs next to nothing. Only where it is too much the rows are
+        # looked at once more, for a prefix of them that fits. A row beyond the bound counts nothing; so the
+        # prefix has one row at least.
+        return f"""candidates AS MATERIALIZED (
+                SELECT coalesce(array_agg(id), '{{}}') AS ids, sum(bytes) AS bytes FROM (
+                    SELECT id, {_BYTES} AS bytes FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7
+                ) AS waiting
+            ), chosen AS MATERIALIZED (
+                SELECT CASE WHEN bytes > $11 THEN ARRAY(
+                           SELECT id FROM (
+                               SELECT id, sum(bytes) FILTER (WHERE bytes <= $11) OVER (ORDER BY id) AS sum
+                               FROM (
+                                   SELECT id, {_BYTES} AS bytes
+                                   FROM {self._outbox} WHERE id = ANY (candidates.ids)
+                               ) AS sized
+                           ) AS summed
+                           WHERE sum <= $11 OR sum IS NULL ORDER BY id
+                       ) ELSE ids END AS ids,
+                       bytes > $11 AS cut
+                FROM fence, candidates
+            )"""
 
 
 def _deleted(batches: int) -> str:

@@ -10,7 +10,7 @@ import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
 
 Row = tuple[Any, ...]
-"""Id, topic, key, value, header names, header values; then a column of what the mark as a whole did."""
+"""Id, topic, key, value, header names, header values; then, where it is too large, its bytes in a list."""
 
 PORTION = 100
 """So many rows are fetched at once.
@@ -64,11 +64,11 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
     built without a call. A row that cannot be made into a message becomes a record with a fault.
     """
     if rows and len(rows[0]) > _PLAIN:
-        return [record(row)._replace(partition=row[6], timestamp_ms=row[7]) for row in rows]
+        return [record((*row[:6], row[-1]))._replace(partition=row[6], timestamp_ms=row[7]) for row in rows]
     return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
         _new(MarkedRecord, (number, topic, key, value, (), None, None, None))
-        if not names and not values and topic is not None and key is not None
+        if not names and not values and topic is not None and key is not None and huge is None
         else record(row)
         if names is None
         or values is None
@@ -77,20 +77,28 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         or values[0].__class__ is list
         or topic is None
         or key is None
+        or huge is not None
         else _new(MarkedRecord, (number, topic, key, value, ((names[0], values[0]),), None, None, None))
         for row in rows
-        for number, topic, key, value, names, values, _ in (row,)
+        for number, topic, key, value, names, values, huge in (row,)
     ]
 
 
 def record(row: Row) -> MarkedRecord:
     """Makes one row into a record, with a fault if it cannot be made into a message."""
-    number, topic, key, value, names, values = row[:6]
+    number, topic, key, value, names, values, huge = row
     headers: list[Header] = []
-    fault = _fault(topic, key, names or (), values or ())
+    fault = _oversize(huge[0]) if huge else _fault(topic, key, names or (), values or ())
     if fault is None:
         headers = list(zip(names or (), values or (), strict=True))
     return MarkedRecord(number, topic or "", key or "", value, headers, fault=fault)
+
+
+def _oversize(size: int) -> str:
+    return (
+        f"the row has {size:,} bytes, more than a lane may hold at once; raise limits.maxLaneBytes, "
+        "or skip the record"
+    )
 
 
 def _fault(topic: str | None, key: str | None, names: Sequence[Any], values: Sequence[Any]) -> str | None:

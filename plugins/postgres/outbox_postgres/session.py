@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
 from outbox_postgres import sql
+from outbox_postgres.companions import companions
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.ddl import ddl
 from outbox_postgres.dead_letters import PostgresDeadLetters
@@ -84,6 +85,8 @@ def _open(
     connection = connect(source)
     with ExitStack() as unless_it_works:
         unless_it_works.callback(connection.close)
+        if not options.prepare:
+            connection.prepare_threshold = None
         with translated(source, "look at the outbox"):
             timeouts = (options.lock_timeout, options.statement_timeout)
             connection.execute(sql.SESSION, [f"{seconds * 1000:.0f}ms" for seconds in timeouts])
@@ -109,6 +112,11 @@ def create(options: PostgresOptions) -> Sequence[str]:
                         f"the user may not create table {name} in {source}; let somebody who may run: "
                         f"{'; '.join(ddl(options).values())}"
                     ) from error
+        with translated(source, "add what earlier versions did not have"):
+            inspector = Inspector(connection, options)
+            layout = inspector.layout()
+            for companion in companions(layout.fence, layout.dead_letters):
+                inspector.upgrade(companion)
     return created
 
 

@@ -43,6 +43,19 @@ Here the fence is the claimant, and the rows behind the start are known by their
    each snapshot of this claimant, came after; and a late reset or purge by another leader id touches no row
    that a batch carries by then.
 
+A mark may be told to leave out keys besides. They are like batches behind, not like parked keys, as nobody's
+snapshot says which they are:
+
+10. every row of the lane behind the start carries a claimed name, or its key is parked, or it is one of the
+    *keys behind*: those that the latest mark left out. A mark starts there only if it leaves out all of them,
+    and what it passes above the start is of keys that it leaves out itself. So behind the next start there
+    are those, and no others;
+11. a mark that does not leave out a key behind reads from the head, and finds the key's earliest row there
+    before any later one. If it fails, the keys behind are what they were.
+
+How many rows a mark takes at most, by number or by bytes, is no matter to the proof: it takes all up to the
+highest that it takes, and where there is one to take it takes one.
+
 The proof rests on ids that come from a sequence without cache, in the transaction that inserts them. The
 dialect asks for the first (``layout.sequence``); against the second a look at the head is taken now and then,
 and a row that it finds there ends the trust in everything found so far.
@@ -85,39 +98,43 @@ class Settled:
         self._holders: frozenset[str] = frozenset()
         self._claimant: object = None
         self._behind: frozenset[UUID] = frozenset()
+        self._keys_behind: frozenset[str] = frozenset()
         self._listing_due = clock()
         self._unlisted = 0
         self._head_due = clock() + HEAD_INTERVAL
-        self._began = (FIRST, 0.0)
+        self._began: tuple[int, float, frozenset[str]] = (FIRST, 0.0, frozenset())
 
-    def begin(self, claimant: object, left_out: Collection[UUID] = ()) -> int:
+    def begin(
+        self, claimant: object, left_out: Collection[UUID] = (), keys: frozenset[str] = frozenset()
+    ) -> int:
         """Says from which id the next mark has to look.
 
         Args:
             claimant: For whom it marks; another one than before has marked nothing yet.
             left_out: The batches whose rows the mark leaves out.
+            keys: The keys whose rows it leaves out beside those of parked keys.
         """
         now = self._clock()
         if claimant != self._claimant:
             self._claimant = claimant
             self._start = FIRST
-        if not self._behind.issubset(left_out):
+        if not self._behind.issubset(left_out) or not self._keys_behind <= keys:
             self.released()
         start = FIRST if now >= self._head_due else self._start
-        self._began = (start, now)
+        self._began = (start, now, keys)
         return start
 
     def marked(self, found: int, span: tuple[int, int] | None, behind: Collection[UUID] = ()) -> None:
         """Takes note of what the mark did that ``begin`` was asked for.
 
         Args:
-            found: How many rows it found to mark; rows of parked keys are not among them.
+            found: How many rows it found to mark; rows of keys that it leaves out are not among them.
             span: The lowest and the highest id that it marked; ``None`` when none was there to find, or when
                 all had been deleted by the time it came to them.
             behind: The batches that may have rows left where the mark looked: its own, and those pending.
         """
         self._behind = frozenset(behind)
-        start, began = self._began
+        start, began, self._keys_behind = self._began
         self._unlisted += found
         if start == FIRST:
             now = self._clock()
@@ -126,7 +143,7 @@ class Settled:
             self._start = self._horizon = self._candidate = FIRST
             self._holders = frozenset()
         elif span:
-            # Rows up to the highest are marked, or their keys are parked, or they were deleted meanwhile by
+            # Rows up to the highest are marked, or their keys are left out, or they were deleted meanwhile by
             # whoever had marked them before.
             self._start = max(self._start, min(span[1] + 1, self._horizon))
         elif not found:

@@ -33,6 +33,9 @@ SELECT -- The head of the table is read through its primary key whatever the sta
 """
 """Settings of a session that marks."""
 
+OUTBOX = -1
+"""The lane of the fence's row that holds the identity of the outbox as a whole."""
+
 ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
 """Lets one transaction at a time write several rows of the fence of the outbox $1."""
 
@@ -62,8 +65,11 @@ class Statements:
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt and the lane's identity, or
             nothing when fenced.
         beat: $6 the reading as JSON. Returns nothing when the fence is lost.
-        transact: $6 whether begun. Returns nothing when the fence is lost.
-        transacting: $1 name. The lanes that are noted, and how many there were then.
+        transact: $6 the number of lanes, 0 for an end, $7 the sender, $8 the marker's place. Returns nothing
+            when the fence is lost.
+        transacting: $1 name. The lanes that are noted, each with what ``transact`` was given.
+        identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
+        identify: $1 name. Draws the outbox's identity where there is none.
         holdings: $1 name.
         count: $1 where to stop counting.
         spread: The lowest and the highest id.
@@ -96,10 +102,15 @@ class Statements:
             UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
             WHERE {HELD} RETURNING lane"""
         self.transact = f"""
-            UPDATE {fence} SET transacting = CASE WHEN $6 THEN lanes ELSE 0 END
+            UPDATE {fence} SET transacting = $6, sender = $7, marker_place = $8
             WHERE {HELD} RETURNING lane"""
         self.transacting = f"""
-            SELECT lane, transacting FROM {fence} WHERE name = $1 AND transacting > 0 ORDER BY lane"""
+            SELECT lane, transacting, sender, marker_place FROM {fence}
+            WHERE name = $1 AND transacting > 0 ORDER BY lane"""
+        self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {OUTBOX}"
+        self.identify = f"""
+            INSERT INTO {fence} (name, lane, lanes, token, attempt, holder, since)
+            VALUES ($1, {OUTBOX}, 0, 0, 0, '', clock_timestamp()) ON CONFLICT DO NOTHING"""
         self.holdings = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading

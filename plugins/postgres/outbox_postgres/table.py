@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
 from outbox_sdk import (
+    UNBOUNDED,
     Advanced,
     Backlog,
     Batch,
@@ -19,6 +20,7 @@ from outbox_sdk import (
     MarkedRecord,
     Parked,
     Poison,
+    Transacting,
 )
 
 from outbox_postgres import sql
@@ -35,13 +37,27 @@ _UNKNOWN = -1
 """Releases that no fence has."""
 
 IDENTITY_DIGITS = 12
-"""Of a lane's identity; enough to be unlike any other at one broker."""
+"""Of an identity; enough to be unlike any other at one broker."""
 
 COUNTED = 10_000
 """Up to this many rows the backlog is counted, beyond it is estimated."""
 
 PASSED = 100_000
 """So many rows of parked keys are passed to find the oldest of the others."""
+
+
+class Wanted(NamedTuple):
+    """What a mark is asked for.
+
+    Attributes:
+        limit: How many rows at most.
+        max_bytes: How many bytes at most.
+        excluded: The keys to leave out.
+    """
+
+    limit: int
+    max_bytes: int = UNBOUNDED
+    excluded: frozenset[str] = frozenset()
 
 
 class PostgresTable:
@@ -71,6 +87,21 @@ class PostgresTable:
         self._releases = _UNKNOWN
         self._settled = Settled() if layout.sequence else None
 
+    @property
+    def name(self) -> str:
+        """The outbox's name with its schema, as the rows of its companions carry it."""
+        return self._layout.name
+
+    def identity(self) -> str:
+        """Returns what tells this outbox from every other; drawn durably by whoever asks first."""
+        doing = "read the outbox's identity"
+        rows = self._fetch(self._sql.identity, (self._layout.name,), doing)
+        if not rows:
+            with translated(self._source, "draw the outbox's identity"):
+                self._execute(self._sql.identify, (self._layout.name,))
+            rows = self._fetch(self._sql.identity, (self._layout.name,), doing)
+        return _digits(rows[0][0])
+
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         doing = "raise the fence's token"
@@ -89,18 +120,32 @@ class PostgresTable:
                 f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
             )
         attempt, identity = rows[0]
-        return Fence(lane, lanes, token, attempt, identity.hex[:IDENTITY_DIGITS])
+        return Fence(lane, lanes, token, attempt, _digits(identity))
 
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+    def mark(
+        self,
+        fence: Fence,
+        leader_id: UUID,
+        limit: int,
+        max_bytes: int = UNBOUNDED,
+        excluded_keys: Collection[str] = (),
+    ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
         self._take_in(fence, limit)
-        statement = self._marking.mark if fence.lanes == 1 else self._marking.mark_lane
-        start = self._start((fence.lane, fence.lanes, leader_id))
-        taken = self._claimed(statement, self._claim(fence, leader_id, limit, start), "mark")
-        return self._take(fence, taken).records
+        keys = frozenset(excluded_keys)
+        statement = self._marking.mark(lane=fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
+        start = self._start((fence.lane, fence.lanes, leader_id), keys=keys)
+        claim = self._claim(fence, leader_id, Wanted(limit, max_bytes, keys), start)
+        return self._take(fence, self._claimed(statement, claim, "mark")).records
 
-    def advance(
-        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    def advance(  # noqa: PLR0917 - as the contract has it
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        leader_id: UUID,
+        limit: int,
+        pending: Sequence[UUID],
+        max_bytes: int = UNBOUNDED,
     ) -> Advanced:
         """Deletes batches and marks the next in one statement that holds the fence against a bump, durably.
 
@@ -120,23 +165,26 @@ class PostgresTable:
                 self._settled.finished(done)
             return Advanced(rows[0][0], [])
         self._take_in(fence, limit)
-        statement = self._marking.advance(len(done), lane=fence.lanes > 1)
+        bounded = max_bytes < UNBOUNDED
+        statement = self._marking.advance(len(done), lane=fence.lanes > 1, bounded=bounded)
         start = self._start(fence, (*done, *pending))
-        claim = self._claim(fence, leader_id, limit, start)
+        claim = self._claim(fence, leader_id, Wanted(limit, max_bytes), start)
         taken = self._claimed(statement, (*claim, [*done, *pending, leader_id], *purged), "advance")
         taken = self._take(fence, taken, pending, leader_id)
         return Advanced(taken.purged, taken.records)
 
-    def transact(self, fence: Fence, *, begun: bool) -> None:
-        """Notes durably whether the lane publishes in transactions, and as one of how many."""
+    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+        """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
         doing = "note who publishes in transactions"
-        if not self._fetch(self._sql.transact, (*self._held(fence), begun), doing):
+        note = (noted.lanes, noted.sender, noted.place) if noted else (0, "", "")
+        if not self._fetch(self._sql.transact, (*self._held(fence), *note), doing):
             raise self._lost(fence)
 
-    def transacting(self) -> dict[int, int]:
-        """Returns the lanes that are noted to publish in transactions, and how many there were then."""
+    def transacting(self) -> dict[int, Transacting]:
+        """Returns the lanes that are noted to publish in transactions, with their notes."""
         doing = "read who publishes in transactions"
-        return dict(self._fetch(self._sql.transacting, (self._layout.name,), doing))
+        rows = self._fetch(self._sql.transacting, (self._layout.name,), doing)
+        return {lane: Transacting(*note) for lane, *note in rows}
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -218,15 +266,18 @@ class PostgresTable:
         if self._intake and fence.lane == 0:
             self._intake.take(self._held(fence), limit * fence.lanes)
 
-    def _start(self, claimant: object, left_out: Sequence[UUID] = ()) -> int:
+    def _start(
+        self, claimant: object, left_out: Sequence[UUID] = (), keys: frozenset[str] = frozenset()
+    ) -> int:
         if self._settled is None:
             return FIRST
         if self._settled.due():
             self._list(self._settled)
-        return self._settled.begin(claimant, left_out)
+        return self._settled.begin(claimant, left_out, keys)
 
-    def _claim(self, fence: Fence, leader_id: UUID, limit: int, start: int) -> tuple[object, ...]:
-        return (*self._held(fence), leader_id, limit, start, self._releases, *self._marking.parameters)
+    def _claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
+        limits = (wanted.limit, start, self._releases, list(wanted.excluded), wanted.max_bytes)
+        return (*self._held(fence), leader_id, *limits, *self._marking.parameters)
 
     def _take(
         self,
@@ -294,3 +345,7 @@ class PostgresTable:
 
     def _execute(self, statement: str, parameters: tuple[object, ...]) -> psycopg.Cursor[Any]:
         return self._connection.execute(statement, parameters, prepare=self._prepare, binary=True)
+
+
+def _digits(identity: UUID) -> str:
+    return identity.hex[:IDENTITY_DIGITS]

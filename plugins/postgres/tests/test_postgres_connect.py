@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import socket
 import traceback
 from collections.abc import Iterator
@@ -190,21 +189,6 @@ def test_another_table_in_the_place_of_the_dead_letters(outbox: Outbox) -> None:
     outbox.admin.execute("DROP TABLE outbox_dead_letters; CREATE TABLE outbox_dead_letters (name text)")
     assert "lacks the columns attempts, fate" in str(refusal(outbox))
     assert "set deadLetterTable to another name" in str(refusal(outbox))
-
-
-@pytest.mark.parametrize("lacking", [["transacting"], ["identity", "releases", "transacting"]])
-def test_a_fence_made_by_an_earlier_version_is_mended_by_the_statement_in_the_message(
-    outbox: Outbox, lacking: list[str]
-) -> None:
-    for column in lacking:
-        outbox.admin.execute(f"ALTER TABLE outbox_fence DROP COLUMN {column}")
-    error = refusal(outbox)
-    assert not error.retryable
-    assert f"lacks {', '.join(lacking)}" in str(error)
-    outbox.admin.execute(re.findall(r"ALTER TABLE .*", str(error))[0])
-    hand = outbox.lead()
-    assert hand.mark() == []
-    assert hand.table.transacting() == {}
 
 
 def test_a_wrong_password_is_final_and_shows_nowhere(

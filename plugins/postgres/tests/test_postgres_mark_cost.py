@@ -7,18 +7,19 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_postgres.table import PostgresTable
+from outbox_postgres.table import PostgresTable, Wanted
+from outbox_sdk import UNBOUNDED
 
 from .outbox_hands import BatchHand, Hand, Outbox, ask
 
 
-def plan(hand: Hand, limit: int = 100) -> dict[str, Any]:
+def plan(hand: Hand, limit: int = 100, max_bytes: int = UNBOUNDED) -> dict[str, Any]:
     """The plan of a mark as it was carried out; the mark is taken back."""
     table = hand.table
     assert table._settled
     start = table._settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
-    parameters = table._claim(hand.fence, hand.leader, limit, start)
-    statement = table._marking.mark if hand.fence.lanes == 1 else table._marking.mark_lane
+    parameters = table._claim(hand.fence, hand.leader, Wanted(limit, max_bytes), start)
+    statement = table._marking.mark(lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
     return carried_out(table, statement, parameters)
 
 
@@ -28,7 +29,7 @@ def carried_out(
     connection = table._connection
     with connection.transaction(force_rollback=True):
         # As a prepared statement it is planned for any parameters.
-        types = f"text, int, int, bigint, bigint, uuid, bigint, bigint, bigint{more_types}"
+        types = f"text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint{more_types}"
         connection.execute(f"PREPARE plan ({types}) AS {statement}")
         values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
         found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE plan ({values})")
@@ -97,11 +98,11 @@ def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_marks(
     assert table._settled
     names = [batch.leader_id for batch in batches]
     start = table._settled.begin(lane.fence, names)
-    claim = table._claim(lane.fence, uuid4(), 100, start)
+    claim = table._claim(lane.fence, uuid4(), Wanted(100), start)
     purged = [value for batch in batches for value in batch]
     tree = carried_out(
         table,
-        table._marking.advance(2, lane=False),
+        table._marking.advance(2, lane=False, bounded=False),
         (*claim, names, *purged),
         ", uuid[]" + ", uuid, bigint, bigint" * 2,
     )

@@ -13,7 +13,7 @@ from time import sleep
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from outbox_sdk import Batch, Capability, DriverError, Fence, LeadershipLost, MarkedRecord, Poison
+from outbox_sdk import UNBOUNDED, Batch, Capability, DriverError, Fence, LeadershipLost, MarkedRecord, Poison
 
 from outbox_testkit.conformance.under_test import Box, Hand, plain, texts
 
@@ -165,12 +165,14 @@ class Insistent(Hand):
 
         self.fence = self._insist(act)
 
-    def mark(self, limit: int = 1000) -> list[MarkedRecord]:
+    def mark(
+        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+    ) -> list[MarkedRecord]:
         """Marks, each time by a new leader id."""
 
         def act() -> list[MarkedRecord]:
             self.remark()
-            return self.table.mark(self.fence, self.leader, limit)
+            return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded)
 
         return self._insist(act)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_testkit.conformance.batches import BatchConformance
+from outbox_testkit.conformance.bounds import BoundConformance, ExclusionConformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.fencing import FenceConformance
@@ -21,6 +22,8 @@ THEMES = {
     "purge and reset": ReleaseConformance,
     "fence": FenceConformance,
     "batches": BatchConformance,
+    "bounds": BoundConformance,
+    "exclusion": ExclusionConformance,
     "parking": ParkConformance,
     "dead letters": LetterConformance,
     "intake": IntakeConformance,
@@ -40,6 +43,8 @@ class DialectConformance(
     ReleaseConformance,
     FenceConformance,
     BatchConformance,
+    BoundConformance,
+    ExclusionConformance,
     ParkConformance,
     LetterConformance,
     IntakeConformance,

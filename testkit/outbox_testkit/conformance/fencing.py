@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -150,6 +151,26 @@ class FenceConformance(Conformance):
                 token = table.bump(lanes, "another")
                 again = [table.enter(lane, lanes, token).identity for _ in range(2) for lane in range(lanes)]
                 assert again == identities[:lanes] * 2
+
+    def test_an_outbox_keeps_an_identity_and_a_name_that_no_other_has(self, box: Box) -> None:
+        other = box.beside("b")
+        with ThreadPoolExecutor(4) as pool:
+            tables = [box.connect() for _ in range(4)]
+            (identity,) = set(pool.map(lambda table: table.identity(), tables))
+        assert identity.isalnum()
+        assert identity.isascii()
+        assert tables[0].holdings() == []
+        assert tables[0].transacting() == {}
+        token = tables[0].bump(2, "one")
+        assert token < (token := tables[1].bump(3, "two"))
+        assert len(tables[0].holdings()) == 3
+        again, stranger = box.connect(), other.connect()
+        assert (again.identity(), again.name) == (identity, tables[0].name)
+        assert stranger.name != again.name
+        assert stranger.identity() not in {
+            identity,
+            *(again.enter(lane, 3, token).identity for lane in range(3)),
+        }
 
     def test_outboxes_of_one_database_have_fences_of_their_own(self, box: Box) -> None:
         other = box.beside("b")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from outbox_sdk import (
+    UNBOUNDED,
     Batch,
     Condition,
     DeadLetters,
@@ -156,12 +157,16 @@ class Hand:
         """Takes a new leader id."""
         self.leader = uuid4()
 
-    def mark(self, limit: int = 1000) -> list[MarkedRecord]:
-        return self.table.mark(self.fence, self.leader, limit)
+    def mark(
+        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+    ) -> list[MarkedRecord]:
+        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded)
 
-    def values(self, limit: int = 1000) -> list[str]:
+    def values(
+        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+    ) -> list[str]:
         """Marks, and returns the values only."""
-        return texts(self.mark(limit))
+        return texts(self.mark(limit, max_bytes=max_bytes, excluded=excluded))
 
     def ids(self, limit: int = 1000) -> list[int]:
         """Marks, and returns the ids only."""
@@ -179,11 +184,16 @@ class Hand:
         return self.table.park(self.fence, self.leader, poisons, ids)
 
     def advance(
-        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+        self,
+        limit: int = 1000,
+        finished: Sequence[Batch] = (),
+        pending: Sequence[Batch] = (),
+        *,
+        max_bytes: int = UNBOUNDED,
     ) -> list[MarkedRecord]:
         self.leader = uuid4()
         names = [batch.leader_id for batch in pending]
-        self.purged, records = self.table.advance(self.fence, finished, self.leader, limit, names)
+        self.purged, records = self.table.advance(self.fence, finished, self.leader, limit, names, max_bytes)
         return records
 
     def batch(
@@ -191,7 +201,11 @@ class Hand:
     ) -> tuple[Batch, list[str]]:
         """Advances, and returns the new batch, which must not be empty, with its values."""
         records = self.advance(limit, finished, pending)
-        return Batch(self.leader, records[0].id, records[-1].id), texts(records)
+        return self.last(records), texts(records)
+
+    def last(self, records: Sequence[MarkedRecord]) -> Batch:
+        """Returns the latest batch, of the records that it marked."""
+        return Batch(self.leader, records[0].id, records[-1].id)
 
 
 def plain(key: str = "k", value: str | None = "v") -> Record:
