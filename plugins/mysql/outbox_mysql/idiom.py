@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import ClassVar, Final
 
 from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable.rows import spellings
 from outbox_sdk.portable.session import IDS
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
@@ -119,10 +122,17 @@ class MySqlIdiom(Idiom):
     def exact(self, text: str) -> str:
         """Writes the digest of a text's bytes in UTF-8, whatever the column's character set and collation.
 
+        Bytes, which need not be UTF-8, are taken as they are.
+
         No two texts are known that share one. Short as it is, the servers look parked keys up in an index; of
         columns that may hold more than 512 bytes they would compare each with each.
         """
-        return f"UNHEX(SHA2(CONVERT({text} USING utf8mb4), 256))"
+        return f"UNHEX(SHA2(IF(CHARSET({text}) = 'binary', {text}, CONVERT({text} USING utf8mb4)), 256))"
+
+    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a key is none of ``keys``, by their digests: one parameter, which is a list."""
+        digests = [sha256(each).digest() for text in keys for each in spellings(text)]
+        return f"{key} NOT IN {{without}}", {"without": digests}
 
     def lane(self, key: str) -> str:
         """Writes the lane of a key."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_sdk import Batch, DriverError
+from outbox_sdk import UNBOUNDED, Batch, DriverError
+from outbox_sdk.portable.marking import Wanted
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain, texts
 
@@ -59,7 +60,7 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str
     table: Any = hand.table
     with table._session.transaction("mark, and do not commit"):
         table._hold(hand.fence)
-        table._mark(hand.fence, hand.leader, 1000, (hand.leader,))
+        table._marking.mark(hand.fence, hand.leader, Wanted(1000, UNBOUNDED, (hand.leader,)))
         stasher.stash(late, plain("k", "later"))
         stasher.stash(early, plain("k", "v5"))
         early.commit()

@@ -68,6 +68,10 @@ class OracleIdiom(Idiom):
         """Writes a text so that the empty one equals itself. Sessions compare byte for byte."""
         return f"NVL({text}, CHR(0))"
 
+    def size(self, column: str) -> str:
+        """Writes how many bytes a key has, or how many bytes or characters a large object."""
+        return f"LENGTHB({column})" if column == "kafka_key" else f"DBMS_LOB.GETLENGTH({column})"
+
     def name(self, name: str) -> str:
         """Quotes an identifier, folded to upper case unless it is quoted already."""
         return quoted(name)

@@ -11,7 +11,7 @@ from typing import ClassVar
 from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding, Level
 from outbox_sdk.portable import Idiom, PortableDialect, PortableOptions, Session, TableName
 
-from outbox_sqlite.idiom import SqliteIdiom, lane
+from outbox_sqlite.idiom import SqliteIdiom, lane, text
 
 _OLDEST = (3, 31)
 
@@ -60,6 +60,7 @@ class SqliteDialect(PortableDialect):
         connection = sqlite3.connect(
             uri, uri=True, timeout=self.options.lock_timeout, isolation_level=None, check_same_thread=False
         )
+        connection.text_factory = text
         connection.create_function("outbox_lane", 2, lane, deterministic=True)
         # Readers and a writer do not wait for each other; a commit returns when it is on the disk.
         connection.execute("PRAGMA journal_mode = WAL")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 from zlib import crc32
 
 from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable.rows import spellings
 from outbox_sdk.statement import Style
 
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_NOMEM")
@@ -51,15 +54,46 @@ class SqliteIdiom(Idiom):
             return "correct dataSource, or run 'outbox init', which makes the file"
         return "another process writes for too long" if name.startswith("SQLITE_BUSY") else ""
 
+    def value(self, value: Any) -> str | bytes | None:
+        """Reads a record's value; SQLite lets anything be written into a column."""
+        if isinstance(value, Garbled):
+            raise ValueError("the row's value is a text that is not UTF-8")  # noqa: TRY004 - a fault of the row
+        return super().value(value)
+
     def age(self, moment: str) -> str:
         """Writes how many seconds ago a moment was."""
         return f"(julianday('now') - julianday({moment})) * 86400.0"
+
+    def exact(self, text: str) -> str:
+        """Writes a text's bytes in UTF-8: what an application wrote as bytes equals the same written as text."""
+        return f"HEX({text})"
+
+    def size(self, column: str) -> str:
+        """Writes how many bytes a column has, whatever an application wrote into it."""
+        return f"LENGTH(CAST({column} AS BLOB))"
+
+    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a key is none of ``keys``: one parameter, as a statement has only so many."""
+        listed = json.dumps([each.hex().upper() for text in keys for each in spellings(text)])
+        return f"{key} NOT IN (SELECT value FROM json_each({{without}}))", {"without": listed}
 
     def lane(self, key: str) -> str:
         """Writes the lane of a key, by a function that each connection brings along."""
         return f"outbox_lane({key}, {{lanes}})"
 
 
-def lane(key: str | bytes, lanes: int) -> int:
-    """Returns the lane of a key, which SQLite keeps as bytes if it got bytes: its hash modulo ``lanes``."""
-    return crc32(key if isinstance(key, bytes) else key.encode()) % lanes
+def lane(key: str, lanes: int) -> int:
+    """Returns the lane of a key, of which it gets the bytes in hexadecimal: its hash modulo ``lanes``."""
+    return crc32(bytes.fromhex(key)) % lanes
+
+
+class Garbled(bytes):
+    """What stands in a text that is not UTF-8."""
+
+
+def text(raw: bytes) -> str | Garbled:
+    """Reads a text as SQLite keeps it, which may be anything."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return Garbled(raw)

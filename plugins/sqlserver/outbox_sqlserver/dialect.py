@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
-from outbox_sdk.portable import Idiom, PortableDialect, PortableTable, Session, TableName
+from outbox_sdk.portable import Idiom, PortableDialect, Session, TableName
 
 from outbox_sqlserver.check import findings
 from outbox_sqlserver.ddl import guarded, tables
 from outbox_sqlserver.idiom import SqlServerIdiom
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession
-from outbox_sqlserver.table import SqlServerTable
 
 CAPABILITIES = frozenset(
     {
@@ -31,15 +30,11 @@ class SqlServerDialect(PortableDialect):
     """An outbox in a SQL Server database."""
 
     idiom: ClassVar[Idiom] = SqlServerIdiom()
-    table_type: ClassVar[type[PortableTable]] = SqlServerTable
     options: SqlServerOptions
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the database can do beyond the contract.
-
-        The mark itself is one statement, but the fence is held by another.
-        """
+        """What the database can do beyond the contract."""
         return CAPABILITIES
 
     @property

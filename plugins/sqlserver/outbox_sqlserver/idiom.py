@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -66,6 +68,18 @@ class SqlServerIdiom(Idiom):
         Comparisons pad the shorter side, texts with spaces and bytes with zeros, hence the character behind.
         """
         return f"({text} + N'.') COLLATE {BINARY}"
+
+    def size(self, column: str) -> str:
+        """Writes how many bytes a column has; texts are kept as UTF-16."""
+        return f"DATALENGTH({column})"
+
+    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a key is none of ``keys``: one parameter, as a statement has 2,100 at most."""
+        value = self.exact("value")
+        return (
+            f"{key} NOT IN (SELECT {value} FROM OPENJSON({{without}}))",  # noqa: S608 - of our own parts
+            {"without": json.dumps(list(keys))},
+        )
 
     def name(self, name: str) -> str:
         """Quotes an identifier."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, ClassVar
@@ -12,6 +12,10 @@ from uuid import UUID
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
+
+
+_STEPS = (1, 10, 100, 1_000)
+"""How many keys one list has; a thousand is what every database takes."""
 
 
 class Trouble(Enum):
@@ -110,6 +114,23 @@ class Idiom(ABC):
         """Begins a DELETE of rows of an outbox by their ids; it must lock no others."""
         return f"DELETE FROM {table}"  # noqa: S608 - quoted
 
+    def size(self, column: str) -> str:
+        """Writes how many bytes the key, the value or the headers of a row have; may be null where they are."""
+        return f"OCTET_LENGTH({column})"
+
+    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a key is none of ``keys``, of which there are some, and returns the parameters' values.
+
+        ``key`` is written by :meth:`exact`, so what it is compared with must be, too.
+        """
+        # Of few lengths, so that there are few statements; what is listed twice does no harm.
+        step = next((step for step in _STEPS if step >= len(keys)), _STEPS[-1])
+        listed = [*keys, *[keys[-1]] * (-len(keys) % step)]
+        values = {f"without{number}": each for number, each in enumerate(listed)}
+        names = [self.exact(f"{{{name}}}") for name in values]
+        lists = [", ".join(names[start : start + step]) for start in range(0, len(names), step)]
+        return " AND ".join(f"{key} NOT IN ({each})" for each in lists), values
+
     def refuse(self, record: Record) -> str:  # noqa: ARG002 - for those that cannot hold all
         """Says why an outbox of ours cannot hold a record, or nothing."""
         return ""
@@ -138,8 +159,16 @@ class Idiom(ABC):
         return None if value is None else str(value)
 
     def value(self, value: Any) -> str | bytes | None:
-        """Reads a record's value as the driver returns it."""
-        return bytes(value) if isinstance(value, bytearray | memoryview) else value
+        """Reads a record's value as the driver returns it.
+
+        Raises:
+            ValueError: It is neither text nor bytes; the message says so, and the row's key is parked.
+        """
+        if value is None or isinstance(value, str | bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise ValueError(f"the row's value is neither text nor bytes but {type(value).__name__}")
 
     def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
         """Fetches what a statement returned."""

@@ -12,6 +12,7 @@ from outbox_sdk.portable.rows import COLUMNS, record
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import make_guard
+from outbox_sdk.record import MarkedRecord
 
 
 class PortableDeadLetters:
@@ -46,7 +47,7 @@ class PortableDeadLetters:
             state, reason, attempts, since, age = row[6:]
             letters.append(
                 DeadLetter(
-                    record=record((*row[:3], self._value(row[3]), *row[4:6]), self._idiom),
+                    record=self._record(row),
                     reason=self._idiom.text(reason) or "",
                     attempts=int(attempts),
                     since=self._idiom.moment(since),
@@ -119,6 +120,12 @@ class PortableDeadLetters:
         found = sorted(int(row[0]) for row in self._chosen(ids, fate))
         self._session.change_ids(self._sql.drop_letters, found, name=self._name, fate=fate.value)
         return found
+
+    def _record(self, row: Sequence[Any]) -> MarkedRecord:
+        found = record(row, self._idiom)
+        if self._binary or not isinstance(found.value, bytes):
+            return found
+        return found._replace(value=found.value.decode(errors="replace"))
 
     def _value(self, value: object) -> str | bytes | None:
         read = self._idiom.value(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ EXTRAS = ("kafka_partition", "kafka_timestamp")
 
 _TEXTS = {str, type(None)}
 _SHORT = 1000
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def records(rows: Sequence[Sequence[Any]], idiom: Idiom) -> list[MarkedRecord]:
@@ -37,11 +39,23 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
     fault = None
     if topic is None or key is None:
         fault = f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
+    elif not (_readable(topic) and _readable(key)):
+        fault = f"the row's {'key' if _readable(topic) else 'topic'} is not UTF-8"
     elif names is not None or values is not None:
         headers, fault = _headers(names, values, idiom)
+    try:
+        read = idiom.value(value)
+    except ValueError as error:
+        read, fault = None, fault or str(error)
     return MarkedRecord(
-        int(number), idiom.text(topic) or "", idiom.text(key) or "", idiom.value(value), headers, fault=fault
+        int(number), idiom.text(topic) or "", idiom.text(key) or "", read, headers, fault=fault
     )
+
+
+def spellings(key: str) -> set[bytes]:
+    """Returns the bytes that a key may have in a column of bytes, where :func:`record` has read it as ``key``."""
+    text = key.encode()
+    return {text, _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text)}
 
 
 def header_texts(record: Record) -> tuple[str | None, str | None]:
@@ -79,6 +93,18 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
     if None in keys:
         return [], "the row has a header whose name is null; give it a name"
     return [(str(name), text) for name, text in zip(keys, texts, strict=True)], None
+
+
+def _readable(text: Any) -> bool:
+    if isinstance(text, str):
+        return True
+    try:
+        bytes(text).decode()
+    except UnicodeDecodeError:
+        return False
+    except TypeError:  # a number, say, which is read as its digits
+        return True
+    return True
 
 
 def _whole(value: Any) -> int | None:

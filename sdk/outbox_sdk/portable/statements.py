@@ -7,8 +7,8 @@ that compares it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.portable.idiom import Idiom
@@ -62,13 +62,14 @@ class Statements:
     ) -> None:
         self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
         self._idiom = idiom
-        self._marked = ", ".join((*COLUMNS, *EXTRAS)) if extras else _READ
+        self._extras = EXTRAS if extras else ()
+        self._marked = ", ".join((*COLUMNS, *self._extras))
         self._key = idiom.exact("COALESCE(kafka_key, '')")
         self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
         self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
                        for n, each in enumerate(eligible)}  # fmt: skip
         self._parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
-        self.choose = cache(self._choose)
+        self.choose = lru_cache(maxsize=64)(self._choose)
         self._fence_statements()
         self._lease_statements()
         self._letter_statements()
@@ -76,7 +77,9 @@ class Statements:
         carried = f"WHERE id IN ({IDS}) AND leader_id = {{leader}}"
         self.purge = f"{idiom.delete(self.outbox)} {carried}"
         self.reset = f"{idiom.update(self.outbox)} SET leader_id = NULL {carried}"
-        self.carried = f"SELECT {_READ} FROM {self.outbox} {carried}"
+        self.carried = f"SELECT id FROM {self.outbox} {carried}"
+        self.carried_rows = f"SELECT {self._marked} FROM {self.outbox} {carried}"
+        self.carried_heads = f"SELECT {self._heads()} FROM {self.outbox} {carried}"
         batch = "id BETWEEN {first} AND {last} AND leader_id = {leader}"
         self.finish = f"DELETE FROM {self.outbox} WHERE {batch}"
         self.batch = f"SELECT id FROM {idiom.seen(self.outbox)} WHERE {batch}"
@@ -169,12 +172,34 @@ class Statements:
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.exact('{key}')}"
         self.stash = stash(idiom, self.outbox, COLUMNS[1:])
 
-    def _choose(self, lanes: int, left_out: int) -> str:
+    def without(self, keys: Collection[str]) -> tuple[str, Mapping[str, object]]:
+        """Makes the condition that a row's key is none of ``keys``, and its parameters; empty for no keys."""
+        return self._idiom.without(self._key, list(keys)) if keys else ("", {})
+
+    def _heads(self) -> str:
+        """Names the columns that are marked, null instead of value and headers."""
+        absent = COLUMNS[3:]
+        return ", ".join(
+            f"NULL AS {column}" if column in absent else column for column in (*COLUMNS, *self._extras)
+        )
+
+    def _sized(self) -> str:
+        """Names the columns that are marked, null where they have more than ``{small}`` bytes, and the size."""
+        sizes = {column: self._idiom.size(column) for column in COLUMNS[2:]}
+        small = [
+            f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
+        ]
+        total = " + ".join(f"COALESCE({size}, 0)" for size in sizes.values())
+        return ", ".join((*COLUMNS[:2], *small, *self._extras, f"{total} AS row_size"))
+
+    def _choose(self, lanes: int, left_out: int, without: str = "", *, sized: bool = False) -> str:
         """Makes the SELECT of the earliest rows to mark: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
 
         Args:
             lanes: How many lanes there are.
             left_out: How many leader ids, ``{left0}`` and so on, a row must not carry.
+            without: A further condition, or nothing.
+            sized: Whether each row comes with its size, and what has more than ``{small}`` bytes as null.
         """
         carried = ", ".join(f"{{left{number}}}" for number in range(left_out))
         wanted = [f"(leader_id IS NULL OR leader_id NOT IN ({carried}))"]
@@ -182,9 +207,11 @@ class Statements:
             wanted.append(f"{self._idiom.lane(self._key)} = {{lane}}")
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
+        if without:
+            wanted.append(without)
         wanted.append(f"{self._key} NOT IN ({self._parked})")
         source = self._idiom.head(self.outbox)
-        select = f"SELECT {self._marked} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
+        select = f"SELECT {self._sized() if sized else self._marked} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
         return self._idiom.first(select, "{limit}")
 
 

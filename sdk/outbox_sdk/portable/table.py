@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 from outbox_sdk.affinity import Condition
-from outbox_sdk.dialect import Advanced, Backlog, Fence, Holding, Transacting
+from outbox_sdk.dialect import UNBOUNDED, Advanced, Backlog, Fence, Holding, Transacting
 from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.intake import PortableIntake
+from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, records
+from outbox_sdk.portable.rows import COLUMNS
 from outbox_sdk.portable.session import Present, Session
 from outbox_sdk.portable.statements import GUARD, Statements
 from outbox_sdk.record import Batch, MarkedRecord
@@ -27,8 +28,6 @@ COUNTED = 10_000
 
 class PortableTable:
     """The ``OutboxTable`` of a database without anything better: every change is one transaction.
-
-    A subclass overrides :meth:`_mark` where the database can mark in one statement.
 
     Args:
         session: The connection.
@@ -55,6 +54,7 @@ class PortableTable:
         self._idiom = session.idiom
         self._name = str(outbox)
         self._sql = Statements(session.idiom, outbox, fence, letters, eligible, extras=extras)
+        self._marking = Marking(session, self._sql, self._name)
         self._intake = intake
 
     @property
@@ -92,15 +92,29 @@ class PortableTable:
             attempt, identity = self._session.fetch(self._sql.entered, **place)[0]
         return Fence(lane, lanes, token, int(attempt), identity)
 
-    def mark(self, fence: Fence, leader_id: UUID, limit: int) -> list[MarkedRecord]:
+    def mark(
+        self,
+        fence: Fence,
+        leader_id: UUID,
+        limit: int,
+        max_bytes: int = UNBOUNDED,
+        excluded_keys: Collection[str] = (),
+    ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one transaction that holds the fence against a bump."""
         with self._session.transaction("mark"):
             self._hold(fence)
             self._take_in(fence, limit)
-            return self._mark(fence, leader_id, limit, (leader_id,))
+            wanted = Wanted(limit, max_bytes, (leader_id,), excluded_keys)
+            return self._marking.mark(fence, leader_id, wanted)
 
-    def advance(
-        self, fence: Fence, finished: Sequence[Batch], leader_id: UUID, limit: int, pending: Sequence[UUID]
+    def advance(  # noqa: PLR0917 - the contract's
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        leader_id: UUID,
+        limit: int,
+        pending: Sequence[UUID],
+        max_bytes: int = UNBOUNDED,
     ) -> Advanced:
         """Deletes batches and marks the next in one transaction that holds the fence against a bump."""
         with self._session.transaction("advance"):
@@ -109,7 +123,8 @@ class PortableTable:
             if not limit:
                 return Advanced(purged, [])
             self._take_in(fence, limit)
-            return Advanced(purged, self._mark(fence, leader_id, limit, (*pending, leader_id)))
+            wanted = Wanted(limit, max_bytes, (*pending, leader_id))
+            return Advanced(purged, self._marking.mark(fence, leader_id, wanted))
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -125,9 +140,9 @@ class PortableTable:
         by_id = {poison.id: poison for poison in poisons}
         with self._session.transaction("park"):
             self._hold(fence)
-            heads = self._session.fetch_ids(self._sql.carried, list(by_id), leader=leader)
+            heads = self._session.fetch_ids(self._sql.carried_rows, list(by_id), leader=leader)
             self._session.change_ids(self._sql.forget_letter, [int(row[0]) for row in heads], name=self._name)
-            letters = [self._letter(row, by_id[int(row[0])]) for row in heads]
+            letters = [self._letter(row[:6], by_id[int(row[0])]) for row in heads]
             self._session.change_each(self._sql.write_letter, letters)
             self._session.change_ids(self._sql.reset, ids, leader=leader)
         return len(heads)
@@ -197,22 +212,6 @@ class PortableTable:
         """Disconnects."""
         self._session.close()
 
-    def _mark(
-        self, fence: Fence, leader_id: UUID, limit: int, left_out: Sequence[UUID]
-    ) -> list[MarkedRecord]:
-        """Marks while the fence is held; leaves out rows that carry one of ``left_out``."""
-        left = {f"left{number}": self._idiom.uuid(each) for number, each in enumerate(left_out)}
-        choose = self._sql.choose(fence.lanes, len(left_out))
-        rows = self._session.fetch(choose, **self._chosen(fence), **left, limit=limit)
-        marked = records(rows, self._idiom)
-        ids = [each.id for each in marked]
-        leader = self._idiom.uuid(leader_id)
-        if self._session.change_ids(self._sql.claim, ids, leader=leader) == len(ids):
-            return marked
-        # Somebody has deleted rows since they were chosen.
-        carried = {int(row[0]) for row in self._session.fetch_ids(self._sql.carried, ids, leader=leader)}
-        return [each for each in marked if each.id in carried]
-
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all, so that the rows keep their order.
         if self._intake and fence.lane == 0:
@@ -226,9 +225,6 @@ class PortableTable:
             return self._session.change(self._sql.finish, **where)
         ids = [int(row[0]) for row in self._session.fetch(self._sql.batch, **where)]
         return self._session.change_ids(self._sql.purge, ids, leader=leader)
-
-    def _chosen(self, fence: Fence) -> dict[str, object]:
-        return {"name": self._name, "lane": fence.lane, "lanes": fence.lanes, **self._sql.values}
 
     def _hold(self, fence: Fence) -> None:
         if not self._session.fetch(self._sql.hold, **self._held(fence)):

@@ -1,0 +1,143 @@
+"""How a portable outbox marks: rows are chosen with their sizes, claimed, and only then read where they are large.
+
+Of a mark that is bounded by bytes, the SELECT that chooses returns each row's size, and its key, value and
+headers only where they are small. What the bound lets in is claimed; larger rows among that are read by their
+ids; of one that exceeds the bound alone only topic and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from outbox_sdk.dialect import UNBOUNDED, Fence
+from outbox_sdk.portable.rows import records
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.record import MarkedRecord
+
+FIRST = 64
+"""How many rows the first mark of a connection looks at."""
+
+_FEWEST = 4
+"""So many rows any mark looks at."""
+
+_GROWTH = 4
+"""How many times as many rows are looked at once all of a portion fit into the bound."""
+
+_SPREAD = 2
+"""A row is small that has at most so many times its share of the bound."""
+
+_Row = Sequence[Any]
+
+
+class Wanted(NamedTuple):
+    """What a mark is asked for.
+
+    Attributes:
+        limit: How many rows at most.
+        max_bytes: How many bytes they may have together.
+        left_out: Leader ids of which no row is marked.
+        excluded: Keys of which no row is marked.
+    """
+
+    limit: int
+    max_bytes: int
+    left_out: Sequence[UUID]
+    excluded: Collection[str] = ()
+
+
+class Marking:
+    """Marks over one connection, within the caller's transaction, which holds the fence.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        name: The outbox's name in its fence.
+    """
+
+    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._sql = sql
+        self._name = name
+        self._portion = FIRST
+
+    def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> list[MarkedRecord]:
+        """Chooses and claims rows; leaves out those that somebody has deleted meanwhile."""
+        leader = self._idiom.uuid(leader_id)
+        if wanted.max_bytes >= UNBOUNDED:
+            rows = self._choose(fence, wanted, wanted.limit)
+            return records(self._claimed(rows, leader), self._idiom)
+        rows, small = self._within(fence, wanted)
+        return self._read(self._claimed(rows, leader), leader, small, wanted.max_bytes)
+
+    def _within(self, fence: Fence, wanted: Wanted) -> tuple[Sequence[_Row], int]:
+        """Chooses the rows that the bound lets in; returns them, and up to which size they are whole.
+
+        The database may have to read a row to know its size, so no more are looked at than are likely to fit.
+        Where all of them do, they are chosen anew with more: one statement sees all of them at one moment, as
+        the order within keys needs it.
+        """
+        while True:
+            portion = min(self._portion, wanted.limit)
+            small = max(1, _SPREAD * wanted.max_bytes // portion)
+            rows = self._choose(fence, wanted, portion, small=small)
+            fit = fitting((int(row[-1]) for row in rows), wanted.max_bytes)
+            if fit < len(rows):
+                self._portion = max(_FEWEST, fit + fit // 4)
+                return rows[:fit], small
+            if len(rows) == portion:
+                self._portion = portion * _GROWTH
+            if len(rows) < portion or portion == wanted.limit:
+                return rows, small
+
+    def _choose(self, fence: Fence, wanted: Wanted, limit: int, **small: int) -> Sequence[_Row]:
+        left = {f"left{number}": self._idiom.uuid(each) for number, each in enumerate(wanted.left_out)}
+        without, excluded = self._sql.without(wanted.excluded)
+        choose = self._sql.choose(fence.lanes, len(left), without, sized=bool(small))
+        place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
+        values: Mapping[str, object] = {**place, **self._sql.values, **left, **excluded, **small}
+        return self._session.fetch(choose, **values, limit=limit)
+
+    def _claimed(self, rows: Sequence[_Row], leader: object) -> Sequence[_Row]:
+        ids = [int(row[0]) for row in rows]
+        if self._session.change_ids(self._sql.claim, ids, leader=leader) == len(ids):
+            return rows
+        carried = {int(row[0]) for row in self._session.fetch_ids(self._sql.carried, ids, leader=leader)}
+        return [row for row in rows if int(row[0]) in carried]
+
+    def _read(self, rows: Sequence[_Row], leader: object, small: int, most: int) -> list[MarkedRecord]:
+        """Makes rows into records, and reads those that were chosen without what is large in them."""
+        sizes = {int(row[0]): int(row[-1]) for row in rows}
+        large = [number for number, size in sizes.items() if small < size <= most]
+        huge = [number for number, size in sizes.items() if size > most]
+        found = {int(row[0]): row[:-1] for row in rows if int(row[-1]) <= small}
+        for statement, ids in ((self._sql.carried_rows, large), (self._sql.carried_heads, huge)):
+            found |= {int(row[0]): row for row in self._session.fetch_ids(statement, ids, leader=leader)}
+        marked = records([found[number] for number in sizes if number in found], self._idiom)
+        if not huge:
+            return marked
+        return [
+            each._replace(fault=too_large(sizes[each.id], most)) if sizes[each.id] > most else each
+            for each in marked
+        ]
+
+
+def fitting(sizes: Iterable[int], most: int) -> int:
+    """Returns how many of the first rows have ``most`` bytes together; one that has more alone counts nothing."""
+    number = total = 0
+    for number, size in enumerate(sizes, 1):  # noqa: B007 - counts all of them in the end
+        total += size if size <= most else 0
+        if total > most:
+            return number - 1
+    return number
+
+
+def too_large(size: int, most: int) -> str:
+    """Says why a row is not read."""
+    return (
+        f"the row has {size:,} bytes, and limits.maxLaneBytes lets a record have {most:,}: "
+        "raise it, or skip the row"
+    )
