@@ -31,7 +31,10 @@ def statements() -> dict[str, str]:
         for name, sql in vars(made).items()
         if isinstance(sql, str) and name[0] != "_" and " " in sql
     }
-    found |= {f"choose {lanes} {left}": made.choose(lanes, left) for lanes in (1, 8) for left in (1, 3)}
+    for lanes, left in ((1, 1), (8, 1), (1, 3), (8, 3)):
+        found[f"choose {lanes} {left}"] = made.choose(lanes, left)
+        without, _ = made.without([f"k{number}" for number in range(2_500)][: 10**left])
+        found[f"choose sized {lanes} {left}"] = made.choose(lanes, left, without, sized=True)
     intake = PortableIntake(
         OracleSession(FakeOracle(), idiom, "here"),
         Intake(table="shop.other", id="id", topic="t", key="name", value="reason"),

@@ -48,6 +48,26 @@ def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
     assert claimed == [{"leader": leader.bytes, "row_id": number} for number in range(1, 31)]
 
 
+def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_all() -> None:
+    rows = [
+        (1, "t", None, EMPTY, None, None, 7),
+        (2, "t", None, None, None, None, 900),
+        (3, "t", None, None, None, None, 5_000),
+    ]
+    fake, table = connect(**{
+        r"^SELECT id, kafka_topic, CASE": rows,
+        "NULL AS kafka_value": [(3, "t", "huge", None, None, None)],
+        r"^SELECT id, kafka_topic": [(2, "t", None, "x" * 900, None, None)],
+    })  # fmt: skip
+    marked = table.mark(FENCE, uuid4(), 30, 1_000, [f"k{number}" for number in range(1_500)])
+    assert [(record.key, len(record.value or "")) for record in marked] == [("", 0), ("", 900), ("huge", 0)]
+    assert [record.fault is None for record in marked] == [True, True, False]
+    assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "SELECT", "SELECT", "commit"]
+    choose, given = fake.log[1]
+    assert choose.count(" NOT IN (NVL(:without") == 2, "a list has a thousand at most"
+    assert given["without0"] == "k0"
+
+
 def test_an_empty_key_and_an_empty_value_are_told_from_none() -> None:
     rows = [
         (1, "t", None, EMPTY, None, None),

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from outbox_sdk import UNBOUNDED, MarkedRecord
+from outbox_sqlite.idiom import Garbled
 from outbox_testkit.conformance import OutboxUnderTest
-from outbox_testkit.conformance.under_test import Box, plain
+from outbox_testkit.conformance.under_test import Box, Hand, plain
+
+
+def marked(hand: Hand, bound: int, *excluded: str) -> list[MarkedRecord]:
+    return hand.table.mark(hand.fence, hand.leader, 1000, bound, excluded)
 
 
 @pytest.mark.parametrize(
     ("column", "value", "fault"),
     [
-        ("kafka_key", b"\xff", None),
+        ("kafka_key", b"a", None),
+        ("kafka_key", b"\xff", "the row's key is not UTF-8"),
+        ("kafka_key", Garbled(b"\xff"), "the row's key is not UTF-8"),
+        ("kafka_topic", Garbled(b"\xff"), "the row's topic is not UTF-8"),
+        ("kafka_value", Garbled(b"\xff"), "the row's value is a text that is not UTF-8"),
+        ("kafka_value", 5, "neither text nor bytes but int"),
+        ("kafka_value", 0.5, "neither text nor bytes but float"),
         ("kafka_value", b"\xff", None),
         ("create_time", "yesterday", None),
         ("kafka_header_keys", "[" * 100_000, "the row's headers are not JSON"),
@@ -23,16 +36,30 @@ from outbox_testkit.conformance.under_test import Box, plain
 )
 def test_an_odd_row_stops_no_other(tmp_path: Path, column: str, value: object, fault: str | None) -> None:
     with ExitStack() as stack:
-        box = Box(OutboxUnderTest("sqlite", {"data_source": str(tmp_path / "shop.db")}), stack)
+        options = {"data_source": str(tmp_path / "shop.db"), "value_type": "bytes"}
+        box = Box(OutboxUnderTest("sqlite", options), stack)
         box.dialect.create()
         box.stash(plain("a", "1"), plain("b", "2"))
-        with sqlite3.connect(box.options.data_source) as connection:
-            connection.execute(f"UPDATE outbox SET {column} = ? WHERE id = 1", (value,))
-        records = sorted(record for hand in box.lead_all(2) for record in hand.mark())
-        assert [record.id for record in records] == [1, 2]
-        assert (fault or "") in (records[0].fault or "")
-        assert bool(fault) == bool(records[0].fault)
-        assert (records[1].key, records[1].value, records[1].fault) == ("b", "2", None)
+        wanted = "CAST(? AS TEXT)" if isinstance(value, Garbled) else "?"
+        with closing(sqlite3.connect(box.options.data_source)) as connection, connection:
+            connection.execute(f"UPDATE outbox SET {column} = {wanted} WHERE id = 1", (value,))
+        hands = box.lead_all(2)
+        for bound in (UNBOUNDED, 10_000_000):
+            found = [(hand, record) for hand in hands for record in marked(hand, bound)]
+            found.sort(key=lambda each: each[1].id)
+            (hand, odd), (_, sound) = found
+            assert (odd.id, sound.id) == (1, 2)
+            assert (fault or "") in (odd.fault or "")
+            assert bool(fault) == bool(odd.fault)
+            assert (sound.key, sound.value, sound.fault) == ("b", "2", None)
+            for each in hands:
+                each.remark()
+                assert 1 not in [record.id for record in marked(each, bound, odd.key)]
+                each.remark()
+        hand.leader = uuid4()
+        assert 1 in hand.ids()
+        assert hand.park([1], 1) == 1
+        assert box.survey() == ["2"]
         assert box.connect().backlog().records == 2
 
 

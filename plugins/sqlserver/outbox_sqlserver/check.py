@@ -23,12 +23,6 @@ DATABASE = (
     " CAST(DATABASEPROPERTYEX(name, 'Updateability') AS NVARCHAR(20))"
     " FROM sys.databases WHERE database_id = DB_ID()"
 )
-TRIGGERS = (
-    "SELECT triggers.name FROM sys.triggers AS triggers"
-    " INNER JOIN sys.trigger_events AS events ON events.object_id = triggers.object_id"
-    " WHERE triggers.parent_id = OBJECT_ID({outbox}) AND triggers.is_disabled = 0"
-    " AND events.type_desc = 'UPDATE'"
-)
 INDEXED = (
     "SELECT COUNT(*) FROM sys.index_columns AS indexed"
     " WHERE indexed.object_id = OBJECT_ID({outbox}) AND indexed.key_ordinal = 1"
@@ -43,7 +37,7 @@ PRIVILEGES = {
 
 
 def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
-    """Judges version, encryption, isolation, durability, privileges, index and triggers."""
+    """Judges version, encryption, isolation, durability, privileges and index."""
     yield _version(session)
     if options.source.encrypt and not options.source.trust:
         yield Finding(Level.OK, "encryption", "encrypted, and the server's certificate is verified")
@@ -102,10 +96,6 @@ def _privileges(session: Session, options: SqlServerOptions) -> Iterator[Finding
 
 
 def _outbox(session: Session, outbox: str) -> Iterator[Finding]:
-    triggers = [str(row[0]) for row in _read(session, "look for triggers", TRIGGERS, outbox=outbox)]
-    if triggers:
-        seen = f"{', '.join(triggers)} fires on updates, where SQL Server allows no OUTPUT: marks fail"
-        yield Finding(Level.ERROR, "triggers", seen, "have it fire on inserts and deletes only")
     if session.columns(outbox) and not _read(session, "look at the indexes", INDEXED, outbox=outbox)[0][0]:
         cure = "make id the primary key, or index it; without, every mark reads the whole table"
         yield Finding(Level.WARNING, "index", "no index starts with id", cure)

@@ -93,7 +93,7 @@ class SqlServerDialect(PortableDialect):
         return TableName(*rows[0]) if rows and rows[0][0] else table
 
     def findings(self, session: Session) -> Iterator[Finding]:
-        """Judges version, encryption, isolation, durability, privileges, index and triggers."""
+        """Judges version, encryption, isolation, durability, privileges and index."""
         return findings(session, self.options)
 
     def _session(self) -> Session:

@@ -29,7 +29,6 @@ TROUBLES = {
 """By the number; whatever is not listed lasts."""
 
 CURES = {
-    334: "drop the trigger for updates on the outbox, or disable it",
     916: "make the login a user of the database",
     1222: "somebody's forgotten transaction holds the row",
     3906: "connect to the primary, through a listener that moves with it",

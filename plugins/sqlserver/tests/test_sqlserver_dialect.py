@@ -168,7 +168,6 @@ def test_the_check_judges_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
         (r"sys\.databases", [(160, False, "DISABLED", "READ_WRITE")], "isolation", Level.WARNING),
         (r"sys\.databases", [(160, True, "FORCED", "READ_WRITE")], "durability", Level.WARNING),
         (r"sys\.databases", [(160, True, "DISABLED", "READ_ONLY")], "durability", Level.ERROR),
-        (r"sys\.triggers", [("audit",)], "triggers", Level.ERROR),
         (r"sys\.index_columns", [(0,)], "index", Level.WARNING),
         ("HAS_PERMS_BY_NAME", [(0,)], "privileges", Level.ERROR),
         ("HAS_PERMS_BY_NAME", [(None,)], "privileges", Level.OK),

@@ -16,7 +16,6 @@ from outbox_sqlserver.idiom import NUMBERS, by_number
 from outbox_sqlserver.insert import sqlserver_insert
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession
-from outbox_sqlserver.table import marking
 from sqlglot import exp
 
 from .fake_sqlserver import RESERVED, FakeSqlServer, parsed
@@ -34,9 +33,11 @@ def statements() -> dict[str, str]:
     found = {name: sql for name, sql in found.items() if name[0] != "_" and " " in sql}
     for lanes in (1, 8):
         for left in (1, 3):
-            found[f"mark {lanes} {left}"] = marking(made.outbox, made.choose(lanes, left))
+            found[f"choose {lanes} {left}"] = made.choose(lanes, left)
+            without, _ = made.without(["a", "b"])
+            found[f"choose sized {lanes} {left}"] = made.choose(lanes, left, without, sized=True)
     wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, extras=True)
-    found["mark with extras"] = marking(wide.outbox, wide.choose(2, 1))
+    found["choose with extras"] = wide.choose(2, 1, sized=True)
     intake = PortableIntake(
         SqlServerSession(FakeSqlServer(), idiom, "here"),
         Intake(table="shop.other", id="id", topic="t", key="name", value="reason"),
@@ -47,7 +48,7 @@ def statements() -> dict[str, str]:
     found |= {"take in": intake._earliest, "stash taken": intake._stash}
     found["delete taken"] = f"{intake._deletion()} WHERE {intake._key} IN ({IDS})"
     found["insert"] = sqlserver_insert(OPTIONS.table).sql
-    names = ("SERVER", "DATABASE", "TRIGGERS", "INDEXED", "ALLOWED")
+    names = ("SERVER", "DATABASE", "INDEXED", "ALLOWED")
     found |= {name: getattr(check, name) for name in names}
     return {
         name: by_number(sql) if name in BY_IDS else sql.replace(IDS, NUMBERS) for name, sql in found.items()
@@ -79,22 +80,18 @@ def test_the_ddl_is_parsed(value_type: str) -> None:
 
 def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
     sql = statements()
-    for name in (*BY_IDS, *(each for each in sql if each.startswith("mark "))):
+    for name in BY_IDS:
         assert " INNER LOOP JOIN [" in sql[name], name
         assert "WITH (ROWLOCK)" in sql[name]
     # What passes rows of others is never used: it would wait for what is not committed.
     assert SqlServerDialect.idiom.scans_wait
 
 
-def test_a_mark_reads_without_hints_and_locks_what_it_found() -> None:
-    mark = statements()["mark 8 3"]
-    tree = sqlglot.parse_one(written(mark), read="tsql")
-    hinted = [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
-    assert [each.alias for each in hinted] == ["target"]
-    chosen = tree.find(exp.Subquery)
-    assert chosen is not None
-    assert chosen.alias == "chosen"
-    assert chosen.this.args["order"] is not None
+@pytest.mark.parametrize("name", ["choose 8 3", "choose sized 8 3"])
+def test_rows_are_chosen_in_order_and_without_locks(name: str) -> None:
+    tree = sqlglot.parse_one(written(statements()[name]), read="tsql")
+    assert not [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
+    assert tree.args["order"] is not None
 
 
 def test_a_settings_batch_is_parsed() -> None:

@@ -11,11 +11,10 @@ from uuid import uuid4
 import pytds
 import pytest
 from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
-from outbox_sdk.portable import PortableDeadLetters
+from outbox_sdk.portable import PortableDeadLetters, PortableTable
 from outbox_sqlserver.dialect import SqlServerDialect
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession, _typed
-from outbox_sqlserver.table import SqlServerTable
 
 from .fake_sqlserver import FakeSqlServer, server_error
 
@@ -26,23 +25,50 @@ HOLD = r"WITH \((REPEATABLEREAD|XLOCK)"
 
 def connect(
     replies: dict[str, Any] | None = None, *, held: bool = True
-) -> tuple[FakeSqlServer, SqlServerTable]:
+) -> tuple[FakeSqlServer, PortableTable]:
     fake = FakeSqlServer({**({HOLD: [(1,)]} if held else {}), **(replies or {})})
     session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
-    return fake, SqlServerTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
 
 
-def test_a_mark_holds_the_fence_and_is_one_statement() -> None:
-    rows = [(number, "t", "k", f"v{number}", None, None) for number in (3, 1, 2)]
-    fake, table = connect({"OUTPUT": rows})
+CHOOSE = r"^SELECT TOP"
+
+
+def test_a_mark_holds_the_fence_reads_versions_and_claims_by_ids() -> None:
+    rows = [(number, "t", "k", f"v{number}", None, None) for number in (1, 2, 3)]
+    fake, table = connect({CHOOSE: rows, r"^UPDATE target": 3})
     leader = uuid4()
     marked = table.mark(FENCE, leader, 30)
-    assert [record.value for record in marked] == ["v1", "v2", "v3"], "what OUTPUT returns has no order"
-    assert fake.verbs == ["SELECT", "UPDATE", "commit"]
-    (hold, held), (_, given), _ = fake.log
+    assert [record.value for record in marked] == ["v1", "v2", "v3"]
+    assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "commit"]
+    (hold, held), (_, given), (_, claimed), _ = fake.log
     assert "FROM [outbox_fence] WITH (REPEATABLEREAD, ROWLOCK) WHERE name = @name" in hold
     assert held == {"name": "outbox", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
-    assert (given["leader"], given["left0"], given["limit"]) == (leader, leader, 30)
+    assert (given["left0"], given["limit"]) == (leader, 30)
+    assert (claimed["leader"], json.loads(claimed["ids"])) == (leader, [1, 2, 3])
+    assert fake.cancelled == 0
+
+
+def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_all() -> None:
+    sizes = {1: 10, 2: 900, 3: 5_000, 4: 20, 5: 90}
+    small = {number: ("k", "v") if size <= 31 else (None, None) for number, size in sizes.items()}
+    rows = [(number, "t", *small[number], None, None, size) for number, size in sizes.items()]
+    fake, table = connect({
+        CHOOSE: rows,
+        r"^UPDATE target": 4,
+        "NULL AS kafka_value": [(3, "t", "huge", None, None, None)],
+        r"^SELECT id, kafka_topic": [(2, "t", "large", "x" * 900, None, None)],
+    })  # fmt: skip
+    marked = table.mark(FENCE, uuid4(), 30, 1_000, {"held"})
+    assert [(record.id, record.key, len(record.value or "")) for record in marked] == [
+        (1, "k", 1), (2, "large", 900), (3, "huge", 0), (4, "k", 1)
+    ]  # fmt: skip
+    assert [record.fault is None for record in marked] == [True, True, False, True]
+    assert "5,000 bytes" in (marked[2].fault or "")
+    assert fake.verbs == ["SELECT", "SELECT", "UPDATE", "SELECT", "SELECT", "commit"]
+    given = fake.log[1][1]
+    assert (given["small"], json.loads(given["without"])) == (66, ["held"])
+    assert [json.loads(values["ids"]) for _, values in fake.log[2:5]] == [[1, 2, 3, 4], [2], [3]]
     assert fake.cancelled == 0
 
 
@@ -80,12 +106,10 @@ def test_nothing_to_purge_asks_only_for_the_fence() -> None:
 
 
 def test_an_advance_finds_a_batch_without_locks_and_deletes_it_by_its_ids() -> None:
-    fake, table = connect(
-        {"BETWEEN": [(1,), (2,)], r"^DELETE": 2, "OUTPUT": [(9, "t", "k", "v", None, None)]}
-    )
+    fake, table = connect({"BETWEEN": [(1,), (2,)], r"^DELETE": 2, CHOOSE: [(9, "t", "k", "v", None, None)]})
     advanced = table.advance(FENCE, [Batch(uuid4(), 1, 4)], uuid4(), 10, [uuid4()])
     assert (advanced.purged, [record.id for record in advanced.records]) == (2, [9])
-    assert fake.verbs == ["SELECT", "SELECT", "DELETE", "UPDATE", "commit"]
+    assert fake.verbs == ["SELECT", "SELECT", "DELETE", "SELECT", "UPDATE", "commit"]
     assert json.loads(fake.log[2][1]["ids"]) == [1, 2]
 
 

@@ -2,8 +2,7 @@
 
 Every change is one transaction that first locks its lane's fence row, and then does what the contract says in
 statements that all databases know. What a plugin adds is an :class:`Idiom`, how its database writes what SQL
-leaves open, and a subclass of :class:`PortableDialect`, how to connect to it. Where a database can do better
-(``UPDATE … RETURNING``, ``OUTPUT``), a subclass of :class:`PortableTable` overrides that one step.
+leaves open, and a subclass of :class:`PortableDialect`, how to connect to it.
 
 Nothing here imports a database driver.
 """

@@ -31,12 +31,10 @@ class PortableDialect(ABC):
 
     Attributes:
         idiom: How the database writes SQL.
-        table_type: What :meth:`connect` returns.
         intake_type: What takes in the rows of a table of another layout.
     """
 
     idiom: ClassVar[Idiom]
-    table_type: ClassVar[type[PortableTable]] = PortableTable
     intake_type: ClassVar[type[PortableIntake]] = PortableIntake
 
     def __init__(self, options: Any) -> None:
@@ -99,7 +97,7 @@ class PortableDialect(ABC):
             session.close()
             raise
         tables = (outbox, options.fence, options.letters)
-        return self.table_type(session, *tables, eligible, intake=intake, extras=extras)
+        return PortableTable(session, *tables, eligible, intake=intake, extras=extras)
 
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""

@@ -13,7 +13,6 @@ from outbox_sdk.portable.names import TableName
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-
 _STEPS = (1, 10, 100, 1_000)
 """How many keys one list has; a thousand is what every database takes."""
 
@@ -115,7 +114,7 @@ class Idiom(ABC):
         return f"DELETE FROM {table}"  # noqa: S608 - quoted
 
     def size(self, column: str) -> str:
-        """Writes how many bytes the key, the value or the headers of a row have; may be null where they are."""
+        """Writes how many bytes a row's key, value or headers have; null where they are."""
         return f"OCTET_LENGTH({column})"
 
     def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from outbox_sdk.parking import DeadLetter, Fate
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, record
+from outbox_sdk.portable.rows import COLUMNS, octets, record
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import make_guard
@@ -82,7 +82,7 @@ class PortableDeadLetters:
             self._session.change_ids(self._sql.drop_letters, strange, name=self._name, fate=Fate.PARKED.value)
             for number in own:
                 values = dict(zip(COLUMNS, heads[number], strict=True))
-                values["kafka_value"] = self._idiom.octets(self._idiom.value(values["kafka_value"]))
+                values["kafka_value"] = octets(values["kafka_value"], self._idiom)
                 self._session.change(self._sql.skip, name=self._name, **values)
             gone = [number for number in letters if number not in heads]
             self._session.change_ids(self._sql.skip_gone, gone, name=self._name, fate=Fate.PARKED.value)

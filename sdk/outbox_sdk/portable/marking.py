@@ -1,4 +1,4 @@
-"""How a portable outbox marks: rows are chosen with their sizes, claimed, and only then read where they are large.
+"""How a portable outbox marks: rows are chosen with their sizes, claimed, then read where they are large.
 
 Of a mark that is bounded by bytes, the SELECT that chooses returns each row's size, and its key, value and
 headers only where they are small. What the bound lets in is claimed; larger rows among that are read by their
@@ -126,9 +126,9 @@ class Marking:
 
 
 def fitting(sizes: Iterable[int], most: int) -> int:
-    """Returns how many of the first rows have ``most`` bytes together; one that has more alone counts nothing."""
+    """Returns how many of the first rows have ``most`` bytes together; one with more alone counts nothing."""
     number = total = 0
-    for number, size in enumerate(sizes, 1):  # noqa: B007 - counts all of them in the end
+    for number, size in enumerate(sizes, 1):
         total += size if size <= most else 0
         if total > most:
             return number - 1

@@ -52,8 +52,16 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
     )
 
 
+def octets(value: Any, idiom: Idiom) -> object:
+    """Makes the parameter for a row's value that goes into a column of bytes; what is no value, too."""
+    try:
+        return idiom.octets(idiom.value(value))
+    except ValueError:
+        return idiom.octets(value if isinstance(value, bytes) else str(value))
+
+
 def spellings(key: str) -> set[bytes]:
-    """Returns the bytes that a key may have in a column of bytes, where :func:`record` has read it as ``key``."""
+    """Returns the bytes that a key may have in a column of bytes of which :func:`record` has made ``key``."""
     text = key.encode()
     return {text, _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text)}
 

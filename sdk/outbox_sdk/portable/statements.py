@@ -184,7 +184,7 @@ class Statements:
         )
 
     def _sized(self) -> str:
-        """Names the columns that are marked, null where they have more than ``{small}`` bytes, and the size."""
+        """Names the columns that are marked, null where they exceed ``{small}`` bytes, and the row's size."""
         sizes = {column: self._idiom.size(column) for column in COLUMNS[2:]}
         small = [
             f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
@@ -211,7 +211,8 @@ class Statements:
             wanted.append(without)
         wanted.append(f"{self._key} NOT IN ({self._parked})")
         source = self._idiom.head(self.outbox)
-        select = f"SELECT {self._sized() if sized else self._marked} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
+        columns = self._sized() if sized else self._marked
+        select = f"SELECT {columns} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
         return self._idiom.first(select, "{limit}")
 
 

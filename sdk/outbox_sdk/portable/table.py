@@ -14,7 +14,7 @@ from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS
+from outbox_sdk.portable.rows import COLUMNS, octets
 from outbox_sdk.portable.session import Present, Session
 from outbox_sdk.portable.statements import GUARD, Statements
 from outbox_sdk.record import Batch, MarkedRecord
@@ -251,7 +251,7 @@ class PortableTable:
 
     def _letter(self, row: Sequence[Any], poison: Poison) -> dict[str, object]:
         head = dict(zip(COLUMNS, row, strict=True))
-        head["kafka_value"] = self._idiom.octets(self._idiom.value(head["kafka_value"]))
+        head["kafka_value"] = octets(head["kafka_value"], self._idiom)
         rest = {"fate": "parked", "reason": _storable(poison.reason), "attempts": poison.attempts}
         return {"name": self._name, **head, **rest}
 
