@@ -14,6 +14,13 @@ SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
        -- A process that stands still in the middle of a bump must not hold the fence for ever.
        set_config('idle_in_transaction_session_timeout', '10s', false),
+       -- Nor one that stands still while it receives a mark's rows, or whose host has vanished: neither a
+       -- statement's time-out nor the one above counts while the server waits for the client to read. A
+       -- socket file knows no such thing; there the next bump ends the session (STALLED).
+       set_config('tcp_user_timeout', '10s', false),
+       set_config('tcp_keepalives_idle', '5', false),
+       set_config('tcp_keepalives_interval', '2', false),
+       set_config('tcp_keepalives_count', '3', false),
        set_config('lock_timeout', $1, false),
        set_config('statement_timeout', $2, false),
        -- Purges and bumps are durable whatever the server's default is; stronger settings stay.
@@ -38,6 +45,19 @@ OUTBOX = -1
 
 ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
 """Lets one transaction at a time write several rows of the fence of the outbox $1."""
+
+STALLED = """
+SELECT a.pid, coalesce(nullif(a.application_name, ''), '?'), host(a.client_addr),
+       pg_terminate_backend(a.pid)
+FROM pg_stat_activity AS a
+WHERE a.datname = current_database() AND a.usename = current_user AND a.wait_event = 'ClientWrite'
+  AND a.query_start < clock_timestamp() - make_interval(secs => $2::float8)
+  AND EXISTS (
+      SELECT FROM pg_locks AS l
+      WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation = to_regclass($1)
+        AND l.mode = 'RowShareLock' AND l.granted)
+"""
+"""Ends the user's own sessions that hold the fence $1 while their clients have not read for $2 seconds."""
 
 ESTIMATE = """
 SELECT greatest(pg_stat_get_live_tuples(c.oid),

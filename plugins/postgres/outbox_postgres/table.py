@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -33,11 +34,19 @@ from outbox_postgres.parking_sql import Parking
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.settled import FIRST, Settled
 
+log = logging.getLogger("outbox.postgres")
+
 _UNKNOWN = -1
 """Releases that no fence has."""
 
 IDENTITY_DIGITS = 12
 """Of an identity; enough to be unlike any other at one broker."""
+
+STALLED_AFTER = 3.0
+"""Seconds after which a session that holds the fence, and whose client does not read, is ended by a bump.
+
+A bump looks when it has waited in vain for as long as it may.
+"""
 
 COUNTED = 10_000
 """Up to this many rows the backlog is counted, beyond it is estimated."""
@@ -104,13 +113,13 @@ class PostgresTable:
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
-        doing = "raise the fence's token"
-        with translated(self._source, doing), self._connection.transaction():
-            # Serializes bumps even while there is no row to lock; rows alone would let two first
-            # leaders read the same maximum.
-            self._fetch(sql.ALONE, (self._layout.name,), doing)
-            rows = self._fetch(self._sql.bump, (self._layout.name, lanes, holder), doing)
-        return int(rows[0][0])
+        with translated(self._source, "raise the fence's token"):
+            try:
+                return self._raise(lanes, holder)
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
+                if not self._end_stalled():
+                    raise
+            return self._raise(lanes, holder)
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts one attempt at a lane."""
@@ -260,6 +269,25 @@ class PostgresTable:
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
+
+    def _raise(self, lanes: int, holder: str) -> int:
+        with self._connection.transaction():
+            # Serializes bumps even while there is no row to lock; rows alone would let two first
+            # leaders read the same maximum.
+            self._execute(sql.ALONE, (self._layout.name,))
+            rows = self._execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
+        return int(rows[0][0])
+
+    def _end_stalled(self) -> bool:
+        # Whoever raises the token puts an end to these leaders anyway.
+        ended = self._execute(sql.STALLED, (str(self._layout.fence), STALLED_AFTER)).fetchall()
+        for pid, application, address, _ in ended:
+            where = f" at {address}" if address else ""
+            log.warning(
+                "ended server process %s (%s%s), which held the fence while its client did not read",
+                *(pid, application, where),
+            )
+        return bool(ended)
 
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all, so that the rows keep their order.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from time import monotonic, sleep
@@ -13,7 +13,7 @@ import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import Batch, Fence, MarkedRecord, Poison
+from outbox_sdk import UNBOUNDED, Batch, Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
@@ -26,6 +26,16 @@ def ask(connection: psycopg.Connection[Any], question: str, *parameters: object)
     row = connection.execute(question, parameters).fetchone()
     assert row is not None
     return row[0]
+
+
+def prepare(
+    connection: psycopg.Connection[Any], mark: str, parameters: Sequence[object], more_types: str = ""
+) -> str:
+    """Prepares a mark as ``plan``, and returns the SQL that executes it."""
+    types = f"text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint{more_types}"
+    connection.execute(f"PREPARE plan ({types}) AS {mark}")
+    values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
+    return f"EXECUTE plan ({values})"
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -126,12 +136,16 @@ class Hand:
         self.fence = fence
         self.leader = uuid4()
 
-    def mark(self, limit: int = 1000) -> list[MarkedRecord]:
-        return self.table.mark(self.fence, self.leader, limit)
+    def mark(
+        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+    ) -> list[MarkedRecord]:
+        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded)
 
-    def ids(self, limit: int = 1000) -> list[int]:
+    def ids(
+        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+    ) -> list[int]:
         """Marks, and returns the ids only."""
-        return [record.id for record in self.mark(limit)]
+        return [record.id for record in self.mark(limit, max_bytes=max_bytes, excluded=excluded)]
 
     def purge(self, *ids: int) -> int:
         return self.table.purge(self.fence, self.leader, ids)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 from outbox_postgres.table import PostgresTable, Wanted
 from outbox_sdk import UNBOUNDED
 
-from .outbox_hands import BatchHand, Hand, Outbox, ask
+from .outbox_hands import BatchHand, Hand, Outbox, ask, prepare
 
 
 def plan(hand: Hand, limit: int = 100, max_bytes: int = UNBOUNDED) -> dict[str, Any]:
@@ -29,10 +28,8 @@ def carried_out(
     connection = table._connection
     with connection.transaction(force_rollback=True):
         # As a prepared statement it is planned for any parameters.
-        types = f"text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint{more_types}"
-        connection.execute(f"PREPARE plan ({types}) AS {statement}")
-        values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
-        found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE plan ({values})")
+        execute = prepare(connection, statement, parameters, more_types)
+        found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) {execute}")
         connection.execute("DEALLOCATE plan")
     return dict(found[0]["Plan"])
 

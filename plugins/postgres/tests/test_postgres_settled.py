@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
@@ -132,6 +133,48 @@ def test_a_row_that_should_not_be_there_ends_the_trust(marks: Settled, clock: Cl
     assert marks.begin("me") == FIRST
 
 
+A, B, AB = frozenset("a"), frozenset("b"), frozenset("ab")
+
+
+@pytest.mark.parametrize(
+    ("then", "start"),
+    [(A, 6), (AB, 6), (B, FIRST), (frozenset(), FIRST)],
+    ids=["same", "more", "other", "none"],
+)
+def test_a_key_that_was_left_out_must_be_left_out_again_or_found_from_the_head(
+    marks: Settled, then: frozenset[str], start: int
+) -> None:
+    marks.listed(100, [], prepared=False)
+    marks.begin("me", keys=A)
+    marks.marked(5, (1, 5))
+    assert marks.begin("me", keys=then) == start
+
+
+def test_keys_left_out_are_those_of_the_latest_mark_that_succeeded(marks: Settled) -> None:
+    marks.listed(100, [], prepared=False)
+    marks.begin("me", keys=A)
+    marks.marked(5, (1, 5))
+    marks.begin("me", keys=AB)
+    marks.marked(5, (6, 10))
+    assert marks.begin("me", keys=AB) == 11, "b is behind the start by now"
+    for _ in range(2):
+        assert marks.begin("me", keys=A) == FIRST, "a mark that failed has looked at nothing"
+    marks.marked(2, (2, 4))
+    assert marks.begin("me", keys=A) == 5
+    marks.marked(0, None)
+    assert marks.begin("me", keys=A) == 101
+    assert marks.begin("me") == FIRST
+
+
+def test_a_key_left_out_no_more_is_no_reason_for_distrust(marks: Settled) -> None:
+    marks.listed(100, [], prepared=False)
+    marks.begin("me", keys=A)
+    marks.marked(5, (5, 10))
+    marks.begin("me")
+    marks.marked(5, (1, 20))
+    assert marks.begin("me") == 21
+
+
 def test_a_listing_is_due_after_a_time_or_after_many_records(marks: Settled, clock: Clock) -> None:
     assert marks.due()
     marks.listed(None, [], prepared=False)
@@ -222,6 +265,56 @@ def test_every_mark_looks_at_the_head_where_ids_prove_nothing(
     assert outbox.connect()._settled is not None
 
 
+def steps_over_a_key(outbox: Outbox) -> tuple[list[int], list[int]]:
+    """Leaves a key out for some marks, and no longer; returns what is marked of it, and its rows."""
+    outbox.fill(30, keys=3)
+    hand = outbox.lead()
+    for _ in range(2):
+        assert len(hand.ids(6, excluded=["k1"])) == 6
+    settled = hand.table._settled
+    assert settled
+    assert settled._start == 19, "the test did not come to what it tests"
+    found = [record.id for record in hand.mark(excluded=["k2"]) if record.key == "k1"]
+    return found, [*range(1, 31, 3)]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_key_that_was_left_out_comes_from_its_first_row(outbox: Outbox) -> None:
+    found, rows = steps_over_a_key(outbox)
+    assert found == rows
+
+
+@pytest.mark.usefixtures("eager")
+def test_without_the_keys_behind_the_first_rows_of_a_key_are_passed_over(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Settled.begin
+
+    def forgetful(self: Settled, claimant: object, left_out: Collection[UUID] = (), keys: object = ()) -> int:
+        self._keys_behind = frozenset()
+        return begin(self, claimant, left_out)
+
+    monkeypatch.setattr(Settled, "begin", forgetful)
+    found, rows = steps_over_a_key(outbox)
+    assert found == [number for number in rows if number >= 19]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_mark_cut_by_bytes_is_followed_by_the_rows_it_left(outbox: Outbox) -> None:
+    for number in range(12):
+        outbox.write(value="x" * (90_000 if number == 5 else 10_000))
+    hand = outbox.lead()
+    seen: list[int] = []
+    for expected in (3, 4, 3, 2):
+        marked = hand.mark(max_bytes=35_000)
+        assert len(marked) == expected
+        seen += [record.id for record in marked]
+        hand.purge(*(record.id for record in marked if not record.fault))
+    assert seen == [*range(1, 13)]
+    assert hand.table._settled
+    assert hand.table._settled._start == 13
+
+
 class Writers:
     """Writes rows in every way that is allowed, and notes when each transaction began and ended."""
 
@@ -284,10 +377,13 @@ def test_under_busy_writers_no_row_is_missed_and_causes_come_before_effects(
     hands = [(outbox.connect(), table.enter(lane, lanes, token), uuid4()) for lane in range(lanes)]
     writers = Writers(outbox, 6)
     seen: list[int] = []
+    dice = random.Random(0)
     deadline = monotonic() + 3
     while monotonic() < deadline:
+        # A key that is left out for a while comes back in order, and bytes cut a mark anywhere.
+        excluded = dice.choice([(), (), ("k1",), ("k1", "k2")])
         for hand, fence, leader in hands:
-            marked = [record.id for record in hand.mark(fence, leader, 7)]
+            marked = [record.id for record in hand.mark(fence, leader, 7, dice.choice([60, 10**6]), excluded)]
             seen += marked
             hand.purge(fence, leader, marked)
     writers.stop()
