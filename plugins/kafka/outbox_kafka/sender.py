@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.alone import AloneProducer
+from outbox_kafka.aside import Aside
 from outbox_kafka.client_log import ClientLog
+from outbox_kafka.gate import TopicGate
 from outbox_kafka.handover import failure, hand_over
+from outbox_kafka.known_topics import KnownTopics, find
 from outbox_kafka.settings import config_error, redact
-from outbox_kafka.verdict import is_purged, is_refusal, reason
+from outbox_kafka.verdict import is_missing, is_purged, is_refusal, reason
 
 _SLICE = 0.1
 """Seconds of one wait inside the client: between two, Python handles signals."""
 
 _TURN = 0.005
-"""Seconds of one wait while both producers have records under way: they are served in turn."""
+"""Seconds of one wait while something else is looked at in turn, of which the producer knows nothing."""
 
 _FULL = "Local: Queue full"
 
@@ -48,16 +52,22 @@ class KafkaSender:
             )
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+        self._aside = Aside()
+        self._topics = KnownTopics(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
+        self._gate = TopicGate(
+            self._topics, partial(find, self._producer), self._aside, self._let_through, self._turn_away
+        )
 
     def send(self, records: Sequence[MarkedRecord]) -> None:
         """Hands ``records`` to the client in order; see :meth:`outbox_sdk.Sender.send`.
 
-        Once the client's queue is full the rest of ``records`` fails too, so that none passes another.
+        Once the client's queue is full the rest of ``records`` fails too, so that none passes another. Where
+        it is not known whether a topic exists, its records are kept here until the broker has told.
         """
         if self._broken:
             raise self._broken
-        taken = hand_over(self._open(), records, self._report, self._refuse)
-        self._reports.failed.extend(Failure(rest, _FULL, retryable=True) for rest in records[taken:])
+        self._hand_over(records, self._refuse, self._gate)
+        self._gate.ask()
 
     def poll(self, timeout: float) -> Deliveries:
         """Waits for the first report and takes all that are there; see :meth:`outbox_sdk.Sender.poll`.
@@ -73,11 +83,11 @@ class KafkaSender:
 
     def close(self, timeout: float) -> Deliveries:
         """Flushes, drops what is left, and disconnects; see :meth:`outbox_sdk.Sender.close`."""
-        producer, self._producer = self._producer, None
+        producer = self._producer
         if producer is None:
             return Deliveries()
         deadline = time.monotonic() + timeout
-        while (len(producer) or self._alone) and self._broken is None:
+        while (len(producer) or self._alone or self._gate) and self._broken is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
@@ -85,6 +95,8 @@ class KafkaSender:
         producer.purge()
         # What was purged reports itself now; those reports only say that nothing is known.
         self._serve(producer, 0)
+        self._aside.close()  # it asks through the producer
+        self._producer = None
         producer.close()
         if self._alone is not None:
             self._alone.close()
@@ -95,6 +107,22 @@ class KafkaSender:
         if self._producer is None:
             raise DriverError("the sender is closed; open a new one", retryable=True)
         return self._producer
+
+    def _hand_over(
+        self,
+        records: Sequence[MarkedRecord],
+        refuse: Callable[[MarkedRecord, Exception], None],
+        gate: TopicGate | None = None,
+    ) -> None:
+        taken = hand_over(self._open(), records, self._report, refuse, gate)
+        self._reports.failed.extend(Failure(rest, _FULL, retryable=True) for rest in records[taken:])
+
+    def _let_through(self, records: Sequence[MarkedRecord]) -> None:
+        self._hand_over(records, self._reject)
+
+    def _turn_away(self, records: Sequence[MarkedRecord], error: KafkaError, may_pass: bool) -> None:
+        why = redact(reason(error), self._settings)
+        self._reports.failed.extend(Failure(record, why, retryable=may_pass) for record in records)
 
     def _wait(self, timeout: float) -> None:
         producer, reports = self._open(), self._reports
@@ -110,6 +138,9 @@ class KafkaSender:
 
     def _serve(self, producer: Producer, timeout: float) -> None:
         try:
+            if self._aside:
+                timeout = min(timeout, _TURN)
+                self._aside.serve()
             if not self._alone:
                 producer.poll(timeout)
             else:
@@ -150,15 +181,21 @@ class KafkaSender:
             self._reject(record, error.args[0])
 
     def _refuse(self, record: MarkedRecord, error: Exception) -> None:
-        if isinstance(error, KafkaException):
-            self._reject(record, error.args[0])
+        if isinstance(error, KafkaException) and is_missing(error.args[0]):
+            # By what the client remembers; it may exist by now, and asking makes the client look again.
+            self._topics.lose(record.topic)
+            self._gate.take(record)
         else:
-            self._reports.failed.append(failure(record, error, self._settings))
+            self._reject(record, error)
 
-    def _reject(self, record: MarkedRecord, error: KafkaError) -> None:
-        self._reports.failed.append(failure(record, error, self._settings))
-        if error.fatal():
-            self._break(error)
+    def _reject(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
+        trouble = error.args[0] if isinstance(error, KafkaException) else error
+        if isinstance(trouble, KafkaError) and is_missing(trouble):
+            self._gate.lose(record)
+            return
+        self._reports.failed.append(failure(record, trouble, self._settings))
+        if isinstance(trouble, KafkaError) and trouble.fatal():
+            self._break(trouble)
 
     def _heed(self, error: KafkaError) -> None:
         """Takes an error of the client's own; it reconnects by itself, so few of them end anything."""

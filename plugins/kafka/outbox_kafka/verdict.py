@@ -82,12 +82,18 @@ _CURES = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
     KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
 }
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 def is_permanent(error: KafkaError) -> bool:
     """Tells whether sending the same record again cannot succeed."""
     return error.code() in _PERMANENT
+
+
+def is_missing(error: KafkaError) -> bool:
+    """Tells whether the topic is missing, or seems to be."""
+    return error.code() in _MISSING
 
 
 def is_refusal(error: KafkaError) -> bool:
