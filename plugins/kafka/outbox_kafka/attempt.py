@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_sdk import Failure, MarkedRecord
 
 from outbox_kafka.handover import failure
-from outbox_kafka.verdict import is_collateral, is_too_large
+from outbox_kafka.verdict import is_collateral, is_missing, is_too_large
 
 _FORBIDDEN = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
@@ -21,11 +21,13 @@ class Attempt:
     Attributes:
         portion: The records that were handed over last.
         failed: Whether the client took a record and then could not deliver it.
+        missing: The topics that the client takes for missing.
     """
 
     def __init__(self) -> None:
         self.portion: Sequence[MarkedRecord] = ()
         self.failed = False
+        self.missing: set[str] = set()
         self._troubles: dict[int, KafkaError | Exception] = {}
 
     def __bool__(self) -> bool:
@@ -50,11 +52,16 @@ class Attempt:
         """Takes a failed delivery."""
         if error is not None:
             self.failed = True
-            self._troubles[record.id] = error
+            self._note(record, error)
 
     def refuse(self, record: MarkedRecord, error: Exception) -> None:
         """Takes a record that the client would not have."""
-        self._troubles[record.id] = error.args[0] if isinstance(error, KafkaException) else error
+        self._note(record, error.args[0] if isinstance(error, KafkaException) else error)
+
+    def _note(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
+        self._troubles[record.id] = error
+        if isinstance(error, KafkaError) and is_missing(error):
+            self.missing.add(record.topic)
 
     def blame(self, records: Iterable[MarkedRecord]) -> None:
         """Takes records whose topic may not be written to."""

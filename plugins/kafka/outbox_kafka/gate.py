@@ -7,7 +7,7 @@ takes the place of another among those in flight for as long.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,18 +15,14 @@ from confluent_kafka import KafkaError
 from outbox_sdk import MarkedRecord
 
 from outbox_kafka.aside import Aside
-from outbox_kafka.known_topics import Answers, KnownTopics, Standing
+from outbox_kafka.known_topics import MISSING, Answers, Find, KnownTopics, Standing
 
 _LONGEST: Final = 2.0
 """Seconds after which a record that was kept is not sent any more. Its lane has stood still, and may have
 lost its place: what it sends late could arrive behind what its successor has sent.
 """
-_MISSING: Final = KafkaError(KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - librdkafka's spelling
 _NO_NAME: Final = KafkaError(KafkaError.TOPIC_EXCEPTION)
-_LATE: Final = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
-
-Find = Callable[[Collection[str], Collection[str]], Answers]
-"""Asks for topics, given those among them that are news; see :func:`outbox_kafka.known_topics.find`."""
+_LATE: Final = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
 
 
 class TopicGate:
@@ -91,7 +87,7 @@ class TopicGate:
         self._miss([record])
 
     def _miss(self, records: Sequence[MarkedRecord]) -> None:
-        self._refuse(records, _MISSING, self._known.may_come(records[0].topic))
+        self._refuse(records, MISSING, self._known.may_come(records[0].topic))
 
     def _heed(self, answers: Answers) -> None:
         self._known.heed(answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_sdk import Failure, MarkedRecord
 
 from outbox_kafka.gate import TopicGate
+from outbox_kafka.known_topics import MISSING, Find, KnownTopics
 from outbox_kafka.settings import redact
 from outbox_kafka.verdict import is_permanent, reason
 
@@ -62,6 +64,29 @@ def hand_over(
         except (KafkaException, TypeError, ValueError, OverflowError) as error:
             refuse(record, error)
     return len(records)
+
+
+def turn_away(
+    known: KnownTopics, find: Find, records: Sequence[MarkedRecord], settings: Mapping[str, Any]
+) -> list[Failure]:
+    """Returns those records, the first of each key, whose topics do not exist; may wait for the broker.
+
+    Args:
+        known: What is known of topics; learns more.
+        find: Asks the broker, here and now.
+        records: What is to be sent.
+        settings: The producer's settings, whose secrets stay out of the reasons.
+    """
+    unknown = {record.topic for record in records} - known.there
+    if asked := {topic for topic in unknown if not known.is_missing(topic)}:
+        known.heed(find(asked, set(filter(known.is_news, asked))))
+    missing = set(filter(known.is_missing, unknown))
+    found: dict[str, Failure] = {}
+    for record in records if missing else ():
+        if record.topic in missing and record.key not in found:
+            may_come = known.may_come(record.topic)
+            found[record.key] = replace(failure(record, MISSING, settings), retryable=may_come)
+    return list(found.values())
 
 
 def failure(record: MarkedRecord, error: KafkaError | Exception, settings: Mapping[str, Any]) -> Failure:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -34,6 +35,11 @@ class Standing(Enum):
 
 Answers = dict[str, Standing]
 """Topic → what the broker said of it."""
+Find = Callable[[Collection[str], Collection[str]], Answers]
+"""Asks for topics, given those among them that are news; see :func:`find`."""
+
+MISSING: Final = KafkaError(KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - librdkafka's spelling
+"""Why a record to a missing topic is not sent."""
 
 _STANDINGS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: Standing.MISSING,

@@ -13,7 +13,8 @@ from outbox_sdk import AccessDenied, Batch, DriverError, Failure, MarkedRecord
 from outbox_kafka.attempt import Attempt, portions
 from outbox_kafka.bounded import Bounded
 from outbox_kafka.client_log import ClientLog
-from outbox_kafka.handover import hand_over
+from outbox_kafka.handover import hand_over, turn_away
+from outbox_kafka.known_topics import KnownTopics, find
 from outbox_kafka.marker import MarkerPlace, encode
 from outbox_kafka.settings import config_error, redact
 from outbox_kafka.verdict import ending, is_hopeless, is_refusal, reason
@@ -74,6 +75,7 @@ class KafkaTransactionalSender:
         self._bounded = Bounded()
         self._ended: DriverError | None = None
         self._attempt = Attempt()
+        self._topics = KnownTopics(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
         self._portion: int | None = None
         self._length = int(settings["transaction.timeout.ms"]) / 1000
         try:
@@ -111,6 +113,9 @@ class KafkaTransactionalSender:
         """
         text = encode(marker)
         spares = _SPARES
+        ask = lambda topics, news: find(self._client, topics, news)  # noqa: E731 - refers to no client (see close)
+        if missing := turn_away(self._topics, ask, records, self._settings):
+            return missing
         while True:
             deadline = self._begin()
             trouble = self._fill(records, text, deadline)
@@ -276,6 +281,8 @@ class KafkaTransactionalSender:
             if not refused:
                 raise self._end(_NOTHING, KafkaException(trouble))
             self._attempt.blame(record for record in records if record.topic in refused)
+        for topic in self._attempt.missing:
+            self._topics.lose(topic)
         failures = self._attempt.failures(records, trouble, self._settings)
         if not failures:
             raise DriverError("a transaction without records did not go through", retryable=True)

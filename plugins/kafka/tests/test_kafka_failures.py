@@ -36,23 +36,6 @@ def guarded() -> Iterator[GuardedKafka]:
         yield broker
 
 
-def test_missing_topic_is_reported_and_noticed_once_created(strict_broker: KafkaBroker, topic: str) -> None:
-    kafka = publisher(strict_broker.bootstrap)
-    sender = kafka.open("outbox.0")
-    began = time.monotonic()
-    sender.send([MarkedRecord(1, topic, "k", "v")])
-    [failure] = gather(sender, 1).failed
-    assert not failure.retryable
-    assert "create the topic" in failure.reason
-    assert time.monotonic() - began < 7
-    sender.send([MarkedRecord(2, topic, "k", "v")])
-    assert gather(sender, 1).failed
-    kafka.prepare([topic], 1)
-    sender.send([MarkedRecord(3, topic, "k", "v")])
-    assert gather(sender, 1).delivered
-    sender.close(5)
-
-
 def test_only_the_record_that_is_too_large_fails(strict_broker: KafkaBroker, topic: str) -> None:
     kafka = publisher(strict_broker.bootstrap, linger_ms=100)
     kafka.prepare([topic], 1)
@@ -68,6 +51,25 @@ def test_only_the_record_that_is_too_large_fails(strict_broker: KafkaBroker, top
     assert failure.record == records[10]
     assert not failure.retryable
     assert "max.message.bytes" in failure.reason
+
+
+def test_nobody_waits_for_a_broker_that_does_not_answer(strict_broker: KafkaBroker, topic: str) -> None:
+    kafka = publisher(strict_broker.bootstrap, delivery_timeout_ms=1500)
+    kafka.prepare([topic], 1)
+    sender = kafka.open("outbox.0")
+    sender.send([MarkedRecord(1, topic, "k", "v")])
+    assert gather(sender, 1).delivered
+    strict_broker.pause()
+    began = time.monotonic()
+    for number in range(20):
+        sender.send([MarkedRecord(number, f"{topic}-{number}", "k", "v")])
+        assert sender.poll(0) == Deliveries()
+    assert time.monotonic() - began < 1
+    reports = gather(sender, 20)
+    sender.close(0)
+    strict_broker.resume()
+    assert not reports.delivered
+    assert all(failure.retryable for failure in reports.failed)
 
 
 def test_broker_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture, topic: str) -> None:

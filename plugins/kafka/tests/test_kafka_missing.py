@@ -1,0 +1,192 @@
+"""Topics that are missing, or that nobody knows of yet: what is sent to them, and what they cost others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+from outbox_kafka import KafkaPublisher
+from outbox_kafka.aside import Aside
+from outbox_kafka.gate import TopicGate
+from outbox_kafka.known_topics import Answers, KnownTopics, Standing
+from outbox_kafka.sender import KafkaSender
+from outbox_sdk import Deliveries, MarkedRecord
+
+from .kafka_talk import consume, gather, publisher
+
+PATIENCE = 5.0
+
+
+def strict(bootstrap: str, **settings: object) -> KafkaPublisher:
+    """Makes a publisher whose topics have to exist."""
+    return publisher(bootstrap, allow_auto_create_topics=False, **settings)
+
+
+def send(sender: KafkaSender, record: MarkedRecord) -> Deliveries:
+    sender.send([record])
+    return gather(sender, 1)
+
+
+def test_a_missing_topic_costs_the_others_nothing(kafka_bootstrap: str, topic: str) -> None:
+    kafka = strict(kafka_bootstrap)
+    kafka.prepare([topic], 1)
+    lost = [MarkedRecord(i, f"{topic}-missing", f"m{i}", "v") for i in range(5000)]
+    sound = [MarkedRecord(i, topic, "k", str(i)) for i in range(5000, 5100)]
+    sender = kafka.open("outbox.0")
+    sender.send([*lost[:2500], *sound[:50]])
+    sender.send([*lost[2500:], *sound[50:]])
+    reports = gather(sender, 5100, limit=4)  # the client itself would keep the first for 5 s
+    assert reports.delivered == sound
+    assert sorted(failure.record for failure in reports.failed) == lost
+    assert all(failure.retryable for failure in reports.failed), "it may have been created just now"
+    assert sender.close(5) == Deliveries()
+    assert [int(message.value() or b"") for message in consume(kafka_bootstrap, topic, 100)] == list(
+        range(5000, 5100)
+    )
+
+
+def test_a_missing_topic_is_noticed_once_created(kafka_bootstrap: str, topic: str) -> None:
+    kafka = strict(kafka_bootstrap, topic_metadata_propagation_max_ms=700)
+    sender, deadline = kafka.open("outbox.0"), time.monotonic() + 10
+    while True:
+        [failure] = send(sender, MarkedRecord(1, topic, "k", "v")).failed
+        assert "create the topic" in failure.reason
+        if not failure.retryable:
+            break
+        assert time.monotonic() < deadline, "it has been missing for longer than a new topic is"
+    kafka.prepare([topic], 1)
+    while not send(sender, MarkedRecord(3, topic, "k", "v")).delivered:
+        assert time.monotonic() < deadline
+    sender.close(5)
+
+
+def test_a_topic_that_is_deleted_and_created_again_is_used_again(kafka_bootstrap: str, topic: str) -> None:
+    kafka = strict(kafka_bootstrap)
+    kafka.prepare([topic], 1)
+    sender, record = kafka.open("outbox.0"), MarkedRecord(1, topic, "k", "v")
+    assert send(sender, record).delivered
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.delete_topics([topic])[topic].result()
+    deadline = time.monotonic() + 20
+    while not send(sender, record).failed:
+        assert time.monotonic() < deadline
+    kafka.prepare([topic], 1)
+    while not send(sender, record).delivered:
+        assert time.monotonic() < deadline
+    sender.close(5)
+
+
+def test_a_topic_that_the_broker_creates_fails_nothing(kafka_bootstrap: str, topic: str) -> None:
+    sender = publisher(kafka_bootstrap).open("outbox.0")
+    records = [MarkedRecord(i, topic, "k", str(i)) for i in range(200)]
+    for at in range(0, 200, 10):
+        sender.send(records[at : at + 10])
+    assert gather(sender, 200) == Deliveries(delivered=records)
+    sender.close(5)
+
+
+class Talk:
+    """A gate whose broker, clock and client are the test's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.said: Answers = {}
+        self.asked: list[tuple[set[str], set[str]]] = []
+        self.sent: list[int] = []
+        self.refused: list[tuple[int, int, bool]] = []
+        self.aside = Aside()
+        self.known = KnownTopics(PATIENCE, lambda: self.now)
+        self.gate = TopicGate(self.known, self._find, self.aside, self._let_through, self._refuse)
+        monkeypatch.setattr("outbox_kafka.gate.time.monotonic", lambda: self.now)
+
+    def _find(self, topics: Collection[str], news: Collection[str]) -> Answers:
+        self.asked.append((set(topics), set(news)))
+        return {topic: self.said.get(topic, Standing.UNTOLD) for topic in topics}
+
+    def _let_through(self, records: Collection[MarkedRecord]) -> None:
+        self.sent += [record.id for record in records]
+
+    def _refuse(self, records: Collection[MarkedRecord], error: KafkaError, may_pass: bool) -> None:
+        self.refused += [(record.id, error.code(), may_pass) for record in records]
+
+    def send(self, *records: tuple[int, str]) -> None:
+        for number, topic in records:
+            if topic in self.gate.there:
+                self.sent.append(number)
+            else:
+                self.gate.take(MarkedRecord(number, topic, "k", "v"))
+        self.gate.ask()
+
+    def answer(self) -> None:
+        while self.aside:
+            self.aside.serve()
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch) -> Talk:
+    return Talk(monkeypatch)
+
+
+NO_TOPIC, NO_NAME, LATE = KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION, KafkaError._TIMED_OUT
+
+
+def test_what_comes_while_a_topic_is_asked_for_keeps_its_order(talk: Talk) -> None:
+    talk.said = {"a": Standing.THERE, "b": Standing.MISSING}
+    talk.send((1, "a"), (2, "b"), (3, "a"))
+    talk.send((4, "a"), (5, "c"))
+    assert talk.sent == []
+    talk.answer()
+    talk.send((6, "a"))
+    assert talk.sent == [1, 3, 4, 5, 6], "what the broker does not tell of is left to the client"
+    assert talk.refused == [(2, NO_TOPIC, True)]
+    assert talk.asked == [({"a", "b"}, {"a", "b"}), ({"c"}, {"c"})]
+    assert not talk.gate
+
+
+def test_a_missing_topic_is_asked_for_now_and_then_only(talk: Talk) -> None:
+    talk.said = {"a": Standing.MISSING}
+    for number in range(100):
+        talk.send((number, "a"))
+        talk.answer()
+        talk.now += 0.125
+    assert len(talk.asked) in range(20, 26), "every half second, and not while nobody sends"
+    assert talk.asked[0][1] == {"a"}
+    assert not any(news for _, news in talk.asked[1:]), "only news is waited for"
+    assert [may_pass for _, _, may_pass in talk.refused] == [True] * 40 + [False] * 60
+    talk.now += 60
+    talk.said = {"a": Standing.THERE}
+    talk.send((100, "a"))
+    talk.answer()
+    assert talk.sent == [100], "after a while it is asked for before anything is refused"
+
+
+def test_what_no_topic_can_be_called_fails_for_good(talk: Talk) -> None:
+    talk.said = {"!": Standing.NO_NAME}
+    talk.send((1, "!"))
+    talk.answer()
+    assert talk.refused == [(1, NO_NAME, False)]
+
+
+def test_a_lane_that_stood_still_sends_nothing_that_it_had_kept(talk: Talk) -> None:
+    talk.said = {"a": Standing.THERE}
+    talk.send((1, "a"))
+    talk.now += 60
+    talk.answer()
+    assert (talk.sent, talk.refused) == ([], [(1, LATE, True)])
+    talk.send((2, "a"))
+    assert talk.sent == [2]
+
+
+def test_a_topic_that_the_client_takes_for_missing_is_asked_for_again(talk: Talk) -> None:
+    talk.said = {"a": Standing.THERE}
+    talk.send((1, "a"))
+    talk.answer()
+    talk.gate.lose(MarkedRecord(1, "a", "k", "v"))
+    assert talk.refused == [(1, NO_TOPIC, True)]
+    talk.send((2, "a"))
+    talk.answer()
+    assert talk.sent == [1, 2]
+    assert len(talk.asked) == 2
