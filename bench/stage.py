@@ -101,10 +101,11 @@ def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: flo
 
 
 @contextmanager
-def stage() -> Iterator[Stage]:
+def stage(*, auto_create_topics: bool = True) -> Iterator[Stage]:
     """Starts the services and creates the outbox."""
     print("starting PostgreSQL and Kafka …", file=sys.stderr)
-    with PostgresServer() as postgres, KafkaBroker(jvm_options=BROKER_JVM) as kafka:
+    broker = KafkaBroker(jvm_options=BROKER_JVM, auto_create_topics=auto_create_topics)
+    with PostgresServer() as postgres, broker as kafka:
         made = Stage(postgres, kafka)
         settings = made.settings("init")
         subprocess.run(

@@ -234,7 +234,7 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def advance(
+    def advance(  # noqa: PLR0917 - finished and following batches, each with what bounds it
         self,
         fence: Fence,
         finished: Sequence[Batch],

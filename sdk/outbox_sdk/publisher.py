@@ -91,7 +91,8 @@ class TransactionalSender(Protocol):
     def marker(self, place: str = "") -> list[Batch] | None:
         """Returns the marker of the lane's last committed transaction that is kept at ``place``.
 
-        An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever committed, or the broker has forgotten it.
+        An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever
+        committed, or the broker has forgotten it.
 
         Raises:
             DriverError: The broker cannot be reached or refuses; or ``place`` is at another broker (not

@@ -66,9 +66,10 @@ class Desk:
         common = (world.database, session, fence, command.leader_id)
         parts = world.parts
         match command:
-            case Mark(leader_id, limit):
-                start = self._settled.begin((fence.lane, fence.lanes, leader_id))
-                return parts.mark(common, limit, start, self._releases)
+            case Mark(leader_id, limit, _, excluded):
+                keys = frozenset(excluded)
+                start = self._settled.begin((fence.lane, fence.lanes, leader_id), (), keys)
+                return parts.mark(common, limit, start, self._releases, keys)
             case Advance(finished, _, limit, pending):
                 left_out = (*(batch.leader_id for batch in finished), *pending)
                 start = self._settled.begin(fence, left_out) if limit else FIRST

@@ -125,7 +125,8 @@ class Lane(Attempt):
 
     def check_bounds(self) -> None:
         machine, limits = self.machine, self.world.scenario.limits_of_a_lane(self.group.lanes)
-        known = machine.in_flight + machine.scoreboard.waiting
+        board = machine.scoreboard
+        known = machine.in_flight + board.waiting - board.crowded
         if machine.in_flight > limits.max_in_flight_records:
             raise Violation("I10", f"{machine.in_flight} records are in flight", lane=self.number)
         if known > limits.max_in_flight_records + limits.send_buffer:
@@ -133,7 +134,7 @@ class Lane(Attempt):
 
     def check_rest(self) -> None:
         machine, board = self.machine, self.machine.scoreboard
-        if machine.in_flight or board.waiting or board.held or board.bytes or board.ready:
+        if machine.in_flight or board.waiting or board.crowded or board.held or board.bytes or board.ready:
             text = f"at rest {machine.in_flight} in flight, {board.waiting} waiting, "
             text += f"{board.held} held, {board.bytes} bytes"
             raise Violation("I10", text, lane=self.number)

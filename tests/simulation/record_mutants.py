@@ -55,7 +55,7 @@ class SkippingMark(Mark):
 
 class ParkedMark(Mark):
     def leaves_out(self, row: Row) -> bool:
-        return False
+        return row.key in self.excluded
 
 
 class UnfencedPurge(Purge):
@@ -102,6 +102,13 @@ class SilentFree(Free):
 class KeptStart(Settled):
     def released(self) -> None:
         """Takes no note of it."""
+
+
+class ForgottenKeys(Settled):
+    def begin(
+        self, claimant: object, left_out: Collection[UUID] = (), keys: frozenset[str] = frozenset()
+    ) -> int:
+        return super().begin(claimant, left_out)
 
 
 class BlindHorizon(Settled):
@@ -203,7 +210,13 @@ def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) ->
     return mutant(name, says, invariants, budget, Mode.AT_LEAST_ONCE, first=FIRST.get(name, 1), **parts)
 
 
-FIRST = {"attemptless-mark": 24, "volatile-purge": 79, "unfenced-park": 75, "skipping-mark": 9}
+FIRST = {
+    "attemptless-mark": 24,
+    "unconditional-purge": 80,
+    "volatile-purge": 79,
+    "unfenced-park": 75,
+    "skipping-mark": 9,
+}
 """Where the search begins, so that it is short; from seed 1 on these take as many histories as this says."""
 
 
@@ -259,6 +272,8 @@ RECORD_MUTANTS: Sequence[Mutant] = (
     NARROW_BUMP,
     _mutant("silent-free", "Freeing a key does not raise the releases.", "I2 I9", 40, free=SilentFree),
     _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, settled=KeptStart),
+    _mutant("forgotten-keys", "Rows of a key that was excluded are taken for settled.", "I2 I9", 40,
+            settled=ForgottenKeys),
     _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, settled=BlindHorizon),
     _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, lane=SameLeaderId),
     _mutant("deaf-to-lost-marks", "A lost reply to a mark is taken for an empty one.", "I2 I9", 40,

@@ -106,15 +106,19 @@ class Mark(Fenced):
         limit: How many at most.
         start: The id to start from if the releases are ``releases``.
         releases: What the caller has seen of them last.
+        excluded: Keys of which nothing is claimed.
     """
 
     verb = "mark"
     durable = False
     share_lock = True
 
-    def __init__(self, common: Common, limit: int, start: int, releases: int) -> None:
+    def __init__(
+        self, common: Common, limit: int, start: int, releases: int, excluded: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(common)
         self.limit = limit
+        self.excluded = excluded
         self.start_id = start
         self.releases = releases
         self.left_out: frozenset[Any] = frozenset((self.leader_id,))
@@ -126,8 +130,8 @@ class Mark(Fenced):
         return True
 
     def leaves_out(self, row: Row) -> bool:
-        """Whether a row's key is parked, by the snapshot."""
-        return row.key in self.database.parked
+        """Whether a row's key is parked, by the snapshot, or excluded."""
+        return row.key in self.database.parked or row.key in self.excluded
 
     def run(self) -> None:
         self.under_fence(self.choose())

@@ -1,0 +1,72 @@
+"""What lies in front of a few records of other keys, and how long these wait: failing keys, or one hot key.
+
+The obstacle and the others are written in one transaction, the others last. Measured is the time from then
+until the others are gone from the outbox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from stage import Stage, stage
+
+OTHERS = 19
+PATIENCE = 120.0
+"""Seconds after which the others count as not delivered."""
+
+
+def write(on: Stage, topic: str, obstacle: str, rows: int, keys: int) -> None:
+    """Writes so many rows of so many keys to the obstacle's topic, and the others behind them."""
+    with on.connect() as connection, connection.transaction():
+        connection.execute("DELETE FROM outbox")
+        for to, prefix, count, spread in ((obstacle, "front", rows, keys), (topic, "other", OTHERS, OTHERS)):
+            connection.execute(
+                """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
+                                       kafka_header_keys, kafka_header_values)
+                   SELECT now(), %s, %s || (g %% %s), lpad(g::text, 100, '.'), '{h}', '{v}'
+                   FROM generate_series(1, %s) AS g""",
+                (to, prefix, spread, count),
+            )
+
+
+def seconds_of_others(on: Stage) -> float:
+    """Returns how long it takes until the others are gone."""
+    started = time.monotonic()
+    with on.connect() as connection:
+        others = "SELECT FROM outbox WHERE kafka_key LIKE 'other%' LIMIT 1"
+        while connection.execute(others).fetchone() is not None:
+            if time.monotonic() - started > PATIENCE:
+                return float("inf")
+            time.sleep(0.02)
+    return time.monotonic() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=130_000, help="rows of failing keys")
+    parser.add_argument("--hot-rows", type=int, default=30_000, help="rows of one key")
+    parser.add_argument("--engine", default="inline", choices=["spark", "inline"])
+    arguments = parser.parse_args()
+    obstacles = (
+        (f"{arguments.rows:,} rows of as many failing keys", "no-such-topic", arguments.rows, arguments.rows),
+        (f"{arguments.rows:,} rows of 1,000 failing keys", "no-such-topic", arguments.rows, 1000),
+        (f"{arguments.hot_rows:,} rows of one key", "", arguments.hot_rows, 1),
+    )
+    with stage(auto_create_topics=False) as on:
+        topic = on.topic()
+        for name, missing, rows, keys in obstacles:
+            settings = on.settings("bench", engine=arguments.engine)
+            with on.harvester(settings):
+                on.fill(topic, 1000, 1000)
+                on.seconds_until_empty()
+                write(on, topic, missing or topic, rows, keys)
+                waited = seconds_of_others(on)
+                print(f"{name} in front: the others were delivered within {waited:.1f} s", flush=True)
+            with on.connect() as connection:
+                connection.execute("TRUNCATE outbox")
+                connection.execute("DELETE FROM outbox_dead_letters")
+
+
+if __name__ == "__main__":
+    main()
