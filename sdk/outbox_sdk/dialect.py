@@ -291,6 +291,10 @@ class OutboxTable(Protocol):
         ``poisons`` whose row still carries ``leader_id`` to the dead letters, whereby its key is parked, and
         resets those of ``ids`` that do. Idempotent: a row that is reset already is left out.
 
+        Where an outbox gives out ids anew, a letter may have the id of such a row: one that is skipped, or of
+        another key. It is the only copy of its record, and takes an id of its own: negative, and below those
+        of all letters of the outbox, so that several keep their order.
+
         Args:
             fence: The caller's fence.
             leader_id: What the rows carry.

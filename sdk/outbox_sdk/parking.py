@@ -61,7 +61,8 @@ class DeadLetter:
     """A record that was set aside.
 
     Attributes:
-        record: The record as it was when it failed, with its id in the outbox.
+        record: The record as it was when it failed, with its id in the outbox; or with a negative id that is
+            the letter's own, where the outbox has given out the record's anew.
         reason: The last error.
         attempts: How often its delivery was tried.
         since: When it was parked (database clock).

@@ -64,7 +64,7 @@ def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None =
         record = letter.record
         cells: list[RenderableType] = [
             Text(plain(record.key)),
-            str(record.id),
+            str(record.id) if record.id >= 0 else f"{record.id} (reused)",
             Text(plain(record.topic)),
             f"{letter.attempts:,}",
             _age(letter),

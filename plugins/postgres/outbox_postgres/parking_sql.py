@@ -31,6 +31,9 @@ class Parking:
     Attributes:
         park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
             attempts. Returns nothing when the fence is lost, else the number of keys parked.
+        in_the_way: $1 name, $2 the heads' ids, $3 leader id. The ids of letters whose place heads would take:
+            their ids have been given out anew, as they are skipped or of other keys.
+        give_way: $1 name, $2 ids. Gives letters ids of their own, below all others and in their order.
         parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
         letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 whether with values.
         waiting: $1 key. The number of its rows.
@@ -50,6 +53,18 @@ class Parking:
         shown = _COPY.replace("kafka_value", f"CASE WHEN $4::boolean THEN {value} END")
         chosen = f"FROM {letters} WHERE name = $1 AND id = ANY ($2::bigint[])"
         self.park = _park(outbox, fence, letters, kept)
+        carried = f"{outbox} WHERE id = ANY ($2::bigint[]) AND leader_id = $3"
+        self.in_the_way = f"""
+            SELECT id {chosen} AND id IN (SELECT id FROM {carried})
+              AND (fate = 'skipped' OR (id, {KEY}) NOT IN (SELECT id, {KEY} FROM {carried}))"""
+        self.give_way = f"""
+            UPDATE {letters} AS letter SET id = moved.id
+            FROM (
+                SELECT id AS former, lowest - row_number() OVER (ORDER BY id DESC) AS id
+                FROM (SELECT least(0, min(id)) AS lowest FROM {letters} WHERE name = $1) AS every,
+                     (SELECT id {chosen}) AS those
+            ) AS moved
+            WHERE letter.name = $1 AND letter.id = moved.former"""
         self.parked = f"""
             SELECT count(*), extract(epoch FROM clock_timestamp() - min(since))::float8
             FROM {letters} WHERE name = $1 AND fate = 'parked'"""

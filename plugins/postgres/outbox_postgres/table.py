@@ -206,15 +206,24 @@ class PostgresTable:
         return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
 
     def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
-        """Parks the keys of poisonous records in one statement that holds the fence, durably."""
+        """Parks the keys of poisonous records in one statement that holds the fence, durably.
+
+        A letter whose id was given out anew, as after ``TRUNCATE … RESTART IDENTITY``, keeps what it holds
+        and takes a negative id.
+        """
         if self._settled:
             self._settled.released()
-        heads = (
-            [poison.id for poison in poisons],
-            [self._storable(poison.reason) for poison in poisons],
-            [poison.attempts for poison in poisons],
-        )
-        return self._touch(self._parking.park, fence, leader_id, ids, "park", *heads)
+        heads = [poison.id for poison in poisons]
+        reasons = [self._storable(poison.reason) for poison in poisons]
+        poisonous = (heads, reasons, [poison.attempts for poison in poisons])
+        in_the_way = self._fetch(self._parking.in_the_way, (self._layout.name, heads, leader_id), "park")
+        if not in_the_way:
+            return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
+        with translated(self._source, "park"), self._connection.transaction():
+            # Before the fence, as a release does: those who lock both lock them in one order.
+            self._execute(sql.ALONE, (self._layout.name,))
+            self._execute(self._parking.give_way, (self._layout.name, [row[0] for row in in_the_way]))
+            return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
 
     def parked(self) -> Parked:
         """Returns how much is parked, read through an index that holds nothing else."""

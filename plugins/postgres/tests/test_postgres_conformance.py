@@ -27,7 +27,12 @@ def outbox(database: str) -> OutboxUnderTest:
     with psycopg.connect(database) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
     options = {"data_source": database, "table": f"{schema}.outbox"}
-    return OutboxUnderTest("postgres", options, bytes_values={"value_type": "bytea"})
+    return OutboxUnderTest(
+        "postgres",
+        options,
+        bytes_values={"value_type": "bytea"},
+        restart=["TRUNCATE TABLE {table} RESTART IDENTITY"],
+    )
 
 
 class TestPostgres(DialectConformance):

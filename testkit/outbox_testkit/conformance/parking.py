@@ -233,6 +233,46 @@ class LetterConformance(Conformance):
         assert found == [*values[::2], "last"]
         assert later not in found
 
+    def test_a_letter_outlives_the_reuse_of_its_id(self, box: Box) -> None:
+        letters, heads = box.letters(), []
+        for round_ in range(3):
+            values = box.fill(2, keys=2)
+            heads.append(box.park(box.lead(), "k1")["k1"])
+            assert letters.skip(heads[-1:]) == heads[-1:]
+            box.restart()
+            assert len(letters.letters()) == round_ + 1
+        assert len(set(heads)) == 1, "the statements of OutboxUnderTest.restart do not do it"
+        box.stash(plain("other", "poison"), plain("other", "tail"))
+        hand = box.lead()
+        assert box.park(hand, "other") == {"other": heads[0]}
+        found = letters.letters()
+        assert [(letter.record.key, letter.record.value, letter.fate) for letter in found] == [
+            *[("k1", values[0], Fate.SKIPPED)] * 3, ("other", "poison", Fate.PARKED)
+        ]  # fmt: skip
+        ids = [letter.record.id for letter in found]
+        assert ids == sorted(set(ids))
+        assert ids[2] < 0 < ids[3]
+        assert letters.redrive(ids[:2]) == ids[:2]
+        assert hand.values() == values[:1] * 2
+        assert letters.retry(ids[3:]) == ids[3:]
+        assert hand.values() == ["poison", "tail"]
+        assert [letter.record.id for letter in letters.letters()] == ids[2:3]
+
+    def test_a_key_that_is_parked_stays_so_when_its_letters_id_is_reused(self, box: Box) -> None:
+        box.fill(3, keys=3)
+        heads, letters = box.park(box.lead(), "k1", "k2"), box.letters()
+        box.restart()
+        box.stash(plain("a", "1"), plain("b", "2"), plain("k1", "behind its head"))
+        hand = box.lead()
+        assert box.park(hand, "a", "b") == {"a": heads["k1"], "b": heads["k2"]}
+        assert hand.mark() == []
+        assert hand.table.parked().keys == 4
+        moved = [letter.record for letter in letters.letters() if letter.record.id < 0]
+        assert [(record.key, record.value) for record in moved] == [("k1", "v1"), ("k2", "v2")]
+        assert letters.skip([record.id for record in moved]) == [record.id for record in moved]
+        assert hand.values() == ["behind its head"]
+        assert [letter.record.value for letter in letters.letters(fate=Fate.SKIPPED)] == ["v1", "v2"]
+
     def test_nothing_to_do_is_done(self, box: Box) -> None:
         letters = box.letters()
         assert letters.letters() == []

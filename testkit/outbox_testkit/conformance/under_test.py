@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -37,11 +37,13 @@ class OutboxUnderTest:
         driver: The dialect's driver name.
         options: The dialect's options, by the names of their fields.
         bytes_values: What to add to the options for an outbox whose values are bytes.
+        restart: Statements that empty the outbox ``{table}`` and give out its ids from the first again.
     """
 
     driver: str
     options: Mapping[str, Any]
     bytes_values: Mapping[str, Any] = field(default_factory=dict)
+    restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
 
     def beside(self, suffix: str) -> OutboxUnderTest:
         """Returns another outbox of the same database."""
@@ -116,6 +118,15 @@ class Box:
         table = self.connect()
         token = table.bump(lanes, "test")
         return [Hand(self.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
+
+    def restart(self) -> None:
+        """Empties the outbox, and has its ids given out from the first again."""
+        application = self.application()
+        with closing(application.cursor()) as cursor:
+            for statement in self.under.restart:
+                cursor.execute(statement.format(table=self.options.table))
+        application.commit()
+        self._filled = 0
 
     def survey(self) -> list[str]:
         """Returns the values of all rows but those of parked keys, in order, as a new leader finds them."""
