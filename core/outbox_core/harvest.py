@@ -21,6 +21,7 @@ from uuid import uuid4
 from outbox_sdk import ConfigError, DriverError, LeadershipLost, Level
 
 from outbox_core.config.settings import Delivery, HarvestSettings
+from outbox_core.election import with_group
 from outbox_core.engine import Engine
 from outbox_core.events import (
     Event,
@@ -93,7 +94,8 @@ class Harvest:
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
-        self._dialect.connect(self._settings.affinity.create().eligible()).close()
+        with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
+            self._elector = with_group(self._settings.elector, table).create()
         self._publisher.prepare((), partitions=1)
         if self._settings.delivery is Delivery.EXACTLY_ONCE:
             self._refuse_unsafe()

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_core.cli.check import _looks
+from outbox_core.cli.check import _elector, _looks
 from outbox_core.config import parse
-from outbox_sdk import Finding
+from outbox_sdk import DriverError, Finding
 
 
 class Broker:
@@ -25,6 +25,37 @@ class Broker:
     def check(self, *, transactional: bool) -> Sequence[Finding]:
         self.asked.append(transactional)
         return []
+
+
+class Outbox:
+    """A dialect's driver, the dialect, and the outbox; or a database that is away."""
+
+    driver = "outbox"
+    name = "public.outbox"
+
+    def __init__(self, *, away: bool) -> None:
+        self.away = away
+
+    def create(self) -> "Outbox":
+        return self
+
+    def connect(self) -> "Outbox":
+        if self.away:
+            raise DriverError("it is away", retryable=True)
+        return self
+
+    def identity(self) -> str:
+        return "a1"
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("away", "group"), [(False, "outbox-public.outbox-a1"), (True, None)])
+def test_the_elector_is_looked_at_in_the_group_that_the_outbox_names(away: bool, group: str | None):
+    settings = parse("harvest: {}", "f.yaml", {}).harvest
+    outbox: Any = Outbox(away=away)
+    assert _elector(replace(settings, dialect=outbox)).options.leader_group_id == group
 
 
 @pytest.mark.parametrize(("delivery", "transactional"), [("at-least-once", False), ("exactly-once", True)])

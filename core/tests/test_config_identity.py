@@ -1,50 +1,95 @@
-"""The default names of competitors: the same for replicas of one service, different for two services."""
+"""The default names of competitors: those of one outbox have the same, those of two have different ones."""
+
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from outbox_core.config import Choice, parse
 from outbox_core.config.identity import default_leader_group, default_leader_topic
+from outbox_core.election import with_group
+from outbox_sdk import Seam
 
-HERE = "host=db port=5432 user=app password=one dbname=shop sslmode=disable"
+
+class Table:
+    """An outbox, as the database knows it."""
+
+    name = "public.outbox"
+
+    def __init__(self, identity: str = "0123456789ab") -> None:
+        self.asked = 0
+        self._identity = identity
+
+    def identity(self) -> str:
+        self.asked += 1
+        return self._identity
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        "host=db port=5432 user=other password= dbname=shop",
-        "user=app host=db port=5432 dbname=shop password='a b' connect_timeout=5",
-        "host=DB port=5432 dbname=shop",
-    ],
-)
-def test_credentials_and_order_do_not_split_a_group(other: str):
-    assert default_leader_group(other, "outbox") == default_leader_group(HERE, "outbox")
+@dataclass(frozen=True)
+class Options:
+    leader_group_id: str | None = None
+    leader_topic: str | None = None
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Of an elector that knows no groups."""
+
+    place: str = "here"
+
+
+def elected(options: Any, table: Any) -> Any:
+    return with_group(Choice(Seam.ELECTOR, "any", options), table).options
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (HERE, HERE.replace("host=db", "host=db2")),
-        (HERE, HERE.replace("dbname=shop", "dbname=billing")),
-        (HERE, HERE.replace("5432", "5433")),
-        ("postgresql://a:b@db/shop", "postgresql://a:b@db/billing"),
-        ("/var/a.db", "/var/b.db"),
+        ("dataSource: host=db dbname=shop", "dataSource: host = db dbname = shop"),
+        ("dataSource: host=db dbname=shop", "dataSource: 'postgresql:///shop?host=db'"),
+        ("dataSource: host=localhost", "dataSource: host=db"),
+        ("outboxTable: outbox", "outboxTable: public.outbox"),
     ],
 )
-def test_two_databases_do_not_share_a_group(one: str, other: str):
-    assert default_leader_group(one, "outbox") != default_leader_group(other, "outbox")
+def test_spelling_has_no_part_in_the_group(one: str, other: str):
+    options = [parse(f"harvest: {{{text}}}", "f.yaml", {}).harvest.elector.options for text in (one, other)]
+    assert [each.leader_group_id for each in options] == [None, None]
+    assert elected(options[0], Table()) == elected(options[1], Table())
 
 
-def test_two_tables_do_not_share_a_group():
-    assert default_leader_group(HERE, "a.outbox") != default_leader_group(HERE, "b.outbox")
+def test_the_outbox_gives_the_name():
+    assert elected(Options(), Table()) == Options(
+        "outbox-public.outbox-0123456789ab", "outbox-public.outbox-0123456789ab.neli"
+    )
 
 
-def test_a_url_without_its_credentials():
-    one = default_leader_group("postgresql://app:secret@db:5432/shop", "outbox")
-    assert one == default_leader_group("postgresql://other@db:5432/shop?sslmode=require", "outbox")
+def test_two_outboxes_of_one_name_do_not_share_a_group():
+    one, other = (elected(Options(), Table(identity)) for identity in ("a1", "a2"))
+    assert one.leader_group_id != other.leader_group_id
+    assert one.leader_topic != other.leader_topic
+
+
+def test_a_topic_of_ones_own_stays():
+    options = parse("harvest: {leaderTopic: mine}", "f.yaml", {}).harvest.elector.options
+    completed = elected(options, Table())
+    assert (completed.leader_group_id, completed.leader_topic) == (
+        "outbox-public.outbox-0123456789ab",
+        "mine",
+    )
+
+
+@pytest.mark.parametrize("options", [Options("billing", "billing.neli"), Options("billing"), Strange(), None])
+def test_who_needs_no_group_does_not_ask_the_database(options: object):
+    table: Any = Table()
+    choice: Choice[Any] = Choice(Seam.ELECTOR, "any", options)
+    assert with_group(choice, table) is choice
+    assert table.asked == 0
 
 
 def test_names_are_fit_for_kafka():
-    group = default_leader_group(HERE, '"My Schema".outbox' + "x" * 300)
+    group = default_leader_group('"My Schema".outbox' + "x" * 300, "0123456789ab")
     topic = default_leader_topic(group)
     assert len(topic) <= 249
     assert set(topic) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-    assert default_leader_group(HERE, "outbox").startswith("outbox-outbox-")
+    assert group.startswith("outbox-My-Schema-.outbox")
+    assert group.endswith("-0123456789ab")
     assert default_leader_topic("my app/name") == "my-app-name.neli"

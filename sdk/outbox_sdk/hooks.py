@@ -57,6 +57,8 @@ class Driver(Generic[Seam_co]):
             picklable. Fields with these names take their defaults from the settings that the seams of
             one outbox share: ``data_source``, ``table``, ``kafka`` (client settings), ``leader_topic``,
             ``leader_group_id``, ``min_poll_interval``, ``heartbeat_timeout``, ``stop_after``.
+            The first two of an election are ``None`` unless they are written: an elector is made again with
+            those that follow from the outbox once the database has named it, and started then.
         create: Makes the seam's object from an instance of ``options``, without connecting.
         insert: For a dialect: how the stasher writes into the table of the given name.
     """

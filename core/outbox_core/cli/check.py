@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import NamedTuple
 
 import typer
-from outbox_sdk.errors import OutboxError
+from outbox_sdk.elector import Elector
+from outbox_sdk.errors import DriverError, OutboxError
 from outbox_sdk.finding import Finding, Level
 from rich import box
 from rich.table import Table
@@ -17,8 +18,9 @@ from rich.text import Text
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
 from outbox_core.cli.terminal import messages, output, print_json
-from outbox_core.config import Delivery, HarvestSettings
+from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import look as look_at_settings
+from outbox_core.election import lacks_group, with_group
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -44,7 +46,11 @@ def check(context: typer.Context, file: FileOption = None, json: JsonOption = Fa
 
     Looks at the configuration, the database and its tables, the broker, the coordinator and the engine; at
     what concerns transactions only if delivery is exactly-once.
-    Changes nothing. Exits with 1 when harvesting cannot work, with 0 otherwise, warnings or not.
+    Exits with 1 when harvesting cannot work, with 0 otherwise, warnings or not.
+
+    Changes nothing, but for one thing: where no leaderGroupID is set, the database is asked for the
+    election's group as a start does it. Fence and dead letters are created where they are missing, and belong
+    to who asks first: let that be 'outbox init' or the harvester's user.
     """
     invocation: Invocation = context.obj
     settings = quiet(invocation.settings(file)).harvest
@@ -75,12 +81,22 @@ def _looks(settings: HarvestSettings) -> dict[str, Look]:
     return {
         "settings": lambda: look_at_settings(settings),
         f"dialect {settings.dialect.driver}": lambda: settings.dialect.create().check(),
-        f"elector {settings.elector.driver}": lambda: settings.elector.create().check(),
+        f"elector {settings.elector.driver}": lambda: _elector(settings).create().check(),
         f"publisher {settings.publisher.driver}": lambda: settings.publisher.create().check(
             transactional=settings.delivery is Delivery.EXACTLY_ONCE
         ),
         f"engine {settings.engine.driver}": lambda: _look_at_engine(settings),
     }
+
+
+def _elector(settings: HarvestSettings) -> Choice[Elector]:
+    if not lacks_group(settings.elector):
+        return settings.elector
+    try:
+        with closing(settings.dialect.create().connect()) as table:
+            return with_group(settings.elector, table)
+    except DriverError:  # told of where the dialect is looked at; without a group the elector can do less
+        return settings.elector
 
 
 def _rows(looks: dict[str, Look]) -> list[Row]:

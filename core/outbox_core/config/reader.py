@@ -11,7 +11,7 @@ from outbox_sdk.registry import Seam
 
 from outbox_core.config.decode import Raw, decode
 from outbox_core.config.document import Node, Scalar, Section, read, tree, with_value
-from outbox_core.config.identity import default_leader_group, instance_name
+from outbox_core.config.identity import instance_name
 from outbox_core.config.problems import Place, Problems
 from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, choose, driver_of
 from outbox_core.config.settings import (
@@ -197,8 +197,8 @@ def _seams(section: Section, keys: HarvestKeys, problems: Problems) -> dict[Seam
         data_source=data_source,
         base_kafka={**DEFAULT_BROKERS, **keys.base_kafka_config},
         producer_kafka=keys.producer_kafka_config,
-        leader_group_id=keys.leader_group_id or default_leader_group(data_source, keys.outbox_table),
-        leader_topic=keys.leader_topic,
+        leader_group_id=keys.leader_group_id or None,
+        leader_topic=keys.leader_topic or None,
         min_poll_interval=keys.limits.min_poll_interval,
         heartbeat_timeout=keys.limits.heartbeat_timeout,
         stop_after=keys.failures.stop_after,

@@ -33,7 +33,8 @@ class Shared:
         data_source: Where the database is; ``None`` leaves it to the driver's own default.
         base_kafka: Client settings of everything that talks to Kafka.
         producer_kafka: Client settings on top, for the publisher.
-        leader_group_id: The name that competing processes share.
+        leader_group_id: The name that competing processes share; ``None`` where it follows from the outbox,
+            which the database has to be asked for.
         leader_topic: The topic of the election; ``None`` to follow from the group.
         min_poll_interval: Seconds.
         heartbeat_timeout: Seconds.
@@ -44,7 +45,7 @@ class Shared:
     data_source: str | None = field(repr=False)
     base_kafka: KafkaSettings = field(repr=False)
     producer_kafka: KafkaSettings = field(repr=False)
-    leader_group_id: str
+    leader_group_id: str | None
     leader_topic: str | None
     min_poll_interval: float
     heartbeat_timeout: float
@@ -52,12 +53,15 @@ class Shared:
 
     def defaults(self, seam: Seam) -> dict[str, Any]:
         """Returns option name → value for the drivers of ``seam``."""
+        topic = self.leader_topic
+        if topic is None and self.leader_group_id is not None:
+            topic = default_leader_topic(self.leader_group_id)
         kafka = {**self.base_kafka, **(self.producer_kafka if seam is Seam.PUBLISHER else {})}
         shared = {
             "table": self.table,
             "kafka": kafka,
             "leader_group_id": self.leader_group_id,
-            "leader_topic": self.leader_topic or default_leader_topic(self.leader_group_id),
+            "leader_topic": topic,
             "min_poll_interval": self.min_poll_interval,
             "heartbeat_timeout": self.heartbeat_timeout,
             "stop_after": self.stop_after,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from outbox_neli_kafka.options import NeliOptions
 
 if TYPE_CHECKING:
     from outbox_neli_kafka.member import Member
+
+log = logging.getLogger(__name__)
 
 
 def elapsed() -> float:
@@ -50,12 +53,17 @@ class NeliElector:
 
         Waits up to ten seconds for the broker, and up to five for what it says of the group. A refusal at the
         start is an error; a later one ends the candidacy once it has lasted for ``stop_after``.
+
+        Raises:
+            ConfigError: The options name no group.
+            DriverError: The broker cannot be reached or refuses.
         """
         from outbox_neli_kafka.member import Member  # noqa: PLC0415 - the client is imported late
         from outbox_neli_kafka.permissions import ensure_group  # noqa: PLC0415 - likewise
         from outbox_neli_kafka.settings import client_settings  # noqa: PLC0415 - likewise
         from outbox_neli_kafka.topic import ensure_topic  # noqa: PLC0415 - likewise
 
+        log.info("election: group '%s', topic '%s'", self._options.group, self._options.topic)
         settings = client_settings(self._options.kafka)
         administration = ensure_topic(settings, self._options.topic)
         ensure_group(administration.client, self._options, settings)

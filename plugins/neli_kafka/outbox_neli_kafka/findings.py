@@ -14,8 +14,15 @@ from outbox_sdk import ConfigError, Finding, Level, OutboxError
 
 from outbox_neli_kafka.options import NeliOptions, milliseconds
 from outbox_neli_kafka.permissions import REACH, missing_on_group, missing_on_topic, needed
-from outbox_neli_kafka.settings import client_settings, consumer_settings, reason, where
+from outbox_neli_kafka.settings import client_settings, heartbeat_interval, is_refusal, reason, where
 from outbox_neli_kafka.topic import Administration
+
+_UNNAMED = Finding(
+    Level.WARNING,
+    "leader group",
+    "not known yet, and so not looked at: it follows from the outbox, which the database did not name",
+    "correct what is said of the database, or set leaderGroupID",
+)
 
 
 def look(options: NeliOptions) -> Sequence[Finding]:
@@ -34,8 +41,11 @@ def look(options: NeliOptions) -> Sequence[Finding]:
         return [*findings, Finding(Level.ERROR, "election broker", str(error), cure)]
     findings.append(Finding(Level.OK, "election broker", f"reached at {where(settings)}"))
     admin = administration.client
-    findings.append(_topic(admin, options, options.topic in cluster.topics, settings))
-    findings.append(_group(admin, options, settings))
+    if options.leader_group_id is None:
+        findings.append(_UNNAMED)
+    else:
+        findings.append(_topic(admin, options, options.topic in cluster.topics, settings))
+        findings.append(_group(admin, options, settings))
     try:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(min(cluster.brokers)))
         [future] = admin.describe_configs([resource], request_timeout=REACH).values()
@@ -93,9 +103,8 @@ def _times(options: NeliOptions) -> list[Finding]:
             )
             cure = f"set {name} below the session timeout"
             findings.append(Finding(Level.WARNING, subject, message, cure))
-    settings = consumer_settings(options)
     name = "heartbeat.interval.ms"
-    if milliseconds(name, settings[name]) * 3 > session * 1000:
+    if milliseconds(name, options.kafka.get(name) or heartbeat_interval(options)) * 3 > session * 1000:
         message = f"{name} is more than a third of the session timeout of {session:g} s"
         cure = f"lower {name}, or leave it out"
         findings.append(Finding(Level.WARNING, subject, message, cure))
@@ -117,7 +126,7 @@ def _topic(admin: AdminClient, options: NeliOptions, exists: bool, settings: Map
     try:
         missing = missing_on_topic(admin, options.topic)
     except KafkaException as error:
-        return _unseen(subject, options.topic, error, needed(options), settings)
+        return _unseen(subject, options.topic, error, options, settings)
     return _judge(subject, options.topic, missing)
 
 
@@ -126,15 +135,17 @@ def _group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]
     try:
         missing = missing_on_group(admin, options.group)
     except KafkaException as error:
-        return _unseen(subject, options.group, error, needed(options), settings)
+        return _unseen(subject, options.group, error, options, settings)
     return _judge(subject, options.group, missing)
 
 
 def _unseen(
-    subject: str, name: str, error: KafkaException, cure: str, settings: Mapping[str, Any]
+    subject: str, name: str, error: KafkaException, options: NeliOptions, settings: Mapping[str, Any]
 ) -> Finding:
     message = f"'{name}' cannot be seen: {reason(error.args[0], settings)}"
-    return Finding(Level.ERROR, subject, message, cure)
+    if is_refusal(error.args[0]):
+        return Finding(Level.ERROR, subject, message, needed(options))
+    return Finding(Level.WARNING, subject, message, "look again: a broker that has just started is not ready")
 
 
 def _judge(subject: str, name: str, missing: Sequence[str]) -> Finding:

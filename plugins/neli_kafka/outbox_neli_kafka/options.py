@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from outbox_sdk import ConfigError, Duration
@@ -34,7 +32,7 @@ class NeliOptions:
         kafka: librdkafka settings by their own names. Producer settings are ignored, so that the mapping can
             be shared with a publisher; those that the election rests on must not be among them.
         leader_topic: The topic that stands for leadership; the group's name and ``.neli`` if not given.
-        leader_group_id: The name that the competing processes share; the program's file name if not given.
+        leader_group_id: The name that the competing processes share; nobody is elected without one.
         min_poll_interval: Seconds that at least pass between two confirmations.
         heartbeat_timeout: Seconds after which a leader without a confirmation gives up.
         session_timeout: Seconds after which Kafka gives up a member that it does not hear from. The same for
@@ -55,8 +53,14 @@ class NeliOptions:
 
     @property
     def group(self) -> str:
-        """The name that the competing processes share."""
-        return self.leader_group_id or PurePath(sys.argv[0]).name or "outbox"
+        """The name that the competing processes share.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        if not self.leader_group_id:
+            raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
+        return self.leader_group_id
 
     @property
     def topic(self) -> str:

@@ -54,13 +54,20 @@ def refuse_reserved(kafka: Mapping[str, Any]) -> None:
             raise ConfigError(f"Kafka setting '{name}' must not be set for the election: {why}; remove it")
 
 
+def heartbeat_interval(options: NeliOptions) -> str:
+    """Returns the milliseconds between two heartbeats of a member, unless the user has set them.
+
+    A standby learns that the leader has left with the answer to its next heartbeat.
+    """
+    return str(min(200, round(options.session * 1000) // 3))
+
+
 def consumer_settings(options: NeliOptions) -> dict[str, Any]:
     """Returns the settings of a member of the group."""
     session = round(options.session * 1000)
     defaults = {
         "client.id": f"{options.group}.neli",
-        # A standby learns that the leader has left with the answer to its next heartbeat.
-        "heartbeat.interval.ms": str(min(200, session // 3)),
+        "heartbeat.interval.ms": heartbeat_interval(options),
         "log.connection.close": "false",
         "max.poll.interval.ms": str(session),
         "reconnect.backoff.max.ms": "1000",

@@ -372,6 +372,16 @@ def test_times_that_do_not_fit_are_warned_of(
     assert finding.cure
 
 
+def test_without_a_group_nobody_is_elected(kafka_bootstrap: str) -> None:
+    elector, candidate = NeliElector(NeliOptions({"bootstrap.servers": kafka_bootstrap})), Notebook()
+    with pytest.raises(ConfigError, match="leaderGroupID"):
+        elector.start(candidate)
+    findings = {finding.subject: finding for finding in elector.check()}
+    assert findings["election broker"].level is Level.OK
+    assert findings["leader group"].level is Level.WARNING
+    assert "leaderGroupID" in findings["leader group"].cure
+
+
 def test_options_travel_keep_their_secrets_and_name_the_group() -> None:
     driver = find(Seam.ELECTOR, "neli-kafka")
     assert isinstance(driver.create(driver.options()), NeliElector)

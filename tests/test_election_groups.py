@@ -1,0 +1,101 @@
+"""Who competes without a ``leaderGroupID``: the harvesters of one outbox, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outbox_testkit.services import Postgres as Server
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from .harvesters import Fleet, Harvester, until
+from .shop import Shop
+from .test_sqlite_end_to_end import Trial
+from .test_takeover import ACQUIRED, NELI, SESSION
+
+GROUP = "election: group '"
+
+
+def start(fleet: Fleet, name: str, **harvest: Any) -> Harvester:
+    """Starts a harvester that is told no group."""
+    return fleet.start(name, elector=NELI, leaderGroupID=None, **harvest)
+
+
+def group(harvester: Harvester) -> str:
+    """Returns the name of the group that a harvester says it is in."""
+    return harvester.wait_for(GROUP, 20).text.partition(GROUP)[2].partition("'")[0]
+
+
+def blanks(dsn: str) -> str:
+    return " ".join(f"{name} = '{value}'" for name, value in reversed(conninfo_to_dict(dsn).items()))
+
+
+def query(dsn: str) -> str:
+    return "postgresql://?" + "&".join(f"{name}={value}" for name, value in conninfo_to_dict(dsn).items())
+
+
+@pytest.mark.parametrize(
+    ("spell", "table"),
+    [(str, "public.outbox"), (blanks, '"outbox"'), (query, 'public."outbox"')],
+    ids=["schema", "blanks", "query"],
+)
+def test_two_spellings_of_one_outbox_compete(
+    shop: Shop, fleet: Fleet, spell: Callable[[str], str], table: str
+) -> None:
+    leader = start(fleet, "a")
+    leader.wait_for(ACQUIRED, 30)
+    standby = start(fleet, "b", dataSource=spell(shop.dsn), outboxTable=table)
+    standby.wait_for("joined the election", 20)
+    fleet.group = group(standby)
+    assert group(leader) == fleet.group
+    until(lambda: fleet.members() == 2, "both are in one group", SESSION)
+    shop.stash(200, keys=20)
+    shop.wait_until_harvested(20)
+    assert standby.find(ACQUIRED) is None
+    assert leader.find("leader fenced") is None
+    leader.leave()
+    standby.wait_for(ACQUIRED, 5)
+    shop.stash(200, keys=20, start=201)
+    shop.wait_until_harvested(20)
+
+
+def test_two_databases_under_one_address_are_both_harvested(
+    shop: Shop, fleet: Fleet, postgres_server: Server
+) -> None:
+    """As with ``localhost`` on two machines: the text is the same, and where it leads is not."""
+    place = conninfo_to_dict(shop.dsn)
+    text = make_conninfo("", **{name: value for name, value in place.items() if name != "dbname"})
+    name = f"other_{place['dbname']}"
+    other = Shop(postgres_server.create_database(name), shop.kafka, f"{shop.topic}-other")
+    try:
+        other.open()
+        first = start(fleet, "a", dataSource=text, environment={"PGDATABASE": str(place["dbname"])})
+        second = start(fleet, "b", dataSource=text, environment={"PGDATABASE": name})
+        for harvester in (first, second):
+            harvester.wait_for(ACQUIRED, 30)
+        assert group(first) != group(second)
+        for each in (shop, other):
+            each.stash(100, keys=10)
+        for each in (shop, other):
+            each.wait_until_harvested(20)
+        first.leave()
+        second.leave()
+        assert [each.find("leader fenced") for each in (first, second)] == [None, None]
+    finally:
+        fleet.close()
+        postgres_server.drop_database(name)
+
+
+def test_check_names_the_group_that_a_start_joins(tmp_path: Path, kafka_bootstrap: str, topic: str) -> None:
+    trial = Trial(tmp_path, kafka_bootstrap, topic, elector=NELI)
+    trial.tell("init")
+    [found] = [each for each in trial.tell("check")["findings"] if each["subject"] == "leader group"]
+    harvester = Harvester("a", trial.settings)
+    try:
+        assert found["message"].startswith(f"'{group(harvester)}' ")
+        harvester.wait_for(ACQUIRED, 20)
+        harvester.leave()
+    finally:
+        harvester.close()
