@@ -48,7 +48,7 @@ PASSING_SECONDS = 1.0
 """The longest such pause."""
 RETRIED_LEAST = 100
 """Held keys that are taken back within ``RETRY_SECONDS``; twice as many after one was then delivered."""
-RETRY_SECONDS = 0.1
+RETRY_SECONDS = 0.5
 """See ``RETRIED_LEAST``; where very many keys fail, the others are marked meanwhile."""
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
@@ -284,6 +284,7 @@ class MarkPurgeReset:
         self.in_flight -= len(self._purging)
         if self.scoreboard.release(now, self._purging):
             self._retried_most = min(2 * self._retried_most, HELD_MOST)
+            self._next_retry = now
         self._purging = []
 
     def reset_done(self, now: float) -> None:

@@ -158,7 +158,7 @@ def test_a_key_is_parked_when_its_record_was_refused_as_often_as_the_policy_perm
     for _ in range(2):
         now = refuse(mpr, now, record(1), record(2))
         take_back(mpr, now)
-        now += 0.001  # so many keys are taken back in a second
+        now += 0.01  # so many keys are taken back in a second
     assert refuse(mpr, now, record(1), record(2)) == now, "it is not held once more"
     park = only(mpr.decide(now), Park)
     assert park.leader_id == mpr.leader_id
@@ -247,7 +247,7 @@ def test_what_a_remark_made_us_forget_is_marked_again_before_it_is_parked():
     now = refuse(mpr, 0.0, record(1), record(2))
     assert only(mpr.decide(now, leading=False), Reset).ids == []
     mpr.reset_done(now)
-    now = refuse(mpr, now + 0.001, record(1), record(2))
+    now = refuse(mpr, now + 0.01, record(1), record(2))
     assert only(mpr.decide(now), Park).ids == [1, 2]
 
 
@@ -511,7 +511,7 @@ def test_of_very_many_keys_that_fail_few_are_taken_back_at_a_time_and_more_once_
     mpr = machine(limits, Failures(first_backoff=0.1, longest_backoff=0.5))
     resets = harvest(mpr, outbox, cured_at=2.0, seconds=6.0)
     failing = [(at, rows) for at, rows in resets if at < 2.0]
-    assert sum(rows for _, rows in failing) <= 20 * 100, "a hundred in a tenth of a second"
+    assert sum(rows for _, rows in failing) <= 5 * 100, "a hundred in half a second"
     assert max(rows for _, rows in resets) > 1000, "twice as many after each that was delivered"
     assert outbox.rows == {}
 
