@@ -20,8 +20,8 @@ from uuid import uuid4
 
 from outbox_sdk import ConfigError, DriverError, LeadershipLost, Level
 
+from outbox_core.config.election import with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
-from outbox_core.election import with_group
 from outbox_core.engine import Engine
 from outbox_core.events import (
     Event,

@@ -20,7 +20,7 @@ from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import look as look_at_settings
-from outbox_core.election import lacks_group, with_group
+from outbox_core.config.election import lacks_group, with_group
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
