@@ -21,6 +21,8 @@ _SMALL = 100
 Longer ones are counted as text, as they may be compressed.
 """
 
+_OWN = "leader_id <> $6"
+
 # The share lock comes first: whatever finds itself behind a bump waits here, looks at the row anew and finds
 # nothing.
 _FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {HELD} FOR SHARE)"
@@ -59,6 +61,8 @@ class Marking:
             that holds nothing but, in its last column, the number of rows that were deleted, the number that
             were found to mark, and the releases, null when they are $9; and behind it the marked rows. Their
             last column is null, or the bytes of a row that has more than the bound; which lacks the rest.
+        locked_still: $1 ids. Those of rows that others have locked.
+        blockers: $1 ids. Process, application and user of who has locked rows, and since when.
     """
 
     def __init__(
@@ -76,15 +80,28 @@ class Marking:
         self._fence = fence
         self._parked = PARKED_KEYS.format(letters)
         self._eligible = _conditions(eligible)
+        self._batch_number = _FIRST_CONDITION + len(self.parameters)
+        self._no_batch = f"leader_id <> ALL (${self._batch_number}::uuid[])"
         self.mark = cache(self._mark)
         # Statements by their number of batches, of which there are one or two but for the first of a lane.
         self.advance = cache(self._advance)
         self.finish = cache(self._finish)
+        self.locked = cache(self._locked)
+        self.locked_still = f"""
+            WITH {self._free("SELECT unnest($1::bigint[])")}
+            SELECT id FROM {outbox} WHERE id = ANY ($1::bigint[]) AND id NOT IN (SELECT id FROM free)"""
+        self.blockers = f"""
+            SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), '?'), a.usename::text,
+                   to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SSOF')
+            FROM {outbox} AS o
+            JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = o.xmax AND l.granted
+            JOIN pg_stat_activity AS a ON a.pid = l.pid
+            WHERE o.id = ANY ($1::bigint[])"""
 
     def _mark(self, *, lane: bool, bounded: bool) -> str:
         # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.
         lazily = _FENCE.format("set_config('synchronous_commit', 'off', true)", self._fence)
-        return f"WITH {lazily}, {self._marked('leader_id <> $6', lane=lane, bounded=bounded)}"
+        return f"WITH {lazily}, {self._marked(_OWN, lane=lane, bounded=bounded)}"
 
     def _advance(self, batches: int, *, lane: bool, bounded: bool) -> str:
         """Makes the statement that deletes so many batches and marks the next.
@@ -95,11 +112,9 @@ class Marking:
         All of a statement sees the table as it was before: what is to be deleted must be left out as well, or
         which change a row gets would be left to chance.
         """
-        number = _FIRST_CONDITION + len(self.parameters)
-        left_out = f"leader_id <> ALL (${number}::uuid[])"
         return (
-            f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, number + 1)},"
-            f" {self._marked(left_out, lane=lane, bounded=bounded, batches=batches)}"
+            f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, self._batch_number + 1)},"
+            f" {self._marked(self._no_batch, lane=lane, bounded=bounded, batches=batches)}"
         )
 
     def _finish(self, batches: int) -> str:
@@ -112,6 +127,25 @@ class Marking:
             f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, 6)}"
             f" SELECT {_deleted(batches)} FROM fence"
         )
+
+    def _locked(self, *, lane: bool, batches: bool) -> str:
+        """Makes the statement that finds rows which a mark would have to wait for, given the same parameters.
+
+        Returns id and key of each.
+        """
+        claimable = self._no_batch if batches else _OWN
+        return f"""
+            WITH {self._seen}, candidates AS MATERIALIZED (
+                SELECT id, {KEY} AS key FROM {self._outbox} WHERE {self._wanted(claimable, lane=lane)}
+                ORDER BY id LIMIT $7
+            ), {self._free("SELECT id FROM candidates")}
+            SELECT id, key FROM candidates WHERE id NOT IN (SELECT id FROM free)"""
+
+    def _free(self, ids: str) -> str:
+        # As an update of the leader id locks them; given back at once, as nothing else is done.
+        return f"""free AS MATERIALIZED (
+                SELECT id FROM {self._outbox} WHERE id IN ({ids}) FOR NO KEY UPDATE SKIP LOCKED
+            )"""
 
     def _purged(self, batches: int, number: int) -> str:
         # One DELETE for each: the ids of a batch are a range of the primary key, and there is no other index
@@ -126,8 +160,8 @@ class Marking:
             for batch, at in ((batch, number + 3 * batch) for batch in range(batches))
         )
 
-    def _marked(self, claimable: str, *, lane: bool, bounded: bool, batches: int = 0) -> str:
-        wanted = " AND ".join(
+    def _wanted(self, claimable: str, *, lane: bool) -> str:
+        return " AND ".join(
             [
                 "id >= (SELECT start FROM seen)",
                 f"(leader_id IS NULL OR {claimable})",
@@ -137,6 +171,20 @@ class Marking:
                 f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
             ]
         )
+
+    @property
+    def _seen(self) -> str:
+        # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is
+        # read apart from the row that is locked: behind a wait for the lock that one is newer than the
+        # snapshot.
+        return f"""seen AS MATERIALIZED (
+                SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
+                       nullif(releases, $9) AS releases
+                FROM {self._fence} WHERE name = $1 AND lane = $2
+            )"""
+
+    def _marked(self, claimable: str, *, lane: bool, bounded: bool, batches: int = 0) -> str:
+        wanted = self._wanted(claimable, lane=lane)
         chosen = self._bounded(wanted) if bounded else self._unbounded(wanted)
         returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
         size = "NULL::bigint[]"
@@ -144,15 +192,8 @@ class Marking:
             huge = f"(SELECT cut FROM chosen) AND {_BYTES} > $11"
             returned = [f"CASE WHEN {huge} THEN NULL ELSE {column} END" for column in returned]
             size = f"CASE WHEN {huge} THEN ARRAY[{_BYTES}] END"
-        # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is
-        # read apart from the row that is locked: behind a wait for the lock that one is newer than the
-        # snapshot.
         return f"""
-            seen AS MATERIALIZED (
-                SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
-                       nullif(releases, $9) AS releases
-                FROM {self._fence} WHERE name = $1 AND lane = $2
-            ), {chosen}, marked AS (
+            {self._seen}, {chosen}, marked AS (
                 UPDATE {self._outbox} SET leader_id = $6
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
                 RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {size}

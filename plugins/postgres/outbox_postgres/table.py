@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -25,19 +25,14 @@ from outbox_sdk import (
 )
 
 from outbox_postgres import sql
+from outbox_postgres.calls import Calls
 from outbox_postgres.conninfo import DataSource
-from outbox_postgres.errors import translated
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
-from outbox_postgres.marking_sql import Marking
+from outbox_postgres.marks import Marks, Wanted
 from outbox_postgres.parking_sql import Parking
-from outbox_postgres.rows import Claimed, claimed
-from outbox_postgres.settled import FIRST, Settled
 
 log = logging.getLogger("outbox.postgres")
-
-_UNKNOWN = -1
-"""Releases that no fence has."""
 
 IDENTITY_DIGITS = 12
 """Of an identity; enough to be unlike any other at one broker."""
@@ -55,20 +50,6 @@ PASSED = 100_000
 """So many rows of parked keys are passed to find the oldest of the others."""
 
 
-class Wanted(NamedTuple):
-    """What a mark is asked for.
-
-    Attributes:
-        limit: How many rows at most.
-        max_bytes: How many bytes at most.
-        excluded: The keys to leave out.
-    """
-
-    limit: int
-    max_bytes: int = UNBOUNDED
-    excluded: frozenset[str] = frozenset()
-
-
 class PostgresTable:
     """The ``OutboxTable`` of PostgreSQL. Made by ``PostgresDialect.connect``."""
 
@@ -83,18 +64,12 @@ class PostgresTable:
         intake: PostgresIntake | None = None,
     ) -> None:
         self._connection = connection
-        self._source = source
+        self._calls = Calls(connection, source, prepare=prepare)
         self._layout = layout
-        self._prepare = prepare
         self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters)
-        self._marking = Marking(
-            layout.outbox, layout.fence, layout.dead_letters, eligible, extras=layout.extras
-        )
+        self._marks = Marks(self._calls, layout, self._sql, eligible)
         self._intake = intake
         self._parking = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
-        # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
-        self._releases = _UNKNOWN
-        self._settled = Settled() if layout.sequence else None
 
     @property
     def name(self) -> str:
@@ -104,16 +79,16 @@ class PostgresTable:
     def identity(self) -> str:
         """Returns what tells this outbox from every other; drawn durably by whoever asks first."""
         doing = "read the outbox's identity"
-        rows = self._fetch(self._sql.identity, (self._layout.name,), doing)
+        rows = self._calls.fetch(self._sql.identity, (self._layout.name,), doing)
         if not rows:
-            with translated(self._source, "draw the outbox's identity"):
-                self._execute(self._sql.identify, (self._layout.name,))
-            rows = self._fetch(self._sql.identity, (self._layout.name,), doing)
+            with self._calls.translated("draw the outbox's identity"):
+                self._calls.execute(self._sql.identify, (self._layout.name,))
+            rows = self._calls.fetch(self._sql.identity, (self._layout.name,), doing)
         return _digits(rows[0][0])
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
-        with translated(self._source, "raise the fence's token"):
+        with self._calls.translated("raise the fence's token"):
             try:
                 return self._raise(lanes, holder)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
@@ -123,7 +98,7 @@ class PostgresTable:
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts one attempt at a lane."""
-        rows = self._fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
+        rows = self._calls.fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
         if not rows:
             raise LeadershipLost(
                 f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
@@ -141,11 +116,11 @@ class PostgresTable:
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
         self._take_in(fence, limit)
-        keys = frozenset(excluded_keys)
-        statement = self._marking.mark(lane=fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
-        start = self._start((fence.lane, fence.lanes, leader_id), keys=keys)
-        claim = self._claim(fence, leader_id, Wanted(limit, max_bytes, keys), start)
-        return self._take(fence, self._claimed(statement, claim, "mark")).records
+        wanted = Wanted(limit, max_bytes, frozenset(excluded_keys))
+        taken = self._marks.mark(fence, leader_id, wanted)
+        if taken is None:
+            raise self._lost(fence)
+        return taken.records
 
     def advance(  # noqa: PLR0917 - as the contract has it
         self,
@@ -163,36 +138,28 @@ class PostgresTable:
         marked is abandoned: its rows are marked anew, in their place, wherever marks have come to. (When
         ``limit`` is 0, ``pending`` says nothing.)
         """
-        done = [batch.leader_id for batch in finished]
-        purged = [value for batch in finished for value in (batch.leader_id, batch.first, batch.last)]
         if not limit:
-            statement = self._marking.finish(len(done))
-            rows = self._fetch(statement, (*self._held(fence), *purged), "delete batches")
-            if not rows:
+            deleted = self._marks.finish(fence, finished)
+            if deleted is None:
                 raise self._lost(fence)
-            if self._settled:
-                self._settled.finished(done)
-            return Advanced(rows[0][0], [])
+            return Advanced(deleted, [])
         self._take_in(fence, limit)
-        bounded = max_bytes < UNBOUNDED
-        statement = self._marking.advance(len(done), lane=fence.lanes > 1, bounded=bounded)
-        start = self._start(fence, (*done, *pending))
-        claim = self._claim(fence, leader_id, Wanted(limit, max_bytes), start)
-        taken = self._claimed(statement, (*claim, [*done, *pending, leader_id], *purged), "advance")
-        taken = self._take(fence, taken, pending, leader_id)
+        taken = self._marks.advance(fence, finished, leader_id, Wanted(limit, max_bytes), pending)
+        if taken is None:
+            raise self._lost(fence)
         return Advanced(taken.purged, taken.records)
 
     def transact(self, fence: Fence, noted: Transacting | None) -> None:
         """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
         doing = "note who publishes in transactions"
         note = (noted.lanes, noted.sender, noted.place) if noted else (0, "", "")
-        if not self._fetch(self._sql.transact, (*self._held(fence), *note), doing):
+        if not self._calls.fetch(self._sql.transact, (*self._marks.held(fence), *note), doing):
             raise self._lost(fence)
 
     def transacting(self) -> dict[int, Transacting]:
         """Returns the lanes that are noted to publish in transactions, with their notes."""
         doing = "read who publishes in transactions"
-        rows = self._fetch(self._sql.transacting, (self._layout.name,), doing)
+        rows = self._calls.fetch(self._sql.transacting, (self._layout.name,), doing)
         return {lane: Transacting(*note) for lane, *note in rows}
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
@@ -201,8 +168,7 @@ class PostgresTable:
 
     def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Clears the leader id of rows that still carry ``leader_id``, durably."""
-        if self._settled:
-            self._settled.released()
+        self._marks.released()
         return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
 
     def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
@@ -211,29 +177,32 @@ class PostgresTable:
         A letter whose id was given out anew, as after ``TRUNCATE … RESTART IDENTITY``, keeps what it holds
         and takes a negative id.
         """
-        if self._settled:
-            self._settled.released()
+        self._marks.released()
         heads = [poison.id for poison in poisons]
         reasons = [self._storable(poison.reason) for poison in poisons]
         poisonous = (heads, reasons, [poison.attempts for poison in poisons])
-        in_the_way = self._fetch(self._parking.in_the_way, (self._layout.name, heads, leader_id), "park")
+        in_the_way = self._calls.fetch(
+            self._parking.in_the_way, (self._layout.name, heads, leader_id), "park"
+        )
         if not in_the_way:
             return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
-        with translated(self._source, "park"), self._connection.transaction():
+        with self._calls.translated("park"), self._connection.transaction():
             # Before the fence, as a release does: those who lock both lock them in one order.
-            self._execute(sql.ALONE, (self._layout.name,))
-            self._execute(self._parking.give_way, (self._layout.name, [row[0] for row in in_the_way]))
+            self._calls.execute(sql.ALONE, (self._layout.name,))
+            self._calls.execute(self._parking.give_way, (self._layout.name, [row[0] for row in in_the_way]))
             return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
 
     def parked(self) -> Parked:
         """Returns how much is parked, read through an index that holds nothing else."""
-        keys, oldest = self._fetch(self._parking.parked, (self._layout.name,), "read the parked keys")[0]
+        keys, oldest = self._calls.fetch(self._parking.parked, (self._layout.name,), "read the parked keys")[
+            0
+        ]
         return Parked(keys=keys, oldest=oldest)
 
     def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading."""
-        if not self._fetch(
-            self._sql.beat, (*self._held(fence), json.dumps(dict(reading))), "write a reading"
+        if not self._calls.fetch(
+            self._sql.beat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a reading"
         ):
             raise self._lost(fence)
 
@@ -248,7 +217,7 @@ class PostgresTable:
                 age=age,
                 reading=reading,
             )
-            for lane, lanes, token, attempt, holder, since, beat, age, reading in self._fetch(
+            for lane, lanes, token, attempt, holder, since, beat, age, reading in self._calls.fetch(
                 self._sql.holdings, (self._layout.name,), "read the fence"
             )
         ]
@@ -261,18 +230,18 @@ class PostgresTable:
         no age.
         """
         doing = "read the backlog"
-        count = self._fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
+        count = self._calls.fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
         waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
-        rows = self._fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
+        rows = self._calls.fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
         oldest = rows[0][0] if rows else None
         if count <= COUNTED:
             return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
-        first, last = self._fetch(self._sql.spread, (), doing)[0]
+        first, last = self._calls.fetch(self._sql.spread, (), doing)[0]
         if first is None:
             return Backlog(records=count + waiting, exact=False, oldest=oldest)
         # No more rows can be there than ids between the first and the last.
         spread = last - first + 1
-        known = self._fetch(sql.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
+        known = self._calls.fetch(sql.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
         return Backlog(records=max(count, min(known, spread)) + waiting, exact=False, oldest=oldest)
 
     def close(self) -> None:
@@ -283,13 +252,13 @@ class PostgresTable:
         with self._connection.transaction():
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
-            self._execute(sql.ALONE, (self._layout.name,))
-            rows = self._execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
+            self._calls.execute(sql.ALONE, (self._layout.name,))
+            rows = self._calls.execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
         return int(rows[0][0])
 
     def _end_stalled(self) -> bool:
         # Whoever raises the token puts an end to these leaders anyway.
-        ended = self._execute(sql.STALLED, (str(self._layout.fence), STALLED_AFTER)).fetchall()
+        ended = self._calls.execute(sql.STALLED, (str(self._layout.fence), STALLED_AFTER)).fetchall()
         for pid, application, address, _ in ended:
             where = f" at {address}" if address else ""
             log.warning(
@@ -301,54 +270,7 @@ class PostgresTable:
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all, so that the rows keep their order.
         if self._intake and fence.lane == 0:
-            self._intake.take(self._held(fence), limit * fence.lanes)
-
-    def _start(
-        self, claimant: object, left_out: Sequence[UUID] = (), keys: frozenset[str] = frozenset()
-    ) -> int:
-        if self._settled is None:
-            return FIRST
-        if self._settled.due():
-            self._list(self._settled)
-        return self._settled.begin(claimant, left_out, keys)
-
-    def _claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
-        limits = (wanted.limit, start, self._releases, list(wanted.excluded), wanted.max_bytes)
-        return (*self._held(fence), leader_id, *limits, *self._marking.parameters)
-
-    def _take(
-        self,
-        fence: Fence,
-        taken: Claimed | None,
-        pending: Sequence[UUID] = (),
-        batch: UUID | None = None,
-    ) -> Claimed:
-        if taken is None:
-            raise self._lost(fence)
-        if taken.releases is not None:
-            self._releases = taken.releases
-            if self._settled:
-                self._settled.released()
-        if self._settled:
-            marked = taken.records
-            span = (marked[0].id, marked[-1].id) if marked else None
-            # A name that no row carries is nobody's batch, and its absence later no sign of anything.
-            own = (batch,) if batch and marked else ()
-            self._settled.marked(taken.found, span, (*pending, *own))
-        return taken
-
-    def _claimed(self, statement: str, parameters: tuple[object, ...], doing: str) -> Claimed | None:
-        with translated(self._source, doing):
-            return claimed(self._execute(statement, parameters))
-
-    def _list(self, settled: Settled) -> None:
-        newest, holders, prepared = self._fetch(
-            self._sql.listing, (settled.floor(), self._layout.sequence), "read the newest id"
-        )[0]
-        settled.listed(newest, holders, prepared=prepared)
-
-    def _held(self, fence: Fence) -> tuple[str, int, int, int, int]:
-        return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.attempt)
+            self._intake.take(self._marks.held(fence), limit * fence.lanes)
 
     def _storable(self, reason: str) -> str:
         # A reason is anybody's words; what the database's text cannot hold is written as an escape.
@@ -367,7 +289,7 @@ class PostgresTable:
     ) -> int:
         # An array literal is several times cheaper to make than psycopg's list of adapted integers.
         literal = f"{{{','.join(map(str, ids))}}}"
-        rows = self._fetch(statement, (*self._held(fence), leader_id, literal, *more), doing)
+        rows = self._calls.fetch(statement, (*self._marks.held(fence), leader_id, literal, *more), doing)
         if not rows:
             raise self._lost(fence)
         return int(rows[0][0])
@@ -375,13 +297,6 @@ class PostgresTable:
     def _lost(self, fence: Fence) -> LeadershipLost:
         holder = f"token {fence.token}, attempt {fence.attempt}"
         return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")
-
-    def _fetch(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
-        with translated(self._source, doing):
-            return self._execute(statement, parameters).fetchall()
-
-    def _execute(self, statement: str, parameters: tuple[object, ...]) -> psycopg.Cursor[Any]:
-        return self._connection.execute(statement, parameters, prepare=self._prepare, binary=True)
 
 
 def _digits(identity: UUID) -> str:

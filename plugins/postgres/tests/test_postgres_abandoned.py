@@ -30,8 +30,8 @@ def marks() -> Settled:
 
 
 def start(lane: BatchHand) -> int:
-    assert lane.table._settled
-    return lane.table._settled._start
+    assert lane.table._marks.settled
+    return lane.table._marks.settled._start
 
 
 def test_starts_behind_batches_that_are_left_out(marks: Settled) -> None:

@@ -97,7 +97,7 @@ def test_a_lock_that_is_never_freed_shows_as_a_retryable_error(
     box = make_outbox(lock_timeout=0.2)
     hand = box.lead()
     row = outbox.session()
-    row.execute("SELECT FROM outbox FOR UPDATE")
+    row.execute("SELECT FROM outbox_fence FOR UPDATE")
     with pytest.raises(DriverError, match="another transaction holds the lock") as caught:
         hand.mark()
     assert caught.value.retryable

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from outbox_postgres import sql, table
+from outbox_postgres.marks import Wanted
 from outbox_postgres.settled import FIRST
-from outbox_postgres.table import Wanted
 from outbox_sdk import UNBOUNDED, DriverError, LeadershipLost
 from outbox_testkit.services import PostgresServer
 from psycopg.conninfo import make_conninfo
@@ -26,8 +26,8 @@ def freeze(outbox: Outbox, hand: Hand) -> None:
         "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value) "
         "SELECT 'orders', 'k', repeat('x', 20000) FROM generate_series(1, 3000)"
     )
-    mark = hand.table._marking.mark(lane=False, bounded=False)
-    claim = hand.table._claim(hand.fence, hand.leader, Wanted(3000, UNBOUNDED), FIRST)
+    mark = hand.table._marks.sql.mark(lane=False, bounded=False)
+    claim = hand.table._marks.claim(hand.fence, hand.leader, Wanted(3000, UNBOUNDED), FIRST)
     connection = hand.table._connection
     connection.pgconn.send_query(prepare(connection, mark, claim).encode())
     connection.pgconn.flush()

@@ -6,7 +6,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_postgres.table import PostgresTable, Wanted
+from outbox_postgres.marks import Wanted
+from outbox_postgres.table import PostgresTable
 from outbox_sdk import UNBOUNDED
 
 from .outbox_hands import BatchHand, Hand, Outbox, ask, prepare
@@ -15,10 +16,10 @@ from .outbox_hands import BatchHand, Hand, Outbox, ask, prepare
 def plan(hand: Hand, limit: int = 100, max_bytes: int = UNBOUNDED) -> dict[str, Any]:
     """The plan of a mark as it was carried out; the mark is taken back."""
     table = hand.table
-    assert table._settled
-    start = table._settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
-    parameters = table._claim(hand.fence, hand.leader, Wanted(limit, max_bytes), start)
-    statement = table._marking.mark(lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
+    assert table._marks.settled
+    start = table._marks.settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
+    parameters = table._marks.claim(hand.fence, hand.leader, Wanted(limit, max_bytes), start)
+    statement = table._marks.sql.mark(lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
     return carried_out(table, statement, parameters)
 
 
@@ -92,14 +93,14 @@ def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_marks(
     if analyzed:
         outbox.admin.execute("ANALYZE outbox")
     table = lane.table
-    assert table._settled
+    assert table._marks.settled
     names = [batch.leader_id for batch in batches]
-    start = table._settled.begin(lane.fence, names)
-    claim = table._claim(lane.fence, uuid4(), Wanted(100), start)
+    start = table._marks.settled.begin(lane.fence, names)
+    claim = table._marks.claim(lane.fence, uuid4(), Wanted(100), start)
     purged = [value for batch in batches for value in batch]
     tree = carried_out(
         table,
-        table._marking.advance(2, lane=False, bounded=False),
+        table._marks.sql.advance(2, lane=False, bounded=False),
         (*claim, names, *purged),
         ", uuid[]" + ", uuid, bigint, bigint" * 2,
     )

@@ -1,0 +1,52 @@
+"""Rows that somebody else's transaction has locked: their keys are left out until it ends.
+
+A mark waits for a locked row, for ``lockTimeout`` at most, and with it every other key of the lane. What is
+found to be locked after that is left out with all of its key, so that the key keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from time import monotonic
+
+LOOK_INTERVAL = 1.0
+"""Seconds between two looks whether rows are locked still."""
+
+
+class Locked:
+    """Remembers for one connection which rows are locked. Pure: it is told what was seen.
+
+    Args:
+        clock: Seconds on a clock that never goes back.
+
+    Attributes:
+        keys: The keys of these rows.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.keys: frozenset[str] = frozenset()
+        self._clock = clock
+        self._rows: dict[int, str] = {}
+        self._look_due = 0.0
+
+    @property
+    def ids(self) -> list[int]:
+        """The rows' ids."""
+        return [*self._rows]
+
+    def due(self) -> bool:
+        """Tells whether it is time for another look."""
+        return bool(self._rows) and self._clock() >= self._look_due
+
+    def found(self, rows: Mapping[int, str]) -> None:
+        """Takes note of rows that are locked: id → key."""
+        self._note({**self._rows, **rows})
+
+    def looked(self, ids: Collection[int]) -> None:
+        """Takes note of those of the rows that are locked still."""
+        self._note({number: key for number, key in self._rows.items() if number in ids})
+
+    def _note(self, rows: dict[int, str]) -> None:
+        self._rows = rows
+        self.keys = frozenset(rows.values())
+        self._look_due = self._clock() + LOOK_INTERVAL
