@@ -12,6 +12,9 @@ from .scope import Fault, Rule, Scope, Setting
 _ALIKE = (Setting(), Setting())
 _LANES = (Setting(lanes=2), Setting(lanes=1))
 _MODES = (Setting(), Setting(once=False))
+_NAMES = (Setting(), Setting(name=1))
+_PLACES = (Setting(), Setting(place=1))
+_MOVED = (Setting(), Setting(name=1, place=1))
 _LATE = frozenset({1})
 
 
@@ -47,6 +50,11 @@ SCOPES = (
     Scope("both modes, a fault", _MODES, (0, 0), menu=_any("crash", "doubt", "restart")),
     Scope("both modes, changed twice", _MODES, (0, 0), terms=2, faults=0),
     Scope("both modes, twice, a fault", _MODES, (0,), terms=2, menu=_any("crash", "doubt", "restart")),
+    Scope("two names, changed twice", _NAMES, (0, 0), terms=2, faults=0),
+    Scope("two names, two faults", _NAMES, (0,), faults=2, menu=_any("crash", "doubt")),
+    Scope("two places, changed twice", _PLACES, (0, 0), terms=2, faults=0),
+    Scope("two places, two faults", _PLACES, (0,), faults=2, menu=_any("crash", "doubt")),
+    Scope("other name and place, twice", _MOVED, (0,), terms=2, menu=_any("crash", "doubt", "late marker")),
 )
 """All that the protocol is tried in."""
 BOUNDED = (
@@ -59,6 +67,7 @@ BOUNDED = (
     Scope("2 lanes and 1, in small", _LANES, (1,), faults=0),
     Scope("2 lanes and 1, forgotten, in small", _LANES, (1,), terms=0, menu=_any("crash", "forget")),
     Scope("both modes, in small", _MODES, (0,), terms=2, faults=0),
+    Scope("other name and place, in small", _MOVED, (0,), menu=_any("crash")),
 )
 """The same in small, for every run of the tests."""
 
@@ -93,6 +102,8 @@ _FORGOTTEN = Scope("forgotten", _ALIKE, (0,), faults=1, menu=_any("forget"))
 _CHANGED_FORGOTTEN = Scope(
     "lanes changed, forgotten", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "forget")
 )
+_NAMED = Scope("renamed", _NAMES, (0,), terms=2, faults=0)
+_MOVED_TWICE = Scope("moved", _PLACES, (0,), terms=0, faults=2, menu=_any("crash"))
 _TWICE = Scope("run twice", _ALIKE, (0,), terms=0, menu=_any("rerun"))
 _UNSTABLE = Scope("late marker", _ALIKE, (0,), terms=0, menu=_any("crash", "late marker"))
 
@@ -117,6 +128,10 @@ ABLATIONS = (
     Ablation("attempt in the fence", "duplicate", _TWICE),
     Ablation("stable marker", "duplicate", _UNSTABLE),
     Ablation("purge before emptying the marker", "duplicate", _CRASHES),
+    Ablation("open the former sender", "duplicate", _NAMED),
+    Ablation("heed the former sender's marker", "duplicate", _NAMED),
+    Ablation("read the marker where it is noted", "duplicate", _MOVED_TWICE),
+    Ablation("note another name or place", "duplicate", _MOVED_TWICE),
 )
 """Each must be caught."""
 GAPS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from .names import fresh
 from .seat import Seat, Step, told, told_rows
 from .servers import FENCED, LOST, Outcome, Servers
-from .world import Advance, Call, Lane, Marked, Wish
+from .world import Advance, Call, Lane, Marked, Note, Wish
 
 
 def run(seat: Seat, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]:
     """Returns what a lane may do next; ``limits`` are how many rows a mark may ask for."""
     lane = seat.lane
     if lane.publishing:
-        outcome = servers.commit(seat.world, lane.number, lane.epoch)
+        outcome = servers.commit(seat.world, lane.channel, lane.epoch)
         yield _unless_fenced(
             seat, f"has {told_rows(lane.publishing)} committed", outcome, committed(lane, lane.publishing)
         )
@@ -29,9 +29,9 @@ def run(seat: Seat, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]
         yield from _ask(seat, servers, limits)
         if seat.process.draining and not (lane.publishing or lane.finished):
             over = lane._replace(phase="over")
-            yield _note(seat, servers, "is drained, and deletes the note", over, begun=False)
+            yield _note(seat, servers, "is drained, and deletes the note", over, None)
     if lane.finished and not seat.noted and "note before the first publish" in seat.off:
-        yield _note(seat, servers, "notes that it transacts", lane, begun=True)
+        yield _note(seat, servers, "notes that it transacts", lane, seat.note)
 
 
 def committed(lane: Lane, publishing: Marked) -> Lane:
@@ -81,6 +81,6 @@ def _advance(seat: Seat, servers: Servers, advance: Advance) -> Step:
     return seat.step(f"{words} {told_rows(answer)}", after, lane._replace(marked=answer or lane.marked))
 
 
-def _note(seat: Seat, servers: Servers, words: str, lane: Lane, *, begun: bool) -> Step:
-    after, answer = servers.transact(seat.world, seat.right, begun)
+def _note(seat: Seat, servers: Servers, words: str, lane: Lane, note: Note | None) -> Step:
+    after, answer = servers.transact(seat.world, seat.right, note)
     return seat.fenced(after) if answer is LOST else seat.step(words, after, lane)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from .batches import committed
 from .lanes import Lanes
 from .scope import Fault
-from .seat import Step, end, harvesting, told_rows, with_process, with_strays
-from .servers import with_channel
+from .seat import Step, end, harvesting, told_channel, told_rows, with_process, with_strays
+from .servers import with_channel, with_marker
 from .world import Advance, Call, Lane, Process, World
 
 _BROKER = ("open", "fill", "commit", "freshen")
@@ -33,7 +33,7 @@ def doubt(lanes: Lanes, world: World) -> Iterator[Step]:
             if lane.phase != "look" and (call := lanes.call(seat)):
                 yield seat.anew(f"waits in vain for '{call.name}', and starts anew", call)
         elif lane.publishing and "unknown never purges" in lanes.off:
-            after = with_strays(world, (Call("commit", (lane.number, lane.epoch)),))
+            after = with_strays(world, (Call("commit", (lane.channel, lane.epoch)),))
             yield seat.step("takes an unknown commit for done", after, committed(lane, lane.publishing))
         elif lane.publishing or lane.marked or lane.advance:
             yield seat.anew("waits in vain, and starts anew")
@@ -52,11 +52,11 @@ def bump(lanes: Lanes, world: World) -> Iterator[Step]:
 def abort(lanes: Lanes, world: World) -> Iterator[Step]:
     """A record is refused, so its transaction is aborted for sure, and what is marked is marked anew."""
     for seat in lanes.seats(world):
-        lane, channel = seat.lane, world.channels[seat.lane.number]
+        lane, channel = seat.lane, world.channels[seat.lane.channel]
         if not lane.publishing or lane.epoch != channel.epoch:
             continue
         if channel.transaction and not channel.transaction.prepared:
-            after = with_channel(world, lane.number, channel._replace(transaction=None))
+            after = with_channel(world, lane.channel, channel._replace(transaction=None))
             back = lane._replace(publishing=None)
             if "abandon what is marked behind" not in lanes.off:
                 back = back._replace(marked=None, advance=in_vain(lane))
@@ -65,18 +65,20 @@ def abort(lanes: Lanes, world: World) -> Iterator[Step]:
 
 def timeout(_: Lanes, world: World) -> Iterator[Step]:
     """An open transaction takes too long: the coordinator aborts it and fences its producer."""
-    for lane, channel in enumerate(world.channels):
+    for number, channel in enumerate(world.channels):
         if channel.transaction and not channel.transaction.prepared:
             after = channel._replace(transaction=None, epoch=channel.epoch + 1)
-            yield f"the transaction of lane {lane} times out", with_channel(world, lane, after)
+            words = f"the transaction of {told_channel(world, number)} times out"
+            yield words, with_channel(world, number, after)
 
 
 def loss(_: Lanes, world: World) -> Iterator[Step]:
     """The broker loses an open transaction, and does not know of it when it shall be committed."""
-    for lane, channel in enumerate(world.channels):
+    for number, channel in enumerate(world.channels):
         if channel.transaction and not channel.transaction.prepared:
             after = channel._replace(transaction=None)
-            yield f"the broker loses the transaction of lane {lane}", with_channel(world, lane, after)
+            words = f"the broker loses the transaction of {told_channel(world, number)}"
+            yield words, with_channel(world, number, after)
 
 
 def restart(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -92,10 +94,11 @@ def restart(lanes: Lanes, world: World) -> Iterator[Step]:
 
 def forget(_: Lanes, world: World) -> Iterator[Step]:
     """The broker forgets a marker."""
-    for lane, channel in enumerate(world.channels):
-        if channel.marker is not None:
-            after = with_channel(world, lane, channel._replace(marker=None))
-            yield f"the broker forgets the marker of lane {lane}", after
+    for number, channel in enumerate(world.channels):
+        for place, marker in enumerate(channel.markers):
+            if marker is not None:
+                after = with_channel(world, number, with_marker(channel, place, None))
+                yield f"the broker forgets the marker of {told_channel(world, number)}", after
 
 
 def age(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -103,7 +106,7 @@ def age(lanes: Lanes, world: World) -> Iterator[Step]:
     for seat in lanes.seats(world):
         lane = seat.lane
         if lane.phase == "run" and not (lane.publishing or lane.advance or lane.finished):
-            yield seat.step("has grown old, and starts anew", lane=Lane(lane.number))
+            yield seat.step("has grown old, and starts anew", lane=Lane(lane.number, lane.channel))
 
 
 def rerun(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -113,7 +116,7 @@ def rerun(lanes: Lanes, world: World) -> Iterator[Step]:
             continue
         for other, idle in enumerate(world.processes):
             if not idle.token and lanes.settings[other] == setting:
-                again = Process(process.token, harvesting(setting))
+                again = Process(process.token, harvesting(setting, len(world.database.fence)))
                 yield f"process {other + 1} runs these lanes as well", with_process(world, other, again)
 
 

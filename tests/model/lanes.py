@@ -1,7 +1,8 @@
 """What lanes do one thing after the other: acquire, settle, and deliver at least once.
 
 The order is that of ``outbox_core.recovery``: enter, open, look at the marker, purge; then, to harvest, write
-the marker anew and note that the lane transacts. What a lane makes of an answer belongs to the step in which
+the marker anew and note that the lane transacts. Where another name is noted, that is opened first, and the
+own one behind the purge. What a lane makes of an answer belongs to the step in which
 the server carries out what was asked.
 """
 
@@ -36,14 +37,14 @@ class Lanes:
     def begin(self, world: World, number: int) -> tuple[Lane, ...]:
         """Returns the lanes with which a process begins to lead: those to settle, if there are any."""
         setting = self.settings[number]
-        same = (0, setting.lanes) if setting.once else (0,)
-        noted = [lane for lane, row in enumerate(world.database.fence) if row.noted not in same]
+        fence, same = world.database.fence, setting.lanes if setting.once else 0
+        noted = [lane for lane, row in enumerate(fence) if row.noted and row.noted.lanes != same]
         if ("settle former lanes" if setting.once else "settle before at-least-once") in self.off:
             noted = []
         former = tuple(Lane(lane, settles=True) for lane in noted)
         if former and "settle before the first mark" not in self.off:
             return former
-        return former + harvesting(setting)
+        return former + harvesting(setting, len(fence))
 
     def seats(self, world: World) -> Iterator[Seat]:
         """Returns the lanes of all processes."""
@@ -69,11 +70,12 @@ class Lanes:
             return None
         calls: dict[Phase, tuple[str, tuple[Any, ...]]] = {
             "enter": ("enter", right[:3]),
-            "open": ("open", (lane.number,)),
-            "look": ("look", (lane.number,)),
+            "former": ("open", (self._noted_at(seat)[0],)),
+            "open": ("open", (lane.channel,)),
+            "look": ("look", self._noted_at(seat)),
             "purge": ("advance", (right, lane.known, NOTHING)),
-            "empty": ("freshen", (lane.number, lane.epoch, ())),
-            "note": ("transact", (right, not lane.settles)),
+            "empty": ("freshen", (lane.channel, lane.epoch, seat.setting.place, ())),
+            "note": ("transact", (right, None if lane.settles else seat.note)),
             "clear": ("advance", (right, (lane.marked.batch,) if lane.marked else (), NOTHING)),
         }
         if lane.phase == "mark":
@@ -96,21 +98,47 @@ class Lanes:
             words, lane = _heeded(seat.lane, answer)
             yield seat.step(words, after, lane._replace(phase=self._next(seat, lane)))
 
+    def _noted_at(self, seat: Seat) -> tuple[int, int]:
+        """Returns the channel and the place of the marker that is noted, else of the lane's own."""
+        noted = seat.noted or seat.note
+        if "heed the former sender's marker" in self.off and not seat.lane.settles:
+            noted = noted._replace(name=seat.setting.name)
+        place = seat.setting.place if "read the marker where it is noted" in self.off else noted.place
+        return noted.name * len(seat.world.database.fence) + seat.lane.number, place
+
     def _next(self, seat: Seat, lane: Lane) -> Phase:
         """Returns what a lane does after its present phase."""
         if lane.phase in ("enter", "mark", "clear") and not (seat.setting.once or lane.settles):
             return "send" if lane.phase == "mark" and lane.marked else "mark"
+        order = self._order(seat)
+        for phase in order[order.index(lane.phase) + 1 :]:
+            if self._needed(phase, lane, seat):
+                return phase
+        return "over" if lane.settles else "run"
+
+    def _order(self, seat: Seat) -> list[Phase]:
+        """Returns the phases in which a lane is acquired, or settled."""
+        if seat.lane.settles:
+            return ["enter", "former", "look", "purge", "note"]
         order: list[Phase] = ["enter", "open", "look", "purge", "empty", "note"]
         if "init before marker" in self.off:
             order = ["enter", "look", "open", "purge", "empty", "note"]
         if "purge before emptying the marker" in self.off:
             order = ["enter", "open", "look", "empty", "purge", "note"]
-        if "note before the first publish" in self.off and not lane.settles:
+        if seat.former and "heed the former sender's marker" not in self.off:
+            order = ["enter", "former", "look", "purge", "open", "empty", "note"]
+        if "open the former sender" in self.off:
+            order = [phase for phase in order if phase != "former"]
+        if "note before the first publish" in self.off:
             order.remove("note")
-        for phase in order[order.index(lane.phase) + 1 :]:
-            if _needed(phase, lane, noted=seat.noted):
-                return phase
-        return "over" if lane.settles else "run"
+        return order
+
+    def _needed(self, phase: Phase, lane: Lane, seat: Seat) -> bool:
+        if phase == "purge":
+            return bool(lane.known)
+        if phase != "note" or lane.settles:
+            return True
+        return not seat.noted if "note another name or place" in self.off else seat.noted != seat.note
 
     def _refuses(self, lane: Lane) -> bool:
         if lane.settles:
@@ -126,19 +154,13 @@ class Lanes:
         return seat.step(words, self.servers.send(seat.world, rows), lane)
 
 
-def _needed(phase: Phase, lane: Lane, *, noted: bool) -> bool:
-    if phase == "purge":
-        return bool(lane.known)
-    if phase == "empty":
-        return not lane.settles
-    return phase != "note" or lane.settles or not noted
-
-
 def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:
     """Returns what was answered, in words, and what a lane keeps of it."""
     match lane.phase:
         case "enter":
             words, lane = "enters", lane._replace(attempt=answer)
+        case "former":
+            words = "opens the former producer"
         case "open":
             words, lane = "opens its producer", lane._replace(epoch=answer)
         case "look":

@@ -38,11 +38,14 @@ def _asked(world: World) -> Iterator[int]:
 
 def _at_the_broker(world: World) -> Iterator[Batch]:
     for channel in world.channels:
-        yield from channel.marker or ()
-        yield from channel.late or ()
-        yield from channel.transaction.marker if channel.transaction else ()
+        for marker in channel.markers:
+            yield from marker or ()
+        for transaction in (channel.transaction, channel.late):
+            yield from transaction.marker if transaction else ()
     for name, arguments in world.strays:
-        if name in ("fill", "freshen"):
+        if name == "fill":
+            yield from arguments[-1].marker
+        elif name == "freshen":
             yield from arguments[-1]
 
 

@@ -43,7 +43,7 @@ def _process(world: World, process: Process) -> Process:
     lanes = tuple(
         lane._replace(
             attempt=_attempt(world, lane.number, process.token, lane.attempt),
-            epoch=_place(lane.epoch, world.channels[lane.number].epoch),
+            epoch=_place(lane.epoch, world.channels[lane.channel].epoch),
             advance=lane.advance and lane.advance._replace(call=_call(world, lane.advance.call)),
         )
         for lane in process.lanes
@@ -60,6 +60,6 @@ def _call(world: World, call: Call) -> Call:
         case Call("advance" | "mark" | "transact" as name, ((lane, lanes, token, attempt), *rest)):
             right: Right = (lane, lanes, _place(token, latest), _attempt(world, lane, token, attempt))
             return Call(name, (right, *rest))
-        case Call("fill" | "commit" | "freshen" as name, (lane, epoch, *rest)):
-            return Call(name, (lane, _place(epoch, world.channels[lane].epoch), *rest))
+        case Call("fill" | "commit" | "freshen" as name, (number, epoch, *rest)):
+            return Call(name, (number, _place(epoch, world.channels[number].epoch), *rest))
     return call

@@ -8,8 +8,8 @@ from .faults import FAULTS, in_vain
 from .lanes import Lanes
 from .numbers import simplified
 from .scope import Rule, Scope
-from .seat import Step, told, with_process
-from .servers import Servers, with_channel
+from .seat import Step, told, told_channel, with_process
+from .servers import Servers, with_channel, with_marker
 from .world import (
     ABSENT,
     FREE,
@@ -44,10 +44,13 @@ class ExactlyOnce:
         scope = self._scope
         lanes = max(setting.lanes for setting in scope.settings)
         rows = tuple(ABSENT if row in scope.late else FREE for row in range(len(scope.keys)))
-        database = Database((FenceRow(0, 0, 0, 0),) * lanes, rows)
+        database = Database((FenceRow(),) * lanes, rows)
+        names = 1 + max(setting.name for setting in scope.settings)
+        places = 1 + max(setting.place for setting in scope.settings)
+        channels = (Channel(markers=(None,) * places),) * lanes * names
         processes = (Process(),) * len(scope.settings)
         log = (UNSENT,) * len(rows)
-        return World(database, database, (Channel(),) * lanes, log, processes, (), scope.terms, scope.faults)
+        return World(database, database, channels, log, processes, (), scope.terms, scope.faults)
 
     def wrong(self, world: World) -> str:
         """Returns the property that is broken: a row was delivered twice, out of order, or is lost."""
@@ -110,17 +113,19 @@ class ExactlyOnce:
     # --- what happens by itself ---------------------------------------------------------------------
 
     def _coordinate(self, world: World) -> Iterator[Step]:
-        for lane, channel in enumerate(world.channels):
-            if channel.transaction and channel.transaction.prepared and channel.late is None:
-                marker = channel.transaction.marker
-                done = channel._replace(transaction=None, late=marker)
-                if "late marker" not in self._scope.menu:
-                    done = done._replace(marker=marker, late=None)
-                words = f"the broker completes the commit of lane {lane}, marker {told(marker)}"
-                yield words, with_channel(world, lane, done)
-            if channel.late is not None:
-                words = f"the broker shows the marker of lane {lane}"
-                yield words, with_channel(world, lane, channel._replace(marker=channel.late, late=None))
+        for number, channel in enumerate(world.channels):
+            whose, transaction, late = told_channel(world, number), channel.transaction, channel.late
+            if transaction and transaction.prepared and late is None:
+                done = channel._replace(transaction=None)
+                if "late marker" in self._scope.menu:
+                    done = done._replace(late=transaction)
+                else:
+                    done = with_marker(done, transaction.place, transaction.marker)
+                words = f"the broker completes the commit of {whose}, marker {told(transaction.marker)}"
+                yield words, with_channel(world, number, done)
+            if late is not None:
+                shown = with_marker(channel._replace(late=None), late.place, late.marker)
+                yield f"the broker shows the marker of {whose}", with_channel(world, number, shown)
 
     def _stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
         rest = world.strays[:place] + world.strays[place + 1 :]
@@ -134,7 +139,7 @@ class ExactlyOnce:
 
     def _without_vain(self, world: World) -> World:
         strays = (call for call in world.strays if not self._servers.vain(world, call))
-        return world._replace(strays=tuple(sorted(strays)))
+        return world._replace(strays=tuple(sorted(strays, key=repr)))
 
 
 def _drained(world: World, number: int) -> World:
@@ -157,7 +162,7 @@ def _stashed(world: World, row: int) -> World:
 def _on_the_way(world: World) -> set[int]:
     """Returns the rows that transactions may still bring into the log."""
     rows = {row for channel in world.channels if channel.transaction for row in channel.transaction.rows}
-    rows.update(row for call in world.strays if call.name == "fill" for row in call.arguments[2])
+    rows.update(row for call in world.strays if call.name == "fill" for row in call.arguments[2].rows)
     for process in world.processes:
         for lane in process.lanes:
             if lane.marked and lane.phase == "run":

@@ -24,6 +24,11 @@ Rule = Literal[
     "settle before at-least-once",
     "refuse a forgotten marker",
     "refuse to settle by a forgotten marker",
+    # of changes of names and places
+    "open the former sender",
+    "heed the former sender's marker",
+    "read the marker where it is noted",
+    "note another name or place",
     # of the implementation
     "abandon what is marked behind",
     "attempt in the fence",
@@ -51,10 +56,12 @@ Fault = Literal[
 
 @dataclass(frozen=True)
 class Setting:
-    """How a process is configured: with how many lanes, and for which delivery."""
+    """How a process is configured: lanes, delivery, what names them to the broker, and the marker's place."""
 
     lanes: int = 1
     once: bool = True
+    name: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .scope import Rule, Setting
 from .servers import Right
-from .world import Call, Lane, Marked, Marker, Process, World
+from .world import Call, Lane, Marked, Marker, Note, Process, Transaction, World
 
 Step = tuple[str, World]
 """What happens, in words, and what comes of it."""
@@ -34,9 +34,19 @@ class Seat:
         self._place = place
 
     @property
-    def noted(self) -> bool:
-        """Whether the fence notes that the lane transacts."""
-        return self.world.database.fence[self.lane.number].noted > 0
+    def noted(self) -> Note | None:
+        """What the fence notes of the lane."""
+        return self.world.database.fence[self.lane.number].noted
+
+    @property
+    def note(self) -> Note:
+        """What it is to note."""
+        return Note(self.setting.lanes, self.setting.name, self.setting.place)
+
+    @property
+    def former(self) -> bool:
+        """Whether the fence notes that the lane has transacted under another name."""
+        return self.noted is not None and self.noted.name != self.setting.name
 
     @property
     def stale(self) -> bool:
@@ -54,7 +64,7 @@ class Seat:
         lanes = (*self.process.lanes[:place], lane, *self.process.lanes[place + 1 :])
         process = self.process._replace(lanes=lanes)
         if lane.phase == "over":
-            process = _ended(process, self.setting)
+            process = _ended(process, self.setting, len(world.database.fence))
         return self.told(what), with_process(world, self._number, process)
 
     def anew(self, what: str, *strays: Call, world: World | None = None) -> Step:
@@ -65,7 +75,7 @@ class Seat:
         world = with_strays(world or self.world, (*strays, *self.under_way()))
         if self.lane.settles:
             return self.told(what), end(world, self._number, self.setting, self.off)
-        return self.step(what, world, Lane(self.lane.number))
+        return self.step(what, world, Lane(self.lane.number, self.lane.channel))
 
     def fenced(self, world: World) -> Step:
         """Returns the step with which the process finds that somebody else leads."""
@@ -76,9 +86,10 @@ class Seat:
         """Returns what the threads of a lane have asked for, or may have."""
         lane = self.lane
         if lane.publishing:
-            yield Call("commit", (lane.number, lane.epoch))
+            yield Call("commit", (lane.channel, lane.epoch))
         elif lane.marked and lane.phase == "run":
-            yield Call("fill", (lane.number, lane.epoch, lane.marked.rows, self.marker(lane.marked)))
+            transaction = Transaction(lane.marked.rows, self.setting.place, self.marker(lane.marked))
+            yield Call("fill", (lane.channel, lane.epoch, transaction))
         if lane.advance:
             yield lane.advance.call
 
@@ -91,17 +102,17 @@ class Seat:
         return (*purging, *self.lane.finished, marked.batch)
 
 
-def harvesting(setting: Setting) -> tuple[Lane, ...]:
-    """Returns the lanes of a process that has none to settle."""
-    return tuple(Lane(number) for number in range(setting.lanes))
+def harvesting(setting: Setting, most: int) -> tuple[Lane, ...]:
+    """Returns the lanes of a process that has none to settle; ``most`` is how many the fence has."""
+    return tuple(Lane(number, setting.name * most + number) for number in range(setting.lanes))
 
 
-def _ended(process: Process, setting: Setting) -> Process:
+def _ended(process: Process, setting: Setting, most: int) -> Process:
     """Returns a process of which a lane is over."""
     lanes = tuple(lane for lane in process.lanes if not (lane.settles and lane.phase == "over"))
     if process.draining and all(lane.phase == "over" for lane in lanes):
         return Process()
-    return process._replace(lanes=lanes or harvesting(setting))
+    return process._replace(lanes=lanes or harvesting(setting, most))
 
 
 def seats(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> Iterator[Seat]:
@@ -134,3 +145,9 @@ def told(batches: Marker | None) -> str:
 def told_rows(marked: Marked | None) -> str:
     """Returns a batch with its rows in words."""
     return f"batch {marked.batch.name} of rows {list(marked.rows)}" if marked else "nothing"
+
+
+def told_channel(world: World, number: int) -> str:
+    """Returns a lane at the broker in words."""
+    name, lane = divmod(number, len(world.database.fence))
+    return f"lane {lane} by its other name" if name else f"lane {lane}"

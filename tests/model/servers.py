@@ -19,6 +19,7 @@ from .world import (
     FenceRow,
     Marked,
     Marker,
+    Note,
     Rows,
     Transaction,
     Wish,
@@ -54,8 +55,8 @@ class Servers:
                 return "database fence" not in self._off and world.database.fence[lane][:2] != (lanes, token)
             case Call("advance" | "mark" | "transact", (right, *_)):
                 return not self._held(world, right)
-            case Call("fill" | "commit" | "freshen", (lane, epoch, *_)):
-                return not self._produces(world.channels[lane], epoch)
+            case Call("fill" | "commit" | "freshen", (number, epoch, *_)):
+                return not self._produces(world.channels[number], epoch)
         return False
 
     # --- the database -------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ class Servers:
         """Raises the token of all lanes; answers with it."""
         fence = world.database.fence
         token = fence[0].token + 1
-        fence = tuple(FenceRow(lanes, token, 0, row.noted) for row in fence)
+        fence = tuple(row._replace(lanes=lanes, token=token, attempt=0) for row in fence)
         return _durably(world, world.database._replace(fence=fence)), token
 
     def enter(self, world: World, lane: int, lanes: int, token: int) -> Outcome:
@@ -93,11 +94,11 @@ class Servers:
         marked = _as_marked(name, self._chosen(rows, right, {name}, limit))
         return world._replace(database=world.database._replace(rows=_with_mark(rows, marked))), marked
 
-    def transact(self, world: World, right: Right, begun: bool) -> Outcome:
+    def transact(self, world: World, right: Right, note: Note | None) -> Outcome:
         """Writes or deletes the note."""
         if not self._held(world, right):
             return world, LOST
-        row = world.database.fence[right[0]]._replace(noted=right[1] if begun else 0)
+        row = world.database.fence[right[0]]._replace(noted=note)
         return _durably(world, _fenced_by(world.database, right[0], row)), DONE
 
     def eligible(self, world: World, right: Right, own: set[int]) -> bool:
@@ -128,53 +129,53 @@ class Servers:
 
     # --- the broker ---------------------------------------------------------------------------------
 
-    def open(self, world: World, lane: int) -> Outcome | None:
+    def open(self, world: World, number: int) -> Outcome | None:
         """Initializes a producer: aborts an open transaction, waits for a prepared one; answers the epoch."""
-        channel = world.channels[lane]
+        channel = world.channels[number]
         if "producer fence" in self._off:
             return world, channel.epoch
         if channel.transaction and channel.transaction.prepared:
             return None
         channel = channel._replace(epoch=channel.epoch + 1, transaction=None)
-        return with_channel(world, lane, channel), channel.epoch
+        return with_channel(world, number, channel), channel.epoch
 
-    def look(self, world: World, lane: int) -> Outcome | None:
+    def look(self, world: World, number: int, place: int) -> Outcome | None:
         """Reads the marker; waits for one that cannot be read yet."""
-        channel = world.channels[lane]
+        channel = world.channels[number]
         if "marker" in self._off:
             return world, ()
         if channel.late is not None and "stable marker" not in self._off:
             return None
-        return world, channel.marker
+        return world, channel.markers[place]
 
-    def fill(self, world: World, lane: int, epoch: int, rows: Rows, marker: Marker) -> Outcome | None:
+    def fill(self, world: World, number: int, epoch: int, transaction: Transaction) -> Outcome | None:
         """Begins a transaction with rows and marker; waits for the end of the one before."""
-        channel = world.channels[lane]
+        channel = world.channels[number]
         if not self._produces(channel, epoch):
             return world, FENCED
         if channel.transaction or channel.late is not None:
             return None
-        transaction = Transaction(rows, marker, self._early(world, rows))
-        return with_channel(world, lane, channel._replace(transaction=transaction)), DONE
+        transaction = transaction._replace(early=self._early(world, transaction.rows))
+        return with_channel(world, number, channel._replace(transaction=transaction)), DONE
 
-    def commit(self, world: World, lane: int, epoch: int) -> Outcome:
+    def commit(self, world: World, number: int, epoch: int) -> Outcome:
         """Makes sure that the open transaction is committed; the coordinator does that some time later."""
-        channel = world.channels[lane]
+        channel = world.channels[number]
         transaction = channel.transaction
         if not self._produces(channel, epoch) or transaction is None or transaction.prepared:
             return world, FENCED
         world = self.deliver(world, transaction.rows, ONCE, early=transaction.early)
-        channel = channel._replace(transaction=Transaction((), transaction.marker, prepared=True))
-        return with_channel(world, lane, channel), DONE
+        prepared = Transaction((), transaction.place, transaction.marker, prepared=True)
+        return with_channel(world, number, channel._replace(transaction=prepared)), DONE
 
-    def freshen(self, world: World, lane: int, epoch: int, marker: Marker) -> Outcome | None:
+    def freshen(self, world: World, number: int, epoch: int, place: int, marker: Marker) -> Outcome | None:
         """Commits a marker and no rows, all at once: before the commit that is nothing to anybody."""
-        channel = world.channels[lane]
+        channel = world.channels[number]
         if not self._produces(channel, epoch):
             return world, FENCED
         if channel.transaction or channel.late is not None:
             return None
-        return with_channel(world, lane, channel._replace(marker=marker)), DONE
+        return with_channel(world, number, with_marker(channel, place, marker)), DONE
 
     def _produces(self, channel: Channel, epoch: int) -> bool:
         return channel.epoch == epoch or "producer fence" in self._off
@@ -203,9 +204,14 @@ class Servers:
         )
 
 
-def with_channel(world: World, lane: int, channel: Channel) -> World:
+def with_channel(world: World, number: int, channel: Channel) -> World:
     """Returns a world with another state of one lane at the broker."""
-    return world._replace(channels=(*world.channels[:lane], channel, *world.channels[lane + 1 :]))
+    return world._replace(channels=(*world.channels[:number], channel, *world.channels[number + 1 :]))
+
+
+def with_marker(channel: Channel, place: int, marker: Marker | None) -> Channel:
+    """Returns a channel with another marker at a place."""
+    return channel._replace(markers=(*channel.markers[:place], marker, *channel.markers[place + 1 :]))
 
 
 def _fenced_by(database: Database, lane: int, row: FenceRow) -> Database:

@@ -25,13 +25,21 @@ class Batch(NamedTuple):
 Marker = tuple[Batch, ...]
 
 
-class FenceRow(NamedTuple):
-    """The fence's row of one lane; ``noted`` is for how many lanes it is noted as transacting, 0 for not."""
+class Note(NamedTuple):
+    """That a lane transacts: as one of how many, under which name, and with its marker at which place."""
 
     lanes: int
-    token: int
-    attempt: int
-    noted: int
+    name: int
+    place: int
+
+
+class FenceRow(NamedTuple):
+    """The fence's row of one lane."""
+
+    lanes: int = 0
+    token: int = 0
+    attempt: int = 0
+    noted: Note | None = None
 
 
 class Database(NamedTuple):
@@ -46,31 +54,33 @@ class Transaction(NamedTuple):
 
     Attributes:
         rows: In the order of their ids; none once it is sure that they are committed.
+        place: Where it writes the marker.
         marker: What it makes the marker.
         early: Whether a row lies ahead of one that should come first.
         prepared: Whether it is sure to be committed.
     """
 
     rows: Rows
+    place: int
     marker: Marker
     early: bool = False
     prepared: bool = False
 
 
 class Channel(NamedTuple):
-    """What the broker knows of one lane.
+    """What the broker knows of one lane under one name.
 
     Attributes:
         epoch: The producer epoch.
         transaction: The one that is open or prepared.
-        marker: The last committed one; ``None`` when there is none.
-        late: A marker that is committed and cannot be read yet.
+        markers: The last committed one at each place; ``None`` where there is none.
+        late: A transaction that is committed and whose marker cannot be read yet.
     """
 
     epoch: int = 0
     transaction: Transaction | None = None
-    marker: Marker | None = None
-    late: Marker | None = None
+    markers: tuple[Marker | None, ...] = (None,)
+    late: Transaction | None = None
 
 
 class Call(NamedTuple):
@@ -105,7 +115,7 @@ class Advance(NamedTuple):
     vain: bool = False
 
 
-Acquiring = Literal["enter", "open", "look", "purge", "empty", "note", "refused"]
+Acquiring = Literal["enter", "former", "open", "look", "purge", "empty", "note", "refused"]
 Working = Literal["run", "over"]
 Repeating = Literal["mark", "send", "clear"]
 Phase = Acquiring | Working | Repeating
@@ -117,6 +127,7 @@ class Lane(NamedTuple):
 
     Attributes:
         number: The lane's number.
+        channel: Which of the broker's channels it publishes to.
         settles: Whether it only settles what former lanes have left.
         phase: What it does next.
         attempt: The fence's, as the lane knows it.
@@ -129,6 +140,7 @@ class Lane(NamedTuple):
     """
 
     number: int
+    channel: int = 0
     settles: bool = False
     phase: Phase = "enter"
     attempt: int = 0
@@ -154,7 +166,7 @@ class World(NamedTuple):
     Attributes:
         database: As everybody sees it.
         disk: As it is after a crash.
-        channels: The broker, by lane.
+        channels: The broker, by name and lane.
         log: Where each row is.
         processes: The harvesters.
         strays: Calls that nobody waits for, which may be carried out at any time or never.
