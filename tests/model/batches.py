@@ -30,7 +30,8 @@ def run(seat: Seat, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]
         if seat.process.draining and not (lane.publishing or lane.finished):
             over = lane._replace(phase="over")
             yield _note(seat, servers, "is drained, and deletes the note", over, None)
-    if lane.finished and not seat.noted and "note before the first publish" in seat.off:
+    noted = seat.world.database.fence[lane.number].noted
+    if lane.finished and not noted and "note before the first publish" in seat.off:
         yield _note(seat, servers, "notes that it transacts", lane, seat.note)
 
 

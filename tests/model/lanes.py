@@ -70,6 +70,7 @@ class Lanes:
             return None
         calls: dict[Phase, tuple[str, tuple[Any, ...]]] = {
             "enter": ("enter", right[:3]),
+            "recall": ("recall", (lane.number,)),
             "former": ("open", (self._noted_at(seat)[0],)),
             "open": ("open", (lane.channel,)),
             "look": ("look", self._noted_at(seat)),
@@ -91,16 +92,19 @@ class Lanes:
             yield seat.fenced(after)
         elif answer is FENCED:
             yield seat.anew("is fenced by the broker, and starts anew", world=after)
-        elif answer is None and seat.lane.phase == "look" and seat.noted and self._refuses(seat.lane):
+        elif answer is None and seat.lane.phase == "look" and seat.lane.noted and self._refuses(seat.lane):
             refused = seat.lane._replace(phase="refused")
             yield seat.step("finds the marker forgotten, and refuses", after, refused)
         else:
             words, lane = _heeded(seat.lane, answer)
-            yield seat.step(words, after, lane._replace(phase=self._next(seat, lane)))
+            phase = self._next(seat, lane)
+            if phase in ("run", "over"):
+                lane = lane._replace(noted=None)
+            yield seat.step(words, after, lane._replace(phase=phase))
 
     def _noted_at(self, seat: Seat) -> tuple[int, int]:
         """Returns the channel and the place of the marker that is noted, else of the lane's own."""
-        noted = seat.noted or seat.note
+        noted = seat.lane.noted or seat.note
         if "heed the former sender's marker" in self.off and not seat.lane.settles:
             noted = noted._replace(name=seat.setting.name)
         place = seat.setting.place if "read the marker where it is noted" in self.off else noted.place
@@ -110,23 +114,23 @@ class Lanes:
         """Returns what a lane does after its present phase."""
         if lane.phase in ("enter", "mark", "clear") and not (seat.setting.once or lane.settles):
             return "send" if lane.phase == "mark" and lane.marked else "mark"
-        order = self._order(seat)
+        order = self._order(lane, seat.setting.name)
         for phase in order[order.index(lane.phase) + 1 :]:
             if self._needed(phase, lane, seat):
                 return phase
         return "over" if lane.settles else "run"
 
-    def _order(self, seat: Seat) -> list[Phase]:
-        """Returns the phases in which a lane is acquired, or settled."""
-        if seat.lane.settles:
-            return ["enter", "former", "look", "purge", "note"]
-        order: list[Phase] = ["enter", "open", "look", "purge", "empty", "note"]
+    def _order(self, lane: Lane, name: int) -> list[Phase]:
+        """Returns the phases in which a lane is acquired under a name, or settled."""
+        if lane.settles:
+            return ["enter", "recall", "former", "look", "purge", "note"]
+        order: list[Phase] = ["enter", "recall", "open", "look", "purge", "empty", "note"]
         if "init before marker" in self.off:
-            order = ["enter", "look", "open", "purge", "empty", "note"]
+            order = ["enter", "recall", "look", "open", "purge", "empty", "note"]
         if "purge before emptying the marker" in self.off:
-            order = ["enter", "open", "look", "empty", "purge", "note"]
-        if seat.former and "heed the former sender's marker" not in self.off:
-            order = ["enter", "former", "look", "purge", "open", "empty", "note"]
+            order = ["enter", "recall", "open", "look", "empty", "purge", "note"]
+        if lane.noted and lane.noted.name != name and "heed the former sender's marker" not in self.off:
+            order = ["enter", "recall", "former", "look", "purge", "open", "empty", "note"]
         if "open the former sender" in self.off:
             order = [phase for phase in order if phase != "former"]
         if "note before the first publish" in self.off:
@@ -134,11 +138,14 @@ class Lanes:
         return order
 
     def _needed(self, phase: Phase, lane: Lane, seat: Seat) -> bool:
+        noted = lane.noted
         if phase == "purge":
             return bool(lane.known)
-        if phase != "note" or lane.settles:
+        if lane.settles:
+            return phase in ("recall", "note") or noted is not None
+        if phase != "note":
             return True
-        return not seat.noted if "note another name or place" in self.off else seat.noted != seat.note
+        return not noted if "note another name or place" in self.off else noted != seat.note
 
     def _refuses(self, lane: Lane) -> bool:
         if lane.settles:
@@ -159,6 +166,8 @@ def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:
     match lane.phase:
         case "enter":
             words, lane = "enters", lane._replace(attempt=answer)
+        case "recall":
+            words, lane = "looks at its note", lane._replace(noted=answer)
         case "former":
             words = "opens the former producer"
         case "open":

@@ -34,19 +34,9 @@ class Seat:
         self._place = place
 
     @property
-    def noted(self) -> Note | None:
-        """What the fence notes of the lane."""
-        return self.world.database.fence[self.lane.number].noted
-
-    @property
     def note(self) -> Note:
         """What it is to note."""
         return Note(self.setting.lanes, self.setting.name, self.setting.place)
-
-    @property
-    def former(self) -> bool:
-        """Whether the fence notes that the lane has transacted under another name."""
-        return self.noted is not None and self.noted.name != self.setting.name
 
     @property
     def stale(self) -> bool:

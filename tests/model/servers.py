@@ -101,6 +101,10 @@ class Servers:
         row = world.database.fence[right[0]]._replace(noted=note)
         return _durably(world, _fenced_by(world.database, right[0], row)), DONE
 
+    def recall(self, world: World, lane: int) -> Outcome:
+        """Answers with the note."""
+        return world, world.database.fence[lane].noted
+
     def eligible(self, world: World, right: Right, own: set[int]) -> bool:
         """Returns whether a mark finds rows, those named in ``own`` left out, or that the fence is lost."""
         return not self._held(world, right) or bool(self._chosen(world.database.rows, right, own, 1))

@@ -115,7 +115,7 @@ class Advance(NamedTuple):
     vain: bool = False
 
 
-Acquiring = Literal["enter", "former", "open", "look", "purge", "empty", "note", "refused"]
+Acquiring = Literal["enter", "recall", "former", "open", "look", "purge", "empty", "note", "refused"]
 Working = Literal["run", "over"]
 Repeating = Literal["mark", "send", "clear"]
 Phase = Acquiring | Working | Repeating
@@ -131,6 +131,7 @@ class Lane(NamedTuple):
         settles: Whether it only settles what former lanes have left.
         phase: What it does next.
         attempt: The fence's, as the lane knows it.
+        noted: What the fence noted of the lane when it was looked at; of no use any more once the lane runs.
         epoch: The producer's.
         known: The batches that the marker named.
         publishing: The batch whose transaction is open.
@@ -144,6 +145,7 @@ class Lane(NamedTuple):
     settles: bool = False
     phase: Phase = "enter"
     attempt: int = 0
+    noted: Note | None = None
     epoch: int = 0
     known: Marker = ()
     publishing: Marked | None = None
