@@ -123,6 +123,27 @@ def test_poison_in_a_batch_parks_its_key_and_the_others_arrive_once(
     harvester.leave()
 
 
+def test_rows_that_exceed_the_bound_are_parked_wherever_they_are_and_no_lane_starts_anew(
+    shop: Shop, fleet: Fleet, switchboard: Switchboard
+) -> None:
+    huge = [f"huge-{number}" for number in range(20)]
+    with shop.connect() as connection, connection.transaction():
+        shop.sell(connection, "passer-by", 1, "value")
+        for number in (1, 2):
+            for customer in huge:
+                shop.sell(connection, customer, number, "x" * (9_000 if number == 1 else 1))
+        shop.stash(500, keys=10, connection=connection)
+    limits = {"sendConcurrency": 1, "maxLaneBytes": 10_000, "minMetricsInterval": "1s"}
+    harvester = start(fleet, switchboard, "a", limits=limits, failures={"parkAfter": 2})
+    until(lambda: left(shop) == 2 * len(huge), "all others are delivered", 20)
+    letters = outbox(harvester, "parked", "list")["letters"]
+    assert {letter["key"] for letter in letters} == set(huge)
+    result = shop.audit()
+    assert (result.delivered, result.repeated, result.out_of_order) == (501, 0, 0)
+    assert not harvester.find("starts anew"), harvester.tail()
+    harvester.leave()
+
+
 def test_what_other_lanes_have_committed_is_purged_when_their_number_changes(
     shop: Shop, fleet: Fleet, switchboard: Switchboard
 ) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional import KafkaTransactionalSender
 from outbox_sdk import Batch, DriverError, MarkedRecord
 
@@ -66,6 +67,31 @@ def test_batches_are_published_once_and_in_order(
         assert there == sorted(there)
     with pytest.raises(DriverError, match="closed"):
         sender.publish([], [])
+
+
+def test_marker_at_a_former_place_is_told_from_that_at_the_present_one(
+    kafka_bootstrap: str, topic: str, lane: str
+) -> None:
+    kafka = {"bootstrap.servers": kafka_bootstrap}
+    before, after = batch(), batch()
+    former = KafkaPublisher(KafkaOptions(kafka, marker_topic=f"{topic}.marker")).open_transactional(lane)
+    assert former.publish([], [before]) == []
+    former.close()
+    sender = KafkaPublisher(KafkaOptions(kafka)).open_transactional(lane)
+    assert former.place != sender.place
+    assert sender.marker() is None
+    assert sender.marker(former.place) == [before]
+    assert sender.publish([], [after]) == []
+    assert sender.marker(former.place) == [before]
+    assert sender.marker(sender.place) == sender.marker() == [after]
+    sender.close()
+
+
+def test_marker_in_another_cluster_is_not_taken_for_a_missing_one(sender: KafkaTransactionalSender) -> None:
+    with pytest.raises(DriverError, match=r"in the Kafka cluster another.*fence forget") as caught:
+        sender.marker("another/outbox.marker")
+    assert not caught.value.retryable
+    sender.close()
 
 
 def test_failed_batch_leaves_nothing_but_its_culprits(

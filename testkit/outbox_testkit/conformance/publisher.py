@@ -264,6 +264,15 @@ class TransactionalConformance(Publishing):
         assert second.publish(desk.records(1, 2), [batch()]) == []
         assert desk.values() == [1, 2]
 
+    def test_a_marker_is_at_a_place_that_has_a_name(self, desk: Desk) -> None:
+        sender, first = desk.open_transactional(), batch()
+        assert sender.publish(desk.records(1), [first]) == []
+        assert sender.place
+        assert sender.marker(sender.place) == [first]
+        successor = desk.open_transactional()
+        assert successor.place == sender.place
+        assert successor.marker(sender.place) == [first]
+
     def test_lanes_have_markers_of_their_own(self, desk: Desk) -> None:
         senders = [desk.open_transactional(lane) for lane in range(2)]
         batches = [batch(), batch()]
