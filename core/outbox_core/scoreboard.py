@@ -16,6 +16,7 @@ from itertools import chain, islice
 from outbox_sdk import Failure, MarkedRecord, Poison
 
 from outbox_core.attempts import Attempts, Policy
+from outbox_core.size import size_of
 
 EXCLUDED_MOST = 1000
 """Keys that are excluded at a time; rows of others are marked, and take room."""
@@ -113,7 +114,7 @@ class Scoreboard:
                 self.holds[key].ids.append(record.id)
                 held += 1
                 continue
-            size += _size(record)
+            size += size_of(record)
             if key in busy:
                 if (queue := busy[key]) is None:
                     busy[key] = Queue(deque((record,)), now)
@@ -152,7 +153,7 @@ class Scoreboard:
         busy, ready, cured = self._busy, self._ready, False
         for record in records:
             key = record.key
-            self.bytes -= _size(record)
+            self.bytes -= size_of(record)
             if self.holds:
                 cured |= self.holds.pop(key, None) is not None
             queue = busy[key]
@@ -175,7 +176,7 @@ class Scoreboard:
         for failure in failures:
             record = failure.record
             queue = self._busy.pop(record.key)
-            self.bytes -= _size(record)
+            self.bytes -= size_of(record)
             hold = self.holds.get(record.key)
             if hold is None or hold.head != record.id:
                 hold = self.holds[record.key] = Hold(record.id, now)
@@ -286,11 +287,4 @@ class Scoreboard:
 
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)
-        self.bytes -= sum(map(_size, records))
-
-
-def _size(record: MarkedRecord) -> int:
-    size = len(record.value) if record.value is not None else 0
-    if record.headers:
-        size += sum(len(name) + len(value or "") for name, value in record.headers)
-    return size
+        self.bytes -= sum(map(size_of, records))
