@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
@@ -17,6 +18,18 @@ from outbox_mysql.address import Address
 from outbox_mysql.options import MySqlOptions
 
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+
+_MANY = 2**64 - 1
+
+_WHOLE: Mapping[str, object] = {
+    "autocommit": 0,
+    "completion_type": 0,
+    "sql_select_limit": _MANY,
+    "max_join_size": _MANY,
+    "sql_big_selects": 1,
+    "sql_safe_updates": 0,
+}
+"""Without these a server's own settings could cut a result short, or end a session with a commit."""
 
 _BRIEF = 2
 """Seconds to wait for the server when it is only told to end something."""
@@ -85,7 +98,7 @@ class HarvestConnection(pymysql.Connection):
 
 def open_plain(options: MySqlOptions) -> pymysql.Connection[Any]:
     """Opens a connection as an application would have, with transactions on."""
-    return pymysql.connect(**_parameters(options))
+    return pymysql.connect(**_parameters(options), init_command=_set(_WHOLE))
 
 
 def _parameters(options: MySqlOptions) -> dict[str, Any]:
@@ -157,6 +170,7 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
     lock, statement = _seconds(options.lock_timeout), _seconds(options.statement_timeout)
     idle = _seconds(options.idle_timeout)
     settings = {
+        **_WHOLE,
         "time_zone": "'+00:00'",
         "innodb_lock_wait_timeout": lock,
         "lock_wait_timeout": lock,
@@ -164,18 +178,30 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
     }
     if mariadb:
         # A long list of ids is a list of ids, and no table to be joined.
+        # Parked keys are read once, and not for each row.
         settings |= {
+            "optimizer_switch": "'materialization=on,in_to_exists=off'",
             "max_statement_time": statement,
             "idle_transaction_timeout": idle,
             "in_predicate_conversion_threshold": 0,
         }
     else:
-        settings |= {"max_execution_time": statement * 1000, "wait_timeout": idle}
+        settings |= {
+            "max_execution_time": statement * 1000,
+            "wait_timeout": idle,
+            # Parked keys are read once, and not for each row; a list of ids is looked up however long it is.
+            "optimizer_switch": "'materialization=on,subquery_materialization_cost_based=off'",
+            "range_optimizer_max_mem_size": 0,
+        }
     return [
         # Gaps between rows are not locked, so that nobody who inserts waits for a mark.
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-        "SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items()),
+        "SET SESSION TRANSACTION READ WRITE, ISOLATION LEVEL READ COMMITTED",
+        _set(settings),
     ]
+
+
+def _set(settings: Mapping[str, object]) -> str:
+    return "SET SESSION " + ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
 def _seconds(timeout: float) -> int:

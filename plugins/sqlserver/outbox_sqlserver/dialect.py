@@ -49,9 +49,13 @@ class SqlServerDialect(PortableDialect):
 
     @property
     def settings(self) -> str:
-        """What every session of the dialect is set to: an error ends its transaction, and waits end."""
+        """What every session of the dialect is set to.
+
+        An error ends its transaction, waits end, and no default of the server's cuts rows or values short.
+        """
         return (
-            f"SET XACT_ABORT ON; SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(self.options.lock_timeout * 1000)};"
+            "SET ROWCOUNT 0; SET TEXTSIZE 2147483647; SET QUERY_GOVERNOR_COST_LIMIT 0;"
+            f" SET XACT_ABORT ON; SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(self.options.lock_timeout * 1000)};"
             " SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
         )
 

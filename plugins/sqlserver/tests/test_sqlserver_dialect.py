@@ -103,7 +103,8 @@ def test_a_session_ends_its_transaction_with_the_first_error(monkeypatch: pytest
     monkeypatch.setattr(connection, "connect", lambda _: fake)
     SqlServerDialect(SqlServerOptions(lock_timeout=2.5)).open()
     assert fake.verbs == ["SET", "commit"]
-    assert fake.log[0][0].startswith("SET XACT_ABORT ON; SET NOCOUNT OFF; SET LOCK_TIMEOUT 2500;")
+    assert fake.log[0][0].startswith("SET ROWCOUNT 0; SET TEXTSIZE 2147483647; ")
+    assert "SET XACT_ABORT ON; SET NOCOUNT OFF; SET LOCK_TIMEOUT 2500;" in fake.log[0][0]
     assert fake.cancelled == 0
 
 

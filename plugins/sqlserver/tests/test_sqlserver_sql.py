@@ -96,5 +96,5 @@ def test_rows_are_chosen_in_order_and_without_locks(name: str) -> None:
 
 def test_a_settings_batch_is_parsed() -> None:
     settings = SqlServerDialect(SqlServerOptions()).settings
-    assert len(sqlglot.parse(settings, read="tsql")) == 4
+    assert len(sqlglot.parse(settings, read="tsql")) == 7
     assert "LOCK_TIMEOUT 5000" in settings
