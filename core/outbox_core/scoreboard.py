@@ -179,6 +179,7 @@ class Scoreboard:
             self.bytes -= size_of(record)
             hold = self.holds.get(record.key)
             if hold is None or hold.head != record.id:
+                self.holds.pop(record.key, None)  # the order of holds is that of their first failures
                 hold = self.holds[record.key] = Hold(record.id, now)
             hold.ids = [record.id]
             if queue is not None:
@@ -229,7 +230,8 @@ class Scoreboard:
 
     def troubled(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
-        return len(self.holds), now - min((hold.since for hold in self.holds.values()), default=now)
+        first = next(iter(self.holds.values()), None)
+        return len(self.holds), now - first.since if first else 0.0
 
     def held_ids(self, keys: Iterable[str]) -> list[int]:
         """Returns the ids of the marked rows of held keys."""
