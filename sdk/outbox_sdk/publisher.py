@@ -68,7 +68,9 @@ class Sender(Protocol):
         """Waits up to ``timeout`` seconds for outstanding deliveries, drops the rest, and disconnects.
 
         Returns:
-            The last reports. Records without one have an unknown outcome. Idempotent.
+            The last reports. Records without one have an unknown outcome: they may arrive later, but if the
+            lane's next sender is opened in this process, not behind one of its records of the same key.
+            Idempotent.
         """
         ...
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from outbox_sdk import Failure, MarkedRecord
 
 from outbox_kafka.handover import failure
-from outbox_kafka.verdict import is_collateral, is_missing, is_too_large
+from outbox_kafka.verdict import blames_the_batch, is_collateral, is_missing, is_untimely
 
 _FORBIDDEN = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
@@ -36,13 +36,22 @@ class Attempt:
 
     @property
     def undecided(self) -> bool:
-        """Whether a batch was too large and nothing says which of its records is.
+        """Whether a batch was refused as a whole and nothing says which of its records is to blame.
 
-        A broker measures whole batches, and refuses every record of one that is too large.
+        A broker measures whole batches, and refuses every record of one that is too large, or that has a
+        timestamp in it that is not to be.
         """
         troubles = [error for error in self._troubles.values() if not _innocent(error)]
-        large = all(isinstance(error, KafkaError) and is_too_large(error) for error in troubles)
-        return self.failed and large and len(troubles) > 1 and len(self.portion) > 1
+        batch = all(isinstance(error, KafkaError) and blames_the_batch(error) for error in troubles)
+        return self.failed and batch and len(troubles) > 1 and len(self.portion) > 1
+
+    def untimely(self, records: Iterable[MarkedRecord]) -> MarkedRecord | None:
+        """Returns the first record that was refused for the time that we gave it, if any."""
+        for record in records:
+            error = self._troubles.get(record.id)
+            if isinstance(error, KafkaError) and is_untimely(error) and not record.timestamp_ms:
+                return record
+        return None
 
     def blameless(self, trouble: KafkaError | None) -> bool:
         """Tells whether neither a record nor ``trouble``, what befell the transaction, says why it failed."""

@@ -46,7 +46,7 @@ class KafkaPublisher:
         """
         from outbox_kafka.sender import KafkaSender  # noqa: PLC0415 - the client is imported late
 
-        return KafkaSender(producer_settings(self._kafka, client_id=lane))
+        return KafkaSender(lane, producer_settings(self._kafka, client_id=lane))
 
     def open_transactional(self, lane: str) -> KafkaTransactionalSender:
         """Makes a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.

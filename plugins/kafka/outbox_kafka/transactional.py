@@ -13,6 +13,7 @@ from outbox_sdk import AccessDenied, Batch, DriverError, Failure, MarkedRecord
 from outbox_kafka.attempt import Attempt, portions
 from outbox_kafka.bounded import Bounded
 from outbox_kafka.client_log import ClientLog
+from outbox_kafka.clock import judge
 from outbox_kafka.handover import hand_over, turn_away
 from outbox_kafka.known_topics import KnownTopics, find
 from outbox_kafka.marker import MarkerPlace, encode
@@ -283,6 +284,11 @@ class KafkaTransactionalSender:
             self._attempt.blame(record for record in records if record.topic in refused)
         for topic in self._attempt.missing:
             self._topics.lose(topic)
+        if (untimely := self._attempt.untimely(records)) is not None:
+            verdict = judge(self._settings, untimely.topic)
+            if verdict.clock:
+                raise DriverError(f"{_NOTHING}: {verdict.reason}", retryable=False)
+            return [Failure(untimely, verdict.reason, retryable=True)]
         failures = self._attempt.failures(records, trouble, self._settings)
         if not failures:
             raise DriverError("a transaction without records did not go through", retryable=True)

@@ -52,6 +52,11 @@ _HOPELESS = frozenset(
 )
 _FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_BATCHWISE = _TOO_LARGE | {
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+}
 _COLLATERAL = frozenset(
     {
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
@@ -116,9 +121,17 @@ def is_collateral(error: KafkaError) -> bool:
     return error.code() in _COLLATERAL
 
 
-def is_too_large(error: KafkaError) -> bool:
-    """Tells whether the broker found the batch with the record in it too large."""
-    return error.code() in _TOO_LARGE
+def is_untimely(error: KafkaError) -> bool:
+    """Tells whether the broker does not take the timestamp of the record, or of another in its batch."""
+    return error.code() == KafkaError.INVALID_TIMESTAMP
+
+
+def blames_the_batch(error: KafkaError) -> bool:
+    """Tells whether the broker refused all records of a batch; one that is sent by itself shows why.
+
+    It does not say which of them make the batch too large, nor what is wrong with each of several.
+    """
+    return error.code() in _BATCHWISE
 
 
 def is_fenced(error: KafkaError) -> bool:

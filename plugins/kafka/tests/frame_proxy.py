@@ -1,0 +1,79 @@
+"""A TCP proxy before a broker that holds back one request, and lets it through whenever it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from threading import Event, Thread
+
+PRODUCE = 0
+"""Kafka's number for the request that carries records."""
+
+OFFSET_COMMIT = 28
+"""That for the request that makes an offset part of a transaction."""
+
+
+class FrameProxy:
+    """Forwards connections, request by request; a held one stays under way though its client is gone.
+
+    Args:
+        target: Returns the broker's port.
+
+    Attributes:
+        port: Where it listens.
+        held: Set while a request is held.
+    """
+
+    def __init__(self, target: Callable[[], int]) -> None:
+        self.held = Event()
+        self._target = target
+        self._kind: int | None = None
+        self._go = Event()
+        self._client: socket.socket | None = None
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        Thread(target=self._accept, daemon=True).start()
+
+    def hold(self, kind: int) -> None:
+        """Holds the next request of a kind, and what comes behind it on the same connection."""
+        self._go.clear()
+        self.held.clear()
+        self._kind = kind
+
+    def cut(self) -> None:
+        """Has the client lose the connection with the request that is held."""
+        assert self._client is not None
+        self._client.shutdown(socket.SHUT_RDWR)
+
+    def release(self) -> None:
+        """Lets the request through."""
+        self._go.set()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                server = socket.create_connection(("127.0.0.1", self._target()))
+                Thread(target=self._ask, args=(client, server), daemon=True).start()
+                Thread(target=self._answer, args=(client, server), daemon=True).start()
+
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError), client.makefile("rb") as requests:
+            while len(head := requests.read(4)) == 4:
+                request = requests.read(int.from_bytes(head))
+                if int.from_bytes(request[:2]) == self._kind:
+                    self._kind, self._client = None, client
+                    self.held.set()
+                    self._go.wait()
+                server.sendall(head + request)
+            server.shutdown(socket.SHUT_WR)
+
+    def _answer(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, server:
+            while answer := server.recv(65536):
+                with contextlib.suppress(OSError):
+                    client.sendall(answer)

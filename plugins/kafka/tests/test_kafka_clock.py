@@ -1,0 +1,137 @@
+"""Timestamps that a broker refuses: those that records ask for, and those of this machine's clock."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from outbox_kafka.clock import Bounds, verdict
+from outbox_sdk import Batch, Deliveries, DriverError, MarkedRecord
+
+from .kafka_talk import alter_topic, gather, publisher
+
+FUTURE = int(time.time() * 1000) + 48 * 3600 * 1000
+"""Milliseconds; brokers take an hour by default."""
+
+FAULTY = {4, 7}
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+def records(topic: str) -> list[MarkedRecord]:
+    """Returns ten records, of which two ask for a time that no broker takes."""
+    made = [MarkedRecord(i, topic, f"k{i}", str(i) * 200, partition=0) for i in range(10)]
+    for faulty in FAULTY:
+        made[faulty] = made[faulty]._replace(timestamp_ms=FUTURE)
+    return made
+
+
+def sound(sent: list[MarkedRecord]) -> list[MarkedRecord]:
+    return [record for record in sent if record.id not in FAULTY]
+
+
+@pytest.fixture
+def impatient(topic: str, kafka_bootstrap: str) -> str:
+    """A topic whose broker takes no record that is a moment old, as it would none of a clock that is late."""
+    publisher(kafka_bootstrap).prepare([topic], 1)
+    alter_topic(kafka_bootstrap, topic, "message.timestamp.before.max.ms", "0")
+    return topic
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes any bounds of a topic for such that only a wrong clock fails."""
+    monkeypatch.setattr("outbox_kafka.clock._SOUND_MS", 0)
+
+
+def test_only_the_records_fail_that_ask_for_a_time_that_is_refused(kafka_bootstrap: str, topic: str) -> None:
+    kafka = publisher(kafka_bootstrap, linger_ms=100)
+    kafka.prepare([topic], 1)
+    sender, sent = kafka.open("outbox.0"), records(topic)
+    sender.send(sent)
+    reports = gather(sender, 10)
+    assert sender.close(5) == Deliveries()
+    assert sorted(reports.delivered) == sound(sent)
+    assert {(failure.record.id, failure.retryable) for failure in reports.failed} == {(4, False), (7, False)}
+    assert all("INVALID_TIMESTAMP" in failure.reason for failure in reports.failed)
+
+
+def test_only_the_records_are_to_blame_in_a_transaction(kafka_bootstrap: str, topic: str) -> None:
+    kafka = publisher(kafka_bootstrap, linger_ms=100)
+    kafka.prepare([topic], 1)
+    sender, sent = kafka.open_transactional(topic), records(topic)
+    for number in 4, 7:
+        [failure] = sender.publish(sent, [batch()])
+        assert (failure.record.id, failure.retryable) == (number, False)
+        sent = [record for record in sent if record.id != number]
+    assert sender.publish(sent, [batch()]) == []
+    sender.close()
+
+
+def test_a_wrong_clock_ends_the_sender_and_fails_no_record(
+    kafka_bootstrap: str, impatient: str, strict: None
+) -> None:
+    sender = publisher(kafka_bootstrap).open("outbox.0")
+
+    def insist() -> None:
+        for number in range(200):  # one that gets there within the millisecond is taken
+            sender.send([MarkedRecord(number, impatient, "k", "v")])
+            assert sender.poll(1).failed == []
+
+    with pytest.raises(DriverError, match=f"this machine's clock.*'{impatient}'.*behind") as caught:
+        insist()
+    assert not caught.value.retryable
+    sender.close(0)
+
+
+def test_a_wrong_clock_ends_the_transactional_sender_and_fails_no_record(
+    kafka_bootstrap: str, impatient: str, strict: None
+) -> None:
+    sender = publisher(kafka_bootstrap).open_transactional(impatient)
+
+    def insist() -> None:
+        for number in range(200):
+            assert sender.publish([MarkedRecord(number, impatient, "k", "v")], [batch()]) == []
+
+    with pytest.raises(DriverError, match="this machine's clock") as caught:
+        insist()
+    assert not caught.value.retryable
+    sender.close()
+
+
+def test_a_topic_that_no_clock_can_satisfy_holds_up_no_other(kafka_bootstrap: str, impatient: str) -> None:
+    kafka, other = publisher(kafka_bootstrap), f"{impatient}-other"
+    kafka.prepare([other], 1)
+    sender, failures = kafka.open("outbox.0"), []
+    for number in range(200):
+        sender.send([MarkedRecord(number, impatient, "k", "v"), MarkedRecord(number, other, "o", "v")])
+        reports = gather(sender, 2)
+        assert other in {record.topic for record in reports.delivered}
+        failures += reports.failed
+        if failures:
+            break
+    assert [(failure.record.topic, failure.retryable) for failure in failures] == [(impatient, True)]
+    assert "permits 0 ms before" in failures[0].reason
+    sender.close(5)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "clock", "says"),
+    [
+        (Bounds(2**63 - 1, 3_600_000), True, "it is more than 3600 s ahead of the broker's"),
+        (Bounds(60_000, 2**63 - 1), True, "it is more than 60 s behind the broker's"),
+        (Bounds(7_200_000, 3_600_000), True, "more than 3600 s ahead of or more than 7200 s behind"),
+        (Bounds(2**63 - 1, 2**63 - 1), True, "far from the broker's"),
+        (Bounds(59_999, 3_600_000), False, "permits 59999 ms before"),
+        (None, True, "or look at message.timestamp.before.max.ms"),
+    ],
+)
+def test_what_the_topic_permits_tells_who_is_to_blame(bounds: Bounds | None, clock: bool, says: str) -> None:
+    assert verdict("t", bounds, NOW).clock is clock
+    assert says in verdict("t", bounds, NOW).reason
+    assert "2026-07-01T12:00:00Z" in verdict("t", bounds, NOW).reason
+
+
+def batch() -> Batch:
+    return Batch(uuid4(), 1, 1)
