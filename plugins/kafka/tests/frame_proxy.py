@@ -51,13 +51,19 @@ class FrameProxy:
         self._go.set()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # closed
             while True:
                 client, _ = self._socket.accept()
-                server = socket.create_connection(("127.0.0.1", self._target()))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._target()))
+                except OSError:
+                    client.close()
+                    continue
                 Thread(target=self._ask, args=(client, server), daemon=True).start()
                 Thread(target=self._answer, args=(client, server), daemon=True).start()
 
