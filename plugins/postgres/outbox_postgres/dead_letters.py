@@ -12,6 +12,7 @@ from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
 from outbox_postgres.parking_sql import Parking
+from outbox_postgres.raw import spelled
 from outbox_postgres.rows import record
 from outbox_postgres.sql import ALONE
 
@@ -23,6 +24,7 @@ class PostgresDeadLetters:
         self._connection = connection
         self._source = source
         self._name = layout.name
+        self._raw = layout.raw
         self._sql = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
 
     def letters(
@@ -30,7 +32,7 @@ class PostgresDeadLetters:
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id."""
         with translated(self._source, "read the dead letters"):
-            rows = self._fetch(self._sql.letters, list(keys), fate and fate.value, values)
+            rows = self._fetch(self._sql.letters, spelled(keys, raw=self._raw), fate and fate.value, values)
         return [
             DeadLetter(
                 record=record((*row[:6], None)),
@@ -47,7 +49,8 @@ class PostgresDeadLetters:
     def waiting(self, key: str) -> int:
         """Returns how many rows of a key the outbox holds; reads the whole table."""
         with translated(self._source, "count the rows of a key"):
-            found = self._connection.execute(self._sql.waiting, (key,), binary=True).fetchall()
+            keys = spelled([key], raw=self._raw)
+            found = self._connection.execute(self._sql.waiting, (keys,), binary=True).fetchall()
         return int(found[0][0])
 
     def retry(self, ids: Sequence[int]) -> list[int]:

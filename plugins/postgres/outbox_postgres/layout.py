@@ -13,6 +13,7 @@ from outbox_postgres.companions import Companion, Fault, companions, grant
 from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.errors import ALREADY_THERE
 from outbox_postgres.options import PostgresOptions, TableName
+from outbox_postgres.raw import is_raw
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod),
@@ -104,6 +105,7 @@ class Layout:
         fence: The fence table with its schema.
         dead_letters: The table of dead letters with its schema.
         binary: Whether values are bytes.
+        raw: Whether the database has no encoding, see ``raw``.
         extras: Whether rows may say their partition and timestamp.
         oid: The outbox table's object id.
         sequence: The object id of the sequence that gives every id in the order of asking, or ``None`` where
@@ -116,6 +118,7 @@ class Layout:
     fence: TableName
     dead_letters: TableName
     binary: bool
+    raw: bool
     extras: bool
     oid: int
     sequence: int | None
@@ -173,6 +176,7 @@ class Inspector:
             fence=self._options.fence.within(schema),
             dead_letters=self._options.dead_letters.within(schema),
             binary=value is not None and value.base == "bytea",
+            raw=is_raw(self._connection),
             extras=EXTRAS.keys() <= columns.keys(),
             oid=oid,
             sequence=sequence[0][0] if sequence else None,

@@ -14,6 +14,7 @@ from outbox_postgres.calls import Calls
 from outbox_postgres.layout import Layout
 from outbox_postgres.locked import Locked
 from outbox_postgres.marking_sql import Marking
+from outbox_postgres.raw import readable, spelled
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.settled import FIRST, Settled
 from outbox_postgres.sql import Statements
@@ -113,8 +114,11 @@ class Marks:
 
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
-        limits = (wanted.limit, start, self._releases, list(wanted.excluded), wanted.max_bytes)
+        limits = (wanted.limit, start, self._releases, self._spelled(wanted.excluded), wanted.max_bytes)
         return (*self.held(fence), leader_id, *limits, *self.sql.parameters)
+
+    def _spelled(self, keys: frozenset[str]) -> list[str]:
+        return spelled(keys, raw=self._layout.raw)
 
     def _claim(  # noqa: PLR0917 - what two kinds of mark differ in
         self,
@@ -136,7 +140,7 @@ class Marks:
             parameters = (*self.claim(fence, leader_id, wanted._replace(excluded=keys), start), *more)
             with self._calls.translated("mark"):
                 try:
-                    return claimed(self._calls.execute(mark, parameters))
+                    return claimed(self._calls.execute(mark, parameters), raw=self._layout.raw)
                 except psycopg.errors.LockNotAvailable:
                     if not again or not self._find_locked(look, parameters):
                         raise
@@ -168,7 +172,8 @@ class Marks:
         return taken
 
     def _find_locked(self, look: str, parameters: tuple[object, ...]) -> bool:
-        rows = dict(self._calls.execute(look, parameters).fetchall())
+        found = self._calls.execute(look, parameters).fetchall()
+        rows = {number: readable(key) for number, key in found}
         if rows:
             self._locked.found(rows)
             log.warning(

@@ -36,7 +36,7 @@ class Parking:
         give_way: $1 name, $2 ids. Gives letters ids of their own, below all others and in their order.
         parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
         letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 whether with values.
-        waiting: $1 key. The number of its rows.
+        waiting: $1 the spellings of a key. The number of its rows.
         release: $1 name. Locks out marks and parks, and has the next mark of each lane start at the head.
         retry: $1 name, $2 ids. Returns the ids freed.
         take: $1 name, $2 ids. Deletes the heads, and copies them as they are into their letters.
@@ -75,7 +75,7 @@ class Parking:
             WHERE name = $1 AND ($2::text[] = '{{}}' OR {KEY} = ANY ($2::text[]))
               AND ($3::text IS NULL OR fate = $3::text)
             ORDER BY id"""
-        self.waiting = f"SELECT count(*) FROM {outbox} WHERE {KEY} = $1::text"
+        self.waiting = f"SELECT count(*) FROM {outbox} WHERE {KEY} = ANY ($1::text[])"
         self.release = f"UPDATE {fence} SET releases = releases + 1 WHERE name = $1"
         self.retry = f"DELETE {chosen} AND fate = 'parked' RETURNING id"
         # A row that has another key by now is no longer the head, and may be under way.

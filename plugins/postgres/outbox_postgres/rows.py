@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
 
+from outbox_postgres.raw import readable
+
 Row = tuple[Any, ...]
 """Id, topic, key, value, header names, header values; then, where it is too large, its bytes in a list."""
 
@@ -42,8 +44,13 @@ class Claimed(NamedTuple):
     records: list[MarkedRecord]
 
 
-def claimed(cursor: psycopg.Cursor[Any]) -> Claimed | None:
-    """Reads what a mark returned; ``None`` when it returned nothing."""
+def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None:
+    """Reads what a mark returned; ``None`` when it returned nothing.
+
+    Args:
+        cursor: What it returned.
+        raw: Whether texts may be bytes, see ``raw``.
+    """
     # The server returns what UNION ALL puts together one after the other.
     first = cursor.fetchone()
     if first is None:
@@ -51,7 +58,7 @@ def claimed(cursor: psycopg.Cursor[Any]) -> Claimed | None:
     purged, found, releases = first[-1]
     marked: list[MarkedRecord] = []
     while rows := cursor.fetchmany(PORTION):
-        marked += records(rows)
+        marked += map(_record, rows) if raw else records(rows)
     # It touches rows in the order of its index; nothing but habit says so, therefore this.
     marked.sort(key=_id)
     return Claimed(purged, found, releases, marked)
@@ -64,7 +71,7 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
     built without a call. A row that cannot be made into a message becomes a record with a fault.
     """
     if rows and len(rows[0]) > _PLAIN:
-        return [record((*row[:6], row[-1]))._replace(partition=row[6], timestamp_ms=row[7]) for row in rows]
+        return [_record(row) for row in rows]
     return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
         _new(MarkedRecord, (number, topic, key, value, (), None, None, None))
@@ -84,6 +91,11 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
     ]
 
 
+def _record(row: Row) -> MarkedRecord:
+    made = record((*row[:6], row[-1]))
+    return made._replace(partition=row[6], timestamp_ms=row[7]) if len(row) > _PLAIN else made
+
+
 def record(row: Row) -> MarkedRecord:
     """Makes one row into a record, with a fault if it cannot be made into a message."""
     number, topic, key, value, names, values, huge = row
@@ -91,7 +103,7 @@ def record(row: Row) -> MarkedRecord:
     fault = _oversize(huge[0]) if huge else _fault(topic, key, names or (), values or ())
     if fault is None:
         headers = list(zip(names or (), values or (), strict=True))
-    return MarkedRecord(number, topic or "", key or "", value, headers, fault=fault)
+    return MarkedRecord(number, readable(topic or ""), readable(key or ""), value, headers, fault=fault)
 
 
 def _oversize(size: int) -> str:
@@ -101,8 +113,8 @@ def _oversize(size: int) -> str:
     )
 
 
-def _fault(topic: str | None, key: str | None, names: Sequence[Any], values: Sequence[Any]) -> str | None:
-    if reason := intake.fault(names, values):
+def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) -> str | None:
+    if reason := intake.fault(names, values) or _unreadable(topic, key, names):
         return reason
     if topic is None or key is None:
         return f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
@@ -112,4 +124,11 @@ def _fault(topic: str | None, key: str | None, names: Sequence[Any], values: Seq
         return "the row has a header whose name is null; give it a name"
     if any(isinstance(part, list) for part in (*names, *values)):
         return "the row's header arrays have several dimensions; write one name and one value for each header"
+    return None
+
+
+def _unreadable(topic: Any, key: Any, names: Sequence[Any]) -> str | None:
+    for what, texts in (("topic is", (topic,)), ("key is", (key,)), ("header names are", names)):
+        if any(isinstance(text, bytes) for text in texts):
+            return f"the row's {what} not UTF-8"
     return None

@@ -22,6 +22,7 @@ from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.lease import PostgresLease
 from outbox_postgres.options import PostgresOptions, TableName
+from outbox_postgres.raw import is_raw, read_raw
 from outbox_postgres.table import PostgresTable
 
 
@@ -37,6 +38,9 @@ def connect(source: DataSource) -> psycopg.Connection[Any]:
         )
     # One width for every integer: a statement is then prepared once, not once for each size of a number.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
+    with translated(source, "connect"):
+        if is_raw(connection):
+            read_raw(connection)
     return connection
 
 
