@@ -12,15 +12,19 @@ class Engine(Protocol):
     """Runs the lanes of one term at a time."""
 
     def warm(self) -> None:
-        """Gets ready to start lanes without delay. Idempotent; may take many seconds.
+        """Gets ready to start lanes without delay; again after :meth:`close`. May take many seconds.
 
         Raises:
-            OutboxError: Lanes cannot be run here; the message says why and what to do.
+            OutboxError: Lanes cannot be run here; the message says why and what to do. Close it then.
         """
         ...
 
     def start(self, plan: Plan, term: Term) -> None:
-        """Starts all lanes of the plan and returns; they live until the term is over."""
+        """Starts all lanes of the plan and returns; they live until the term is over.
+
+        Groups of lanes that can be lost without this process being told are announced to the term, which
+        counts their silence.
+        """
         ...
 
     def join(self, timeout: float) -> bool:
@@ -40,9 +44,12 @@ class Engine(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ends lanes that did not end when told; their work in flight has an unknown outcome."""
+        """Has lanes ended that did not end when told; their work in flight has an unknown outcome.
+
+        Never waits, and may be called again and again: :meth:`join` tells whether they have ended.
+        """
         ...
 
     def close(self) -> None:
-        """Frees everything. Idempotent."""
+        """Frees everything within a few seconds, also what hangs. Idempotent."""
         ...

@@ -115,7 +115,7 @@ class LaneGroup:
         except (OSError, EOFError) as error:
             if not self._leash.stopped:
                 log.debug("group %d cannot reach its leader: %s", self._group, error)
-            if self._leash.lease_until + ORPHAN_SECONDS < sent_at:
+            if self._leash.lease_until + ORPHAN_SECONDS < monotonic():
                 self._leash.stopped = True
         return readings
 

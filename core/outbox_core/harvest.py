@@ -5,6 +5,7 @@ does what follows from it. The lanes live in the engine.
 
     standby --acquired--> bump the fence --> lanes run --revoked--> drain --> standby
                                                  |---fenced, or a lane finds a newer token--> stop --> standby
+                 |---lanes silent, or not to be ended--> leave the election --> engine made anew --> standby
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from threading import Lock, Thread, get_ident
 from time import monotonic
 from uuid import uuid4
 
-from outbox_sdk import ConfigError, DriverError, LeadershipLost, Level
+from outbox_sdk import ConfigError, DriverError, LeadershipLost, Level, OutboxError
 
 from outbox_core.config.election import with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
@@ -36,7 +37,7 @@ from outbox_core.lane import Plan
 from outbox_core.leash import BEAT_SECONDS
 from outbox_core.meter import Meter, Reading
 from outbox_core.recovery import settle_lanes
-from outbox_core.term import Term
+from outbox_core.term import SILENT_SECONDS, Term
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ CHECK_SECONDS = 1.0
 """How often a standby makes sure that it could lead."""
 STOP_SECONDS = 2.0
 """How long lanes that were told to stop at once are waited for before the engine cancels them."""
+CANCEL_SECONDS = 8.0
+"""How long cancelled lanes are waited for before they are left to the fence, and the engine is made anew."""
+JOIN_SECONDS = 5.0
+"""The pause after an engine or an election that could not be had."""
 
 
 class Harvest:
@@ -71,6 +76,9 @@ class Harvest:
         self._emitting = Lock()
         self._emitter = 0  # the thread that is in the handler
         self._office = Flag()  # set while the elector says that this process leads
+        self._leaving = False  # told to stop: joins no election any more
+        self._joining = Lock()
+        self._resigned = False  # the office was given up for the engine's sake
         self._ending = Flag()
         self._idle = Flag()  # set while no term runs
         self._idle.set()
@@ -136,7 +144,10 @@ class Harvest:
         """
         if self._emitter == get_ident():
             raise RuntimeError("stop() waits for event handlers to return: call it from another thread")
-        self._elector.stop()
+        self._leaving = True
+        with self._joining:
+            elector = self._elector
+        elector.stop()
         self._end()
 
     def _end(self) -> None:
@@ -189,10 +200,36 @@ class Harvest:
                 self._engine.check()  # a standby whose engine has died is none
                 if self._office.wait(CHECK_SECONDS) and not self._ending.is_set():
                     self._lead()
+                if self._resigned:
+                    self._stand_by_anew()
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             self._error = self._error or error
         finally:
             self._elector.stop()  # a harvest that has ended lets a standby lead
+
+    def _stand_by_anew(self) -> None:
+        """Makes the engine anew once the election is left, whatever became of it, and joins again."""
+        self._elector.stop()
+        self._office.clear()
+        self._engine.close()
+        self._resigned = False
+        while not self._ending.is_set():
+            try:
+                self._engine.warm()
+                self._join()
+            except OutboxError as error:
+                log.warning("cannot stand by, trying again in %.0f s: %s", JOIN_SECONDS, error)
+                self._engine.close()
+                self._ending.wait(JOIN_SECONDS)
+            else:
+                return
+
+    def _join(self) -> None:
+        with self._joining:
+            if not self._leaving:
+                self._elector = self._settings.elector.create()
+                self._elector.start(self)
+                log.info("joined the election again")
 
     def _lead(self) -> None:
         """Leads for one term: bumps the fence, runs the lanes, sees them end."""
@@ -258,14 +295,20 @@ class Harvest:
         )
 
     def _watch(self, term: Term) -> None:
-        """Passes on what the lanes report, until they have all ended."""
+        """Passes on what the lanes report, until they have all ended or cannot be ended."""
         cancel_at = float("inf")
         while not self._engine.join(BEAT_SECONDS):
             self._report(term)
+            self._engine.check()
+            if not term.over and (silent := term.silent()):
+                self._resign(term, f"lane groups {silent} have not been heard for {SILENT_SECONDS:.0f} s")
             if term.stopped and cancel_at == float("inf"):
                 cancel_at = monotonic() + STOP_SECONDS
                 if term.lost:
                     self._emit(LeaderFenced(term.lost))
+            if monotonic() > cancel_at + CANCEL_SECONDS:
+                self._resign(term, "lanes do not end")
+                break
             if monotonic() > cancel_at:
                 self._engine.cancel()
         self._report(term)
@@ -277,6 +320,17 @@ class Harvest:
                 self._emit(LeaderFenced(term.lost))
             # Another token was seen although the elector may still name us: let the other side be heard.
             self._ending.wait(self._limits.io_error_backoff)
+
+    def _resign(self, term: Term, reason: str) -> None:
+        """Has this process leave the election, draining what can be drained, so that a standby leads."""
+        log.warning("cannot lead: %s", reason)
+        self._resigned = True
+        term.drain()
+        Thread(target=self._hand_over, args=(term,), name="resign", daemon=True).start()
+
+    def _hand_over(self, term: Term) -> None:
+        self._elector.stop()  # on a thread of its own, as it waits for the lanes, which are watched meanwhile
+        term.stop()
 
     def _report(self, term: Term) -> None:
         for event in term.take_events():
@@ -303,6 +357,6 @@ def _engine(settings: HarvestSettings) -> Engine:
     if settings.engine.driver == "inline":
         return InlineEngine()
     # PySpark is imported only when it is the engine.
-    from outbox_core.spark import SparkEngine  # noqa: PLC0415
+    from outbox_core.spark.engine import SparkEngine  # noqa: PLC0415
 
     return SparkEngine(settings)

@@ -1,33 +1,95 @@
 """The link between the leader and lanes in other processes: reports and orders over TCP.
 
-The standard library's connections authenticate both ends with a secret before anything is unpickled. The
-secret is made anew by every leader process and travels to the workers inside Spark's own task.
+Both ends show the other that they know a secret before anything is unpickled. Every leader process makes it
+anew, and it travels to the workers inside Spark's own task. Nothing waits for ever: a peer that says nothing,
+or takes nothing, is hung up on.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 import secrets
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import (
-    Client,
-    Connection,
-    Listener,
-    answer_challenge,
-    deliver_challenge,
-)
-from threading import Thread
+from multiprocessing.connection import answer_challenge, deliver_challenge
+from threading import Lock, Thread
+from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from outbox_core.leash import Link, Orders, Report
 
 log = logging.getLogger(__name__)
 
+CONNECT_SECONDS = 3.0
+"""How long a group dials."""
 ANSWER_SECONDS = 5.0
-"""How long a group waits for the leader's answer before it takes the link for broken."""
+"""How long a group waits for the leader's answer, and each end for the other's secret."""
+IDLE_SECONDS = 30.0
+"""How long a leader keeps a connection that nothing comes from."""
+STRANGERS_MOST = 32
+"""Connections that have not shown the secret yet; one more, and the oldest is hung up on."""
+MESSAGE_MOST = 64 * 1024 * 1024
+"""Bytes of one message: anything longer is a mistake."""
+ACCEPT_SECONDS = 0.5
+"""How soon a server that is closed stops listening."""
+
+Address = tuple[str, int, bytes]
+"""Host, port and secret of a server."""
+
+
+class _Wire:
+    """Messages over a socket; also what the standard library's challenges take for a connection.
+
+    Each is led by its length. :meth:`allow` says how long all that follows may take.
+    """
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._peer = peer
+        self._until = monotonic()
+
+    def allow(self, seconds: float) -> None:
+        self._until = monotonic() + seconds
+
+    def send(self, message: Report | Orders) -> None:
+        self.send_bytes(pickle.dumps(message))
+
+    def receive(self) -> Any:
+        return pickle.loads(self.recv_bytes(MESSAGE_MOST))  # noqa: S301 - from a peer that has shown the secret
+
+    def send_bytes(self, message: bytes) -> None:
+        self._peer.settimeout(self._left())
+        self._peer.sendall(len(message).to_bytes(4) + message)
+
+    def recv_bytes(self, most: int) -> bytes:
+        length = int.from_bytes(self._read(4))
+        if length > most:
+            raise ConnectionError(f"a message of {length} bytes, where {most} are allowed")
+        return self._read(length)
+
+    def hang_up(self) -> None:
+        """Ends what waits for the peer, too, in whichever thread."""
+        with suppress(OSError):  # the peer was first
+            self._peer.shutdown(socket.SHUT_RDWR)
+        self._peer.close()
+
+    def _read(self, length: int) -> bytes:
+        read = bytearray()
+        while len(read) < length:
+            self._peer.settimeout(self._left())
+            more = self._peer.recv(length - len(read))
+            if not more:
+                raise EOFError("the other end hung up")
+            read += more
+        return bytes(read)
+
+    def _left(self) -> float:
+        left = self._until - monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        return left
 
 
 class LinkServer:
@@ -35,59 +97,91 @@ class LinkServer:
 
     Args:
         host: The address that workers dial; ``127.0.0.1`` keeps the port closed to other machines.
+        port: The port that they dial; 0 takes a free one.
+        bind: The address to listen at, where that is not the machine's own name for ``host``; all, if empty.
+
+    Raises:
+        OSError: The port is taken, or the address is none of this machine's.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, port: int = 0, bind: str = "") -> None:
         self._secret = secrets.token_bytes(32)
-        bind = "127.0.0.1" if host == "127.0.0.1" else "0.0.0.0"  # noqa: S104 - workers on other machines dial in
-        self._listener = Listener((bind, 0), backlog=64)
-        self._host = host
+        bind = bind or ("127.0.0.1" if host == "127.0.0.1" else "")
+        self._listener = socket.create_server((bind, port), backlog=64)
+        self._listener.settimeout(ACCEPT_SECONDS)
+        self._host, self._port = host, int(self._listener.getsockname()[1])
         self._link: Link | None = None
+        self._lock = Lock()
+        self._strangers: list[_Wire] = []  # the oldest first
+        self._peers: set[_Wire] = set()
         self._closed = False
-        Thread(target=self._accept, name="link", daemon=True).start()
+        self._listening = Thread(target=self._accept, name="link", daemon=True)
+        self._listening.start()
 
     @property
-    def address(self) -> tuple[str, int, bytes]:
-        """Host, port and secret that a :class:`RemoteLink` needs."""
-        _, port = self._listener.address
-        return self._host, int(port), self._secret
+    def address(self) -> Address:
+        """What a :class:`RemoteLink` needs."""
+        return self._host, self._port, self._secret
 
     def serve(self, link: Link) -> None:
         """Answers from now on with what ``link`` answers."""
         self._link = link
 
     def close(self) -> None:
-        """Stops listening. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        with suppress(OSError):  # wakes the thread that waits for a peer
-            socket.create_connection(("127.0.0.1", self.address[1]), timeout=1).close()
-        self._listener.close()
+        """Stops listening, and hangs up on everybody. Idempotent."""
+        with self._lock:
+            self._closed = True
+            wires = [*self._strangers, *self._peers]
+        for wire in wires:
+            wire.hang_up()
+        self._listening.join()  # the port is free for another server then
 
     def _accept(self) -> None:
-        while not self._closed:
-            with suppress(OSError):  # of a peer that hung up at once, or of our own closing
-                connection = self._listener.accept()
-                if self._closed:
-                    connection.close()
-                    return
-                Thread(target=self._answer, args=(connection,), name="link-peer", daemon=True).start()
+        with closing(self._listener):
+            while not self._closed:
+                with suppress(OSError):  # nobody came, or hung up at once
+                    peer, _ = self._listener.accept()
+                    self._greet(_Wire(peer))
 
-    def _answer(self, connection: Connection) -> None:
-        with connection, suppress(OSError, EOFError):
-            try:
-                # Here and not in the listener, where a peer that says nothing would keep all others out.
-                deliver_challenge(connection, self._secret)
-                answer_challenge(connection, self._secret)
-            except AuthenticationError as error:
-                log.warning("a connection to the lanes' link was refused: %s", error)
-                return
-            while True:
-                report = connection.recv()
+    def _greet(self, wire: _Wire) -> None:
+        """Has a newcomer answered on a thread of its own; makes room if too many have said nothing yet."""
+        oldest = None
+        with self._lock:
+            self._strangers.append(wire)
+            if len(self._strangers) > STRANGERS_MOST:
+                oldest = self._strangers.pop(0)
+        if oldest is not None:
+            oldest.hang_up()
+        Thread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
+
+    def _answer(self, wire: _Wire) -> None:
+        try:
+            wire.allow(ANSWER_SECONDS)
+            deliver_challenge(wire, self._secret)  # type: ignore[arg-type]  # it sends and receives bytes
+            answer_challenge(wire, self._secret)  # type: ignore[arg-type]  # likewise
+            self._admit(wire)
+            while not self._closed:
+                wire.allow(IDLE_SECONDS)
+                report = wire.receive()
                 if self._link is None:
-                    raise TypeError("a report arrived before any term began")
-                connection.send(self._link.exchange(report))
+                    raise ConnectionError("a report arrived before any term began")
+                wire.send(self._link.exchange(report))
+        except AuthenticationError as error:
+            log.warning("a connection to the lanes' link was refused: %s", error)
+        except (OSError, EOFError) as error:
+            log.debug("a connection to the lanes' link ended: %s", error)
+        finally:
+            wire.hang_up()
+            with self._lock:
+                self._peers.discard(wire)
+                if wire in self._strangers:
+                    self._strangers.remove(wire)
+
+    def _admit(self, wire: _Wire) -> None:
+        with self._lock:
+            if wire in self._strangers:  # or it was hung up on meanwhile
+                self._strangers.remove(wire)
+            self._peers.add(wire)
 
 
 class RemoteLink:
@@ -97,24 +191,47 @@ class RemoteLink:
         address: Host, port and secret of the leader's :class:`LinkServer`.
     """
 
-    def __init__(self, address: tuple[str, int, bytes]) -> None:
+    def __init__(self, address: Address) -> None:
         self._host, self._port, self._secret = address
-        self._connection: Connection | None = None
+        self._wire: _Wire | None = None
 
-    def exchange(self, report: Report) -> Orders:
-        """Delivers a report and returns the orders.
+    def dial(self) -> None:
+        """Connects, unless it is connected already; takes ``CONNECT_SECONDS`` and ``ANSWER_SECONDS`` at most.
 
         Raises:
             OSError: The leader cannot be reached, or does not answer in time.
             EOFError: The leader hung up.
+            AuthenticationError: Whoever answers does not know the secret.
         """
+        if self._wire is not None:
+            return
         try:
-            if self._connection is None:
-                self._connection = Client((self._host, self._port), authkey=self._secret)
-            self._connection.send(report)
-            if not self._connection.poll(ANSWER_SECONDS):
-                raise TimeoutError(f"no answer within {ANSWER_SECONDS} s")
-            orders = self._connection.recv()
+            wire = _Wire(socket.create_connection((self._host, self._port), CONNECT_SECONDS))
+        except OSError as error:
+            raise ConnectionError(f"cannot reach the leader at {self._host}:{self._port}: {error}") from error
+        try:
+            wire.allow(ANSWER_SECONDS)
+            answer_challenge(wire, self._secret)  # type: ignore[arg-type]  # it sends and receives bytes
+            deliver_challenge(wire, self._secret)  # type: ignore[arg-type]  # likewise
+        except BaseException:
+            wire.hang_up()
+            raise
+        self._wire = wire
+
+    def exchange(self, report: Report) -> Orders:
+        """Delivers a report and returns the orders; takes as long as :meth:`dial` and an answer at most.
+
+        Raises:
+            OSError: The leader cannot be reached, or does not answer in time.
+            EOFError: The leader hung up.
+            AuthenticationError: Whoever answers does not know the secret.
+        """
+        self.dial()
+        assert self._wire is not None  # noqa: S101 - dialled
+        try:
+            self._wire.allow(ANSWER_SECONDS)
+            self._wire.send(report)
+            orders = self._wire.receive()
         except (OSError, EOFError):
             self.close()
             raise
@@ -123,9 +240,9 @@ class RemoteLink:
 
     def close(self) -> None:
         """Hangs up. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._wire is not None:
+            self._wire.hang_up()
+            self._wire = None
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
+from time import monotonic
 
 from outbox_sdk import DriverError
 
@@ -14,6 +15,13 @@ from outbox_core.leash import Orders, Report
 from outbox_core.meter import Reading
 
 log = logging.getLogger(__name__)
+
+SILENT_SECONDS = 10.0
+"""How long a group may go unheard, be it lost, frozen or cut off, before a leader is none."""
+START_SECONDS = 30.0
+"""The same from the beginning of a term to a group's first word: its worker may have to load everything."""
+LOOK_SECONDS = 1.0
+"""How long the leader may be busy between two looks; beyond that it stood still itself, and heard nobody."""
 
 
 @dataclass(slots=True)
@@ -30,11 +38,16 @@ class Term:
     Args:
         token: The fence token of the term.
         lease: Returns for how many seconds leadership is vouched for.
+        clock: Returns seconds, and never goes back.
     """
 
-    def __init__(self, token: int, lease: Callable[[], float]) -> None:
+    def __init__(
+        self, token: int, lease: Callable[[], float], clock: Callable[[], float] = monotonic
+    ) -> None:
         self.token = token
         self._lease = lease
+        self._clock = clock
+        self._looked_at = clock()
         self._lock = Lock()
         self._draining = False
         self._stopped = False
@@ -45,6 +58,7 @@ class Term:
         self._superseded: set[str] = set()
         self._past = Reading()
         self._events: list[Event] = []
+        self._due: dict[int, float] = {}  # by when a group has to be heard
 
     def exchange(self, report: Report) -> Orders:
         """Takes a group's report and returns its orders.
@@ -64,6 +78,8 @@ class Term:
                     self._superseded.add(run.name)
                     self._past = sum((each.ended() for each in run.readings.values()), self._past)
                 run = self._runs[report.group] = _Run(report.run)
+            if report.group in self._due:
+                self._due[report.group] = self._clock() + SILENT_SECONDS
             run.readings.update(report.readings)
             self._events.extend(report.events)
             if report.refusal is not None:
@@ -72,6 +88,25 @@ class Term:
             if report.lost:
                 self.fence(report.lost)
             return Orders(self._lease(), self._draining, self._stopped)
+
+    def expect(self, groups: Iterable[int]) -> None:
+        """Notes that these groups are being started, and have to be heard from now on."""
+        with self._lock:
+            self._due |= dict.fromkeys(groups, self._clock() + START_SECONDS)
+
+    def silent(self) -> list[int]:
+        """Returns the expected groups that have not been heard for too long; asked several times a second.
+
+        For as long as the leader itself stood still, it could hear nobody: that counts for none of them.
+        """
+        with self._lock:
+            now = self._clock()
+            slept = now - self._looked_at
+            self._looked_at = now
+            if slept > LOOK_SECONDS:
+                latest = now + START_SECONDS
+                self._due = {group: min(due + slept, latest) for group, due in self._due.items()}
+            return sorted(group for group, due in self._due.items() if due <= now)
 
     def drain(self) -> None:
         """Orders all lanes to settle what is in flight and end."""

@@ -8,11 +8,13 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from outbox_core import harvest as harvesting
+from outbox_core import term as terms
 from outbox_core.config.settings import Choice, EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
 from outbox_core.leash import Report
-from outbox_sdk import AccessDenied, DriverError, Seam
+from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 
 
 class Table:
@@ -58,16 +60,25 @@ class Elector:
     """Does what the test says; its calls come from the test's thread."""
 
     def __init__(self):
-        self.stopped = 0
+        self.started = self.stopped = 0
         self.leased = math.inf
+        self.leads = False
 
     def start(self, candidate):
+        self.started += 1
         self.candidate = candidate
 
     def lease(self):
         return self.leased
 
+    def acquire(self):
+        self.leads = True
+        self.candidate.acquired()
+
     def stop(self):
+        leads, self.leads = self.leads, False
+        if leads:
+            self.candidate.revoked()
         self.stopped += 1
 
 
@@ -77,25 +88,35 @@ class Engine:
     def __init__(self):
         self.terms = []
         self.closed = False
+        self.warmed = 0
+        self.cold: list[OutboxError] = []
+        self.dead: OutboxError | None = None
+        self.hangs = False
+        self.cancelled = Event()
 
     def warm(self):
-        pass
+        if self.cold:
+            raise self.cold.pop(0)
+        self.warmed += 1
+        self.closed = False
 
     def check(self):
-        pass
+        if self.dead is not None:
+            raise self.dead
 
     def start(self, plan, term):
         self.terms.append(term)
 
     def join(self, timeout):
         time.sleep(timeout / 10)
-        return self.terms[-1].over
+        return self.terms[-1].over and not self.hangs
 
     def cancel(self):
-        pass
+        self.cancelled.set()
 
     def close(self):
         self.closed = True
+        self.hangs = False
 
 
 class Made(Choice[Any]):
@@ -269,3 +290,90 @@ def test_what_ends_an_elector_ends_the_harvest(world):
     with pytest.raises(DriverError, match="refused"):
         until(lambda: harvest.wait(0.01))
     assert engine.terms[0].stopped
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Lanes that are soon found silent, and engines that are soon given up."""
+    monkeypatch.setattr(terms, "START_SECONDS", 0.3)
+    monkeypatch.setattr(terms, "SILENT_SECONDS", 0.2)
+    for name in ("STOP_SECONDS", "CANCEL_SECONDS", "JOIN_SECONDS"):
+        monkeypatch.setattr(harvesting, name, 0.1)
+
+
+def test_a_leader_without_lanes_gives_up_its_office_and_stands_by_anew(world, quick):
+    _, _, elector, engine, events = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    term = engine.terms[0]
+    term.expect([0, 1])
+    term.exchange(Report(term.token, 0, "run", {}))
+    until(lambda: elector.stopped)
+    assert kinds(events) == [LeaderAcquired, LeaderRevoked]
+    until(lambda: elector.started == 2)
+    assert engine.warmed == 2, "whatever its lanes were lost by, its engine is a new one"
+    assert len(engine.terms) == 1, "it does not take back what it has just given up"
+    elector.acquire()
+    until(lambda: len(engine.terms) == 2)
+
+
+def test_a_leader_whose_lanes_are_heard_keeps_its_office(world, quick):
+    _, _, elector, engine, _ = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    term = engine.terms[0]
+    term.expect([0])
+    give_up = time.monotonic() + 1
+    while time.monotonic() < give_up:
+        term.exchange(Report(term.token, 0, "run", {}))
+        time.sleep(0.01)
+    assert not term.over
+    assert not elector.stopped
+
+
+def test_lanes_that_cannot_be_ended_keep_nobody_from_leading(world, quick):
+    harvest, _, elector, engine, _ = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    engine.hangs = True
+    elector.leads = False
+    harvest.fenced()
+    assert engine.cancelled.wait(5)
+    until(lambda: elector.started == 2)
+    assert engine.warmed == 2
+    elector.acquire()
+    until(lambda: len(engine.terms) == 2)
+    assert engine.terms[1].token == 2
+
+
+def test_an_engine_that_cannot_be_had_again_is_tried_until_it_can(world, quick):
+    _, _, elector, engine, _ = world
+    engine.cold = [OutboxError("2 lane groups need as many task slots")] * 3
+    elector.acquire()
+    until(lambda: engine.terms)
+    engine.terms[0].expect([0])
+    until(lambda: elector.started == 2)
+    assert engine.cold == []
+
+
+def test_a_harvest_that_is_told_to_stop_while_it_stands_by_anew_joins_no_election(world, quick):
+    harvest, _, elector, engine, _ = world
+    engine.cold = [OutboxError("no slots")] * 10_000
+    elector.acquire()
+    until(lambda: engine.terms)
+    engine.terms[0].expect([0])
+    until(lambda: len(engine.cold) < 10_000)
+    harvest.stop()
+    assert elector.started == 1
+    assert harvest.wait(0)
+
+
+def test_an_engine_that_dies_during_a_term_ends_the_harvest(world):
+    harvest, _, elector, engine, _ = world
+    elector.acquire()
+    until(lambda: engine.terms)
+    engine.dead = OutboxError("Spark's JVM has died")
+    with pytest.raises(OutboxError, match="JVM"):
+        until(lambda: harvest.wait(0.01))
+    assert engine.terms[0].stopped
+    until(lambda: elector.stopped)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from contextlib import ExitStack, suppress
 from multiprocessing import AuthenticationError
+from types import SimpleNamespace
 
 import pytest
+from outbox_core import group, link
 from outbox_core.leash import Orders, Report
 from outbox_core.link import LinkServer, RemoteLink
 from outbox_core.meter import Reading
@@ -60,6 +64,165 @@ def test_a_silent_peer_keeps_nobody_out(server):
     host, port, _ = server.address
     with socket.create_connection((host, port)), RemoteLink(server.address) as link:
         assert link.exchange(report()) == Orders(3.0)
+
+
+def peers():
+    return [thread for thread in threading.enumerate() if thread.name == "link-peer"]
+
+
+def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):
+    server.serve(Term(7, lambda: 3.0))
+    host, port, _ = server.address
+    with ExitStack() as open_:
+        with RemoteLink(server.address) as busy:
+            busy.exchange(report())
+            for _ in range(3 * link.STRANGERS_MOST):
+                open_.enter_context(socket.create_connection((host, port)))
+            with RemoteLink(server.address) as newcomer:
+                assert newcomer.exchange(report()) == Orders(3.0)
+            assert busy.exchange(report()) == Orders(3.0), "who has shown the secret stays"
+        give_up = time.monotonic() + 5
+        while len(peers()) > link.STRANGERS_MOST:  # those that were hung up on end on their own
+            assert time.monotonic() < give_up, f"{len(peers())} threads"
+            time.sleep(0.01)
+
+
+def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    host, port, _ = server.address
+    with socket.create_connection((host, port), 5) as silent:
+        while silent.recv(1024):  # the challenge, then the end
+            pass
+
+
+def test_a_peer_that_trickles_is_hung_up_on(server, monkeypatch):
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.5)
+    host, port, _ = server.address
+    give_up = time.monotonic() + 4
+    with socket.create_connection((host, port), 5) as slow, suppress(BrokenPipeError, ConnectionResetError):
+        while slow.sendall(b"\0") is None:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+
+
+def test_a_stranger_cannot_have_much_read(server):
+    host, port, _ = server.address
+    with socket.create_connection((host, port), 3) as stranger, suppress(ConnectionResetError):
+        stranger.sendall((1 << 31).to_bytes(4))
+        while stranger.recv(1024):  # the challenge, then the end, long before a silent one is hung up on
+            pass
+
+
+def test_a_peer_that_has_nothing_more_to_say_is_hung_up_on(server, monkeypatch):
+    monkeypatch.setattr(link, "IDLE_SECONDS", 0.2)
+    server.serve(Term(7, lambda: 3.0))
+    with RemoteLink(server.address) as idle:
+        idle.exchange(report())
+        give_up = time.monotonic() + 5
+        while peers():
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        with pytest.raises((OSError, EOFError)):
+            idle.exchange(report())
+        assert idle.exchange(report()) == Orders(3.0), "it dials anew"
+
+
+@pytest.fixture
+def frozen():
+    """A leader whose machine takes connections, as those of a stopped process do, and who says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield *listener.getsockname(), b"secret"
+
+
+def test_a_frozen_leader_holds_up_no_group(frozen, monkeypatch):
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    remote = RemoteLink(frozen)
+    for _ in range(3):  # at first, and again after each time-out
+        with pytest.raises(TimeoutError):
+            remote.exchange(report())
+
+
+def test_a_leader_who_freezes_while_a_group_works_holds_up_no_group(server, monkeypatch):
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    woken = threading.Event()
+    server.serve(SimpleNamespace(exchange=lambda _: woken.wait(5)))
+    with RemoteLink(server.address) as remote, pytest.raises(TimeoutError):
+        remote.exchange(report())
+    woken.set()
+
+
+def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, monkeypatch):
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(group, "ORPHAN_SECONDS", 0.5)
+
+    class Leader:
+        """Vouches for a moment, then freezes."""
+
+        remote = RemoteLink(frozen)
+        heard = 0
+
+        def exchange(self, report):
+            self.heard += 1
+            return Orders(0.1) if self.heard <= 2 else self.remote.exchange(report)
+
+    class Idle:
+        """A lane that waits for the end."""
+
+        reading = Reading()
+
+        def __init__(self, plan, number, leash):
+            self.leash = leash
+
+        def run(self):
+            while not self.leash.over:
+                time.sleep(0.01)
+
+        def take_events(self):
+            return []
+
+    plan = SimpleNamespace(token=7, delivery=None)
+    lanes = group.LaneGroup(plan, 0, [0], Leader())
+    lanes._kind = Idle
+    working = threading.Thread(target=lambda: list(lanes.run()))
+    working.start()
+    working.join(10)
+    assert not working.is_alive()
+
+
+def test_a_leader_out_of_reach_is_named_in_time(monkeypatch):
+    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as open_:
+        address = full.getsockname()
+        for _ in range(4):  # the machine takes one or two that nobody accepts; of the others it says nothing
+            queued = open_.enter_context(socket.socket())
+            queued.setblocking(False)
+            queued.connect_ex(address)
+        time.sleep(0.1)
+        with pytest.raises(ConnectionError, match=f"cannot reach the leader at 127.0.0.1:{address[1]}"):
+            RemoteLink((*address, b"secret")).dial()
+
+
+def test_a_link_is_dialled_without_a_term(server):
+    with RemoteLink(server.address) as warm:
+        warm.dial()
+        with pytest.raises((OSError, EOFError)):
+            warm.exchange(report())
+
+
+def test_a_port_that_was_chosen_is_free_again_for_the_next_server():
+    first = LinkServer("127.0.0.1")
+    _, port, _ = first.address
+    with pytest.raises(OSError, match="in use"):
+        LinkServer("127.0.0.1", port)
+    first.serve(Term(7, lambda: 3.0))
+    with RemoteLink(first.address) as remote:
+        remote.exchange(report())
+        first.close()
+        second = LinkServer("127.0.0.1", port)
+        assert second.address[:2] == ("127.0.0.1", port)
+        second.close()
+        with pytest.raises((OSError, EOFError)):
+            remote.exchange(report())
 
 
 def test_an_older_run_of_a_group_is_told_to_end():

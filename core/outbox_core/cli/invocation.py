@@ -61,9 +61,10 @@ def quiet(settings: Settings) -> Settings:
 
 
 class StopSignals:
-    """Turns the first SIGINT or SIGTERM into a request, and the second into a hard stop.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a request, and the second into a hard stop.
 
-    Use it as a context manager in the main thread.
+    A SIGHUP is never taken for the second: it comes beside a SIGTERM, or twice when a terminal goes. If it is
+    ignored when the program starts (``nohup``), it stays so. Use it as a context manager in the main thread.
 
     Args:
         patience: Seconds after the first signal until the process ends in any case, with exit code 0;
@@ -76,7 +77,9 @@ class StopSignals:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -88,7 +91,9 @@ class StopSignals:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self.requested.is_set():
-            leave(128 + number)
+            if number != signal.SIGHUP:
+                leave(128 + number)
+            return
         self.requested.set()
         if self._patience is not None:
             last = threading.Timer(self._patience, leave, (0,))

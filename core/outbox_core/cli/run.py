@@ -54,7 +54,7 @@ def run(
         typer.Option(case_sensitive=False, show_default=False, help="Overrides logging.level."),
     ] = None,
 ) -> None:
-    """Harvest until Ctrl-C or SIGTERM.
+    """Harvest until Ctrl-C, SIGTERM or SIGHUP.
 
     Takes part in the election; whichever process leads moves the records, the others stand by.
     The first Ctrl-C or SIGTERM finishes what is in flight, hands over to a standby at once and exits with 0,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.elector import Elector
@@ -24,6 +24,9 @@ Pause = Annotated[Duration, Ge(0)]
 
 Count = Annotated[int, Ge(1)]
 """A number of things, at least one."""
+
+Port = Annotated[int, Ge(1), Le(65535)]
+"""A TCP port."""
 
 
 class Delivery(StrEnum):
@@ -154,12 +157,14 @@ class EngineSettings:
         driver: ``spark``, or ``inline`` for threads of this process without a JVM.
         master: The Spark master's URL; ``None`` embeds ``local[…]`` in this process.
         lane_groups: Spark tasks that the lanes are spread over; ``None`` lets the engine choose.
+        link_port: The port of this process that Spark's workers report to; ``None`` takes a free one.
         settings: Spark settings by name; left out of the repr, as they may hold secrets.
     """
 
     driver: Literal["spark", "inline"] = "spark"
     master: str | None = None
     lane_groups: Count | None = None
+    link_port: Port | None = None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

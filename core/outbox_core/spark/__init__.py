@@ -1,5 +1,1 @@
-"""The Spark engine; the only importer of PySpark."""
-
-from outbox_core.spark.engine import SparkEngine
-
-__all__ = ["SparkEngine"]
+"""The Spark engine; the only importer of PySpark. Nothing here: the daemon that forks workers loads this."""

@@ -15,13 +15,14 @@ from time import monotonic, sleep
 
 from outbox_sdk import OutboxError
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.lane import Plan
 from outbox_core.link import LinkServer
-from outbox_core.spark.session import start_session, stop_session
+from outbox_core.spark.session import Application
 from outbox_core.spark.task import RECEIPT, Task, harvest_task, warming_task
 from outbox_core.term import Term
 
@@ -55,30 +56,47 @@ class SparkEngine:
         self._groups = min(settings.limits.send_concurrency, engine.lane_groups or GROUPS_MOST)
         # One slot more than groups: a group that starts anew need not wait for its frozen copy to be killed.
         self._master = engine.master or f"local[{self._groups + 1}]"
-        self._session: SparkSession | None = None
+        self._application: Application | None = None
         self._server: LinkServer | None = None
         self._jobs: list[Thread] = []
+        self._cancelling: Thread | None = None
         self._crash: Exception | None = None
 
     def warm(self) -> None:
-        """Starts the application and a Python worker for each group, and makes sure of enough slots."""
-        if self._session is not None:
+        """Starts the application and a Python worker for each group.
+
+        Makes sure of enough slots, and that workers reach this process.
+        """
+        if self._application is not None:
             return
         settings = self._settings
-        self._session = session = start_session(settings.name, self._master, settings.engine.settings)
+        self._application = application = Application(settings.name, self._master, settings.engine.settings)
+        session = application.session
+        refuse_shrinking(session.sparkContext.getConf())
         slots = self._slots(session)
         if slots < self._groups:
             raise OutboxError(
                 f"{self._groups} lane groups need as many task slots, and {self._master} offers {slots}: "
                 "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
             )
-        self._server = LinkServer(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
+        self._server = server = self._listen(session.sparkContext.getConf())
+        choices = (settings.dialect, settings.affinity, settings.publisher)
         try:
-            self._run(
-                0, self._groups, warming_task((settings.dialect, settings.affinity, settings.publisher))
-            )
+            self._run(0, self._groups, warming_task(choices, server.address))
         except LOST as error:
             raise OutboxError(f"lanes cannot run on {self._master}: {_reason(error)}") from error
+
+    def _listen(self, conf: SparkConf) -> LinkServer:
+        host = conf.get("spark.driver.host", "127.0.0.1")
+        bind = conf.get("spark.driver.bindAddress", "")
+        port = self._settings.engine.link_port or 0
+        try:
+            return LinkServer(host or "127.0.0.1", port, bind or "")
+        except OSError as error:
+            raise OutboxError(
+                f"cannot listen for lanes at {bind or '*'}:{port or '*'}: {error}; "
+                "see engine.linkPort and spark.driver.bindAddress"
+            ) from error
 
     def _slots(self, session: SparkSession) -> int:
         """Counts task slots; a cluster's executors register one after the other, so they get some time."""
@@ -94,6 +112,8 @@ class SparkEngine:
         """Submits a job for each group."""
         assert self._server is not None  # noqa: S101 - a harvest warms its engine before it is elected
         self._server.serve(term)
+        self._crash = None
+        term.expect(range(self._groups))
         groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
         self._jobs = [
             Thread(
@@ -123,30 +143,32 @@ class SparkEngine:
         Raises:
             OutboxError: It does not.
         """
-        if self._session is None:
-            return
-        gateway = self._session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to ask
-        if gateway is None or gateway.proc.poll() is not None:
+        if self._application is not None and not self._application.alive:
             raise OutboxError("Spark's JVM has died; start the harvester anew")
 
     def cancel(self) -> None:
         """Cancels all jobs: Spark ends their tasks, and kills the workers of those that will not end."""
-        if self._session is not None:
-            self._session.sparkContext.cancelAllJobs()
+        application, cancelling = self._application, self._cancelling
+        if application is None or (cancelling is not None and cancelling.is_alive()):
+            return
+        # A JVM that hangs would hold up whoever asks it.
+        self._cancelling = Thread(target=_cancel, args=(application,), name="spark-cancel", daemon=True)
+        self._cancelling.start()
 
     def close(self) -> None:
-        """Stops the application."""
-        if self._server is not None:
-            self._server.close()
-        session, self._session = self._session, None
-        if session is not None:
-            with suppress(Py4JError, OSError):  # of a JVM that is dead already
-                stop_session(session)
+        """Stops the application, and kills its JVM if it hangs."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        application, self._application = self._application, None
+        if application is not None:
+            application.stop()
 
     def _keep(self, plan: Plan, term: Term, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost, until the term is over."""
-        assert self._server is not None  # noqa: S101 - started after warm
-        task = harvest_task(plan, group, lanes, self._server.address)
+        server = self._server
+        assert server is not None  # noqa: S101 - started after warm
+        task = harvest_task(plan, group, lanes, server.address)
         stillborn = 0
         while not term.over:
             started = monotonic()
@@ -163,9 +185,9 @@ class SparkEngine:
 
     def _run_until_lost(self, description: str, group: int, task: Task) -> Exception:
         """Runs one group's job; returns why it ended, which while a term lasts it never should."""
-        assert self._session is not None  # noqa: S101 - started after warm
+        assert self._application is not None  # noqa: S101 - started after warm
         try:
-            self._session.sparkContext.setJobDescription(description)
+            self._application.session.sparkContext.setJobDescription(description)
             self._run(group, group + 1, task)
         except Exception as error:  # noqa: BLE001 - judged by the caller
             return error
@@ -173,9 +195,29 @@ class SparkEngine:
 
     def _run(self, first: int, last: int, task: Task) -> None:
         """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
-        assert self._session is not None  # noqa: S101 - started by warm
-        groups = self._session.range(first, last, 1, last - first)
+        assert self._application is not None  # noqa: S101 - started by warm
+        groups = self._application.session.range(first, last, 1, last - first)
         groups.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
+
+
+def refuse_shrinking(conf: SparkConf) -> None:
+    """Makes sure that a cluster does not take back the slots of a standby.
+
+    Raises:
+        OutboxError: It does; the message says which setting keeps them.
+    """
+    if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        return
+    if int(conf.get("spark.dynamicAllocation.minExecutors", "0") or 0) == 0:
+        raise OutboxError(
+            "spark.dynamicAllocation.enabled takes back the executors of a standby, which are idle: set "
+            "spark.dynamicAllocation.minExecutors so that each lane group keeps a slot, or switch it off"
+        )
+
+
+def _cancel(application: Application) -> None:
+    with suppress(Py4JError, OSError):  # of a JVM that is dead already
+        application.session.sparkContext.cancelAllJobs()
 
 
 def _reason(error: Exception) -> str:

@@ -1,70 +1,110 @@
-"""Starts the Spark application that lanes run in: embedded in this process's own JVM, or on a cluster."""
+"""The Spark application that lanes run in: embedded in a JVM of this process, or on a cluster."""
 
 from __future__ import annotations
 
 import logging
 import os
+import pwd
 import sys
-from collections import deque
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from subprocess import PIPE, STDOUT
 from threading import Thread
-from typing import IO
 
 from outbox_sdk import OutboxError
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from outbox_core.spark.java import CURE, java_home
-
-log = logging.getLogger(__name__)
+from outbox_core.spark.java import java_home
+from outbox_core.spark.jvm import Jvm
 
 LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
-TAIL_LINES = 20
+STOP_SECONDS = 5.0
+"""How long an application may take to stop before its JVM is ended all the same."""
+STRANGER = "outbox"
+"""What Spark calls a user without a name, as containers have them."""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def start_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """Starts the application, with ``settings`` above this engine's own defaults.
+class Application:
+    """A Spark application with a JVM of its own. One at a time in each process.
+
+    Args:
+        name: The harvester's name.
+        master: The master's URL.
+        settings: Spark's settings, above this engine's own defaults.
 
     Raises:
         OutboxError: There is no Java, or Spark does not start; the message carries what the JVM said.
+
+    Attributes:
+        session: The way to run jobs.
     """
-    os.environ["JAVA_HOME"] = str(java_home())
-    # Workers must be an interpreter that has our plugins, not the first python3 of PATH.
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
-    # It logs every error that it also raises, with its traceback.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    conf = SparkConf().setAll(list({**_defaults(name, master), **settings}.items()))
-    said: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def __init__(self, name: str, master: str, settings: Mapping[str, str]) -> None:
+        os.environ["JAVA_HOME"] = str(java_home())
+        # Workers must be an interpreter that has our plugins, not the first python3 of PATH.
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
+        # It logs every error that it also raises, with its traceback.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        stranger = _is_stranger()
+        wanted = {**_defaults(name, master), **settings}
+        if stranger:
+            os.environ.setdefault("SPARK_USER", STRANGER)
+            wanted[_JAVA_OPTIONS] += f" -Duser.name={STRANGER} -Duser.home={tempfile.gettempdir()}"
+        conf = SparkConf().setAll(list(wanted.items()))
+        try:
+            self._jvm = Jvm(conf)
+        except OutboxError as error:
+            raise OutboxError(f"Spark did not start on {master}: {error}") from error
+        gateway = self._jvm.gateway
+        try:
+            if stranger:  # Hadoop would ask the machine who this is, and refuse to work without an answer
+                hadoop = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+                hadoop.setLoginUser(hadoop.createRemoteUser(os.environ["SPARK_USER"]))
+            self.session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        except Exception as error:
+            reason = str(error).strip().split("\n", 1)[0]
+            self._jvm.end()
+            _forget()
+            raise OutboxError(f"Spark did not start on {master}: {reason}{self._jvm.words}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether its JVM is there; it may hang."""
+        return self._jvm.alive
+
+    def stop(self) -> None:
+        """Stops the application and ends its JVM, hanging or not, so that a process can start another."""
+        stopping = Thread(target=self._stop, name="spark-stop", daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS)
+        self._jvm.end()
+        stopping.join(STOP_SECONDS)  # what hung in the JVM has failed
+        _forget()
+
+    def _stop(self) -> None:
+        with suppress(Py4JError, OSError, RuntimeWarning):  # of a JVM that is dead already
+            self.session.stop()
+            self._jvm.gateway.shutdown()
+
+
+def _forget() -> None:
+    """Lets PySpark forget the JVM, which it would use for the next application, too."""
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - PySpark itself keeps it for ever
+    SparkContext._active_spark_context = None  # noqa: SLF001 - left behind by an application that hung
+
+
+def _is_stranger() -> bool:
+    """Tells whether this machine has no name for its user."""
     try:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": PIPE, "stderr": STDOUT})  # type: ignore[no-untyped-call]  # PySpark's own gap
-        Thread(target=_listen, args=(gateway.proc.stdout, said), name="jvm-output", daemon=True).start()
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
-    except Exception as error:
-        reason = str(error).strip().split("\n", 1)[0]
-        tail = "".join(f"\n  {line}" for line in said)
-        raise OutboxError(f"Spark did not start on {master}: {reason}; {CURE}{tail}") from error
-
-
-def stop_session(session: SparkSession) -> None:
-    """Stops the application and ends its JVM, so that a process can start another."""
-    gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark itself keeps the JVM for ever
-    session.stop()
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # which the JVM takes as its order to exit
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - or the next start would use it
-
-
-def _listen(output: IO[bytes], said: deque[str]) -> None:
-    """Reads what the JVM and its Python workers print, which would otherwise block or litter the terminal."""
-    for line in output:
-        text = line.decode(errors="replace").rstrip()
-        said.append(text)
-        log.debug("jvm: %s", text)
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return True
+    return False
 
 
 def _defaults(name: str, master: str) -> dict[str, str]:
@@ -79,7 +119,9 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         # The engine itself starts a lost group's job anew, wherever there is a slot: quicker than Spark,
         # never adding up to failure in weeks, and never silent.
         "spark.task.maxFailures": "1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC",
+        # A service manager tells all processes to end: workers wait until their lanes are drained.
+        "spark.python.daemon.module": "outbox_core.spark.daemon",
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC",
     }
     if local:
         defaults |= {

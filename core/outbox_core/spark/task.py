@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from outbox_core.config.settings import Choice
 from outbox_core.group import LaneGroup, dedicate_process
 from outbox_core.lane import Plan
 from outbox_core.leash import Orders, Report
-from outbox_core.link import RemoteLink
+from outbox_core.link import Address, RemoteLink
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
@@ -26,7 +27,7 @@ MESSAGES_MOST = 100
 """Log messages kept between two beats; of a flood the latest are told."""
 
 
-def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: tuple[str, int, bytes]) -> Task:
+def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address) -> Task:
     """Makes the function that runs a lane group in a worker until the leader says to end."""
 
     def run(batches: Batches) -> Batches:
@@ -40,11 +41,16 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: tuple[st
     return run
 
 
-def warming_task(choices: Sequence[Choice[object]]) -> Task:
-    """Makes a function that has a worker import all that a lane group needs, so that a takeover need not."""
+def warming_task(choices: Sequence[Choice[object]], address: Address) -> Task:
+    """Makes a function that has a worker import all that a lane group needs, so that a takeover need not.
+
+    It dials the leader, too: a worker from where the leader cannot be reached is of no use.
+    """
 
     def run(batches: Batches) -> Batches:
         for _ in batches:
+            with RemoteLink(address) as link:
+                link.dial()
             for choice in choices:
                 choice.create()
         return iter(())
@@ -80,14 +86,17 @@ class Messages(logging.Handler):
 
 
 class MessengerLink:
-    """A link that adds to every report what was logged."""
+    """A link that adds to every report what was logged, and ends lanes whose Spark is gone."""
 
     def __init__(self, link: RemoteLink, messages: Messages) -> None:
         self._link = link
         self._messages = messages
+        self._parent = os.getppid()
 
     def exchange(self, report: Report) -> Orders:
         """Delivers a report with the messages since the last; see :class:`outbox_core.leash.Link`."""
+        if os.getppid() != self._parent:
+            return Orders(0.0, stopped=True)
         return self._link.exchange(replace(report, messages=self._messages.take()))
 
 

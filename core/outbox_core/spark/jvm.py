@@ -1,0 +1,119 @@
+"""Starts the JVM of Spark's driver, listens to it, and ends it, also when it hangs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections import deque
+from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from threading import Thread
+from time import monotonic, sleep
+from typing import IO, Any
+
+from outbox_sdk import OutboxError
+from pyspark import SparkConf
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 120.0
+"""How long a JVM may take to start, on however slow a machine."""
+EXIT_SECONDS = 3.0
+"""How long a JVM that was told to exit may take to do so before it is killed."""
+WORDS_MOST = 20
+"""Lines of what the JVM said last that an error shows."""
+
+# What a service manager or a terminal sends to everybody must not end the JVM before its lanes are drained.
+# Signals that are ignored when a program starts stay ignored in Java.
+_DEAF = """trap '' HUP INT TERM; exec "$0" "$@" """
+_FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
+
+
+class Jvm:
+    """A JVM with Spark in it, which ends with this process at the latest.
+
+    Args:
+        conf: The settings of the application; those of the driver are the JVM's own.
+
+    Raises:
+        OutboxError: It does not start; the message carries what it said.
+
+    Attributes:
+        gateway: PySpark's way into it.
+    """
+
+    def __init__(self, conf: SparkConf) -> None:
+        self._said: deque[str] = deque(maxlen=WORDS_MOST)
+        spark_submit = str(Path(_find_spark_home(), "bin", "spark-submit"))
+        settings = [word for name, value in conf.getAll() for word in ("--conf", f"{name}={value}")]
+        folder = Path(tempfile.mkdtemp(prefix="outbox-jvm-"))
+        try:
+            place = folder / "gateway"
+            # It ends when its standard input is closed, as it is when this process ends, however it ends.
+            self._process: Popen[bytes] = Popen(  # noqa: S603 - Spark's own start script
+                ["/bin/sh", "-c", _DEAF, spark_submit, *settings, "pyspark-shell"],
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=STDOUT,
+                env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place)},
+            )
+            self._listener = Thread(
+                target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
+            )
+            self._listener.start()
+            self.gateway = self._connect(place)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there; it may hang."""
+        return self._process.poll() is None
+
+    @property
+    def words(self) -> str:
+        """What it said last, a line each, without stack frames; each line is led by a line break."""
+        return "".join(f"\n  {line}" for line in self._said if not _FRAME.match(line))
+
+    def end(self) -> None:
+        """Has the JVM exit, kills it if it does not, and returns when it is gone. Idempotent."""
+        assert self._process.stdin is not None  # noqa: S101 - opened above
+        self._process.stdin.close()
+        try:
+            self._process.wait(EXIT_SECONDS)
+        except TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _connect(self, place: Path) -> Any:
+        """Returns the gateway as soon as the JVM has written where it is."""
+        give_up = monotonic() + START_SECONDS
+        while not place.exists():
+            if not self.alive or monotonic() > give_up:
+                why = (
+                    "the JVM says nothing" if self.alive else f"the JVM ended with {self._process.returncode}"
+                )
+                self.end()
+                self._listener.join(1)
+                raise OutboxError(f"{why}{self.words}")
+            sleep(0.05)
+        told = place.read_bytes()  # a port and a text, each text led by its length
+        port, secret = int.from_bytes(told[:4]), told[8:].decode()
+        # This is how PySpark is told of a JVM that is there already.
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        try:
+            return launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's own gap
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+    def _listen(self, output: IO[bytes]) -> None:
+        """Reads what the JVM and its workers print, which would otherwise block or litter the terminal."""
+        for line in output:
+            text = line.decode(errors="replace").rstrip()
+            self._said.append(text)
+            log.debug("jvm: %s", text)

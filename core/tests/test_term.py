@@ -1,0 +1,102 @@
+"""What a term does about groups of lanes that fall silent; the clock is the test's."""
+
+from __future__ import annotations
+
+import pytest
+from outbox_core.leash import Report
+from outbox_core.meter import Reading
+from outbox_core.term import LOOK_SECONDS, SILENT_SECONDS, START_SECONDS, Term
+
+BEAT = 0.1
+
+
+class World:
+    """A leader who looks on every beat, and groups that report whenever they are said to."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.term = Term(7, lambda: 3.0, lambda: self.now)
+
+    def hear(self, group, run="run", token=7):
+        return self.term.exchange(Report(token, group, run, {group: Reading()}))
+
+    def live(self, seconds, *talking):
+        """Lets time pass while these groups report; returns who is found silent, and after how long."""
+        for beat in range(1, round(seconds / BEAT) + 1):
+            self.now += BEAT
+            for group in talking:
+                self.hear(group)
+            if silent := self.term.silent():
+                return silent, pytest.approx(beat * BEAT)
+        return [], seconds
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_groups_that_are_heard_are_not_silent(world):
+    world.term.expect([0, 1])
+    assert world.live(10 * START_SECONDS, 0, 1) == ([], 10 * START_SECONDS)
+
+
+def test_a_group_that_falls_silent_is_found_though_others_are_heard(world):
+    world.term.expect([0, 1])
+    world.live(5, 0, 1)
+    assert world.live(60, 0) == ([1], SILENT_SECONDS)
+
+
+def test_a_group_has_longer_for_its_first_word(world):
+    world.term.expect([0, 1])
+    assert world.live(60, 1) == ([0], START_SECONDS)
+
+
+def test_a_group_that_starts_anew_has_to_be_heard_as_soon_as_any(world):
+    world.term.expect([0])
+    world.hear(0, "first")
+    world.live(SILENT_SECONDS - 1)
+    world.hear(0, "second")
+    world.live(SILENT_SECONDS - 1)
+    world.hear(0, "first")  # a frozen copy that wakes speaks for nobody
+    assert world.live(60) == ([0], 1.0)
+
+
+def test_what_works_for_an_earlier_term_is_not_heard(world):
+    world.term.expect([0])
+    world.hear(0)
+    world.live(SILENT_SECONDS - 1)
+    world.hear(0, token=6)
+    assert world.live(60) == ([0], 1.0)
+
+
+def test_groups_that_nobody_expects_may_be_silent(world):
+    world.hear(0)
+    assert world.live(10 * START_SECONDS)[0] == []
+
+
+def test_what_the_leader_slept_counts_for_nobody(world):
+    world.term.expect([0])
+    world.live(5, 0)
+    world.live(SILENT_SECONDS / 2)
+    world.now += 3600
+    assert world.term.silent() == []
+    assert world.live(60) == ([0], SILENT_SECONDS / 2)
+
+
+def test_a_leader_that_slept_waits_no_longer_than_for_a_first_word(world):
+    world.term.expect([0])
+    world.now += 3600
+    world.hear(0)
+    world.term.silent()
+    assert world.live(60) == ([0], START_SECONDS)
+
+
+def test_a_leader_who_is_merely_busy_hears_of_silence_in_time(world):
+    world.term.expect([0])
+    world.hear(0)
+    looks = 0
+    while not world.term.silent():
+        world.now += LOOK_SECONDS * 0.9
+        looks += 1
+    assert looks * LOOK_SECONDS * 0.9 < SILENT_SECONDS + LOOK_SECONDS
