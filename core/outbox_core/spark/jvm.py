@@ -95,11 +95,10 @@ class Jvm:
         give_up = monotonic() + START_SECONDS
         while not place.exists():
             if not self.alive or monotonic() > give_up:
-                why = (
-                    "the JVM says nothing" if self.alive else f"the JVM ended with {self._process.returncode}"
-                )
+                ended = self._process.returncode
                 self.end()
                 self._listener.join(1)
+                why = "the JVM does not get ready" if ended is None else f"the JVM ended with {ended}"
                 raise OutboxError(f"{why}{self.words}")
             sleep(0.05)
         told = place.read_bytes()  # a port and a text, each text led by its length
@@ -113,7 +112,8 @@ class Jvm:
 
     def _listen(self, output: IO[bytes]) -> None:
         """Reads what the JVM and its workers print, which would otherwise block or litter the terminal."""
-        for line in output:
-            text = line.decode(errors="replace").rstrip()
-            self._said.append(text)
-            log.debug("jvm: %s", text)
+        with output:
+            for line in output:
+                text = line.decode(errors="replace").rstrip()
+                self._said.append(text)
+                log.debug("jvm: %s", text)

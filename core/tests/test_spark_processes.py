@@ -1,0 +1,113 @@
+"""The processes of the Spark engine, without Spark: a script in the JVM's place, and PySpark's own daemon."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from outbox_core.spark import jvm
+from outbox_core.spark.daemon import SERVICE_SIGNALS
+from outbox_core.spark.engine import refuse_shrinking
+from outbox_core.spark.jvm import Jvm
+from outbox_sdk import OutboxError
+from pyspark import SparkConf
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Writes what runs in the JVM's place."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setattr(jvm, "_find_spark_home", lambda: str(tmp_path))
+
+    def write(text):
+        file = tmp_path / "bin" / "spark-submit"
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
+    return write
+
+
+def test_what_a_jvm_says_when_it_does_not_start_is_told_without_frames(script):
+    script(r"""
+printf 'Exception in thread "main" java.lang.IllegalArgumentException: basedir must be absolute\n' >&2
+printf '\tat org.apache.ivy.util.Checks.checkAbsolute(Checks.java:48)\n' >&2
+printf 'Caused by: java.lang.NullPointerException: invalid null input: name\n\t... 31 more\n' >&2
+exit 3""")
+    with pytest.raises(OutboxError) as raised:
+        Jvm(SparkConf())
+    assert str(raised.value).splitlines() == [
+        "the JVM ended with 3",
+        '  Exception in thread "main" java.lang.IllegalArgumentException: basedir must be absolute',
+        "  Caused by: java.lang.NullPointerException: invalid null input: name",
+    ]
+
+
+def test_a_jvm_that_ends_well_without_a_word_did_not_start_either(script):
+    script("exit 0")
+    with pytest.raises(OutboxError, match="the JVM ended with 0"):
+        Jvm(SparkConf())
+
+
+def test_a_jvm_that_does_not_get_ready_is_ended(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(jvm, "START_SECONDS", 0.3)
+    monkeypatch.setattr(jvm, "EXIT_SECONDS", 0.3)
+    script(f"echo $$ > {tmp_path}/pid; echo still thinking; exec sleep 60")
+    with pytest.raises(OutboxError, match="does not get ready\n  still thinking"):
+        Jvm(SparkConf())
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_jvm_does_not_heed_what_ends_a_service(script):
+    names = " ".join(number.name.removeprefix("SIG") for number in SERVICE_SIGNALS)
+    script(f"for name in {names}; do kill -$name $$; done; echo lives; exit 3")
+    with pytest.raises(OutboxError, match="ended with 3\n  lives"):
+        Jvm(SparkConf())
+
+
+@pytest.fixture
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "secret"}
+    command = [sys.executable, "-m", "outbox_core.spark.daemon", "pyspark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        yield process
+        process.kill()
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_workers_and_their_daemon_live_until_spark_ends_them(daemon):
+    port = int.from_bytes(daemon.stdout.read(4))
+    with socket.create_connection(("127.0.0.1", port), 20) as spark:
+        worker = psutil.Process(int.from_bytes(spark.recv(4, socket.MSG_WAITALL)))
+        assert worker.ppid() == daemon.pid
+        for number in SERVICE_SIGNALS:
+            worker.send_signal(number)
+            daemon.send_signal(number)
+        time.sleep(0.3)  # for what must not happen
+        assert not gone(worker)
+        assert daemon.poll() is None
+        daemon.stdin.write(worker.pid.to_bytes(4))  # Spark's order to kill it
+        daemon.stdin.flush()
+        give_up = time.monotonic() + 10
+        while not gone(worker):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+    daemon.stdin.close()  # Spark's order to exit
+    assert daemon.wait(10) in (0, 1)
+
+
+def test_dynamic_allocation_has_to_keep_executors():
+    conf = SparkConf(loadDefaults=False)
+    refuse_shrinking(conf)
+    conf.set("spark.dynamicAllocation.enabled", "true")
+    with pytest.raises(OutboxError, match=r"spark\.dynamicAllocation\.minExecutors"):
+        refuse_shrinking(conf)
+    refuse_shrinking(conf.set("spark.dynamicAllocation.minExecutors", "2"))
