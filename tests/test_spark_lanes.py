@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -11,13 +17,16 @@ import pytest
 from outbox_testkit.services import Service, SparkStandalone
 from psycopg.conninfo import conninfo_to_dict
 
-from .harvesters import Fleet, Measure, until
+from .harvesters import Fleet, Harvester, Measure, until
 from .shop import CUSTOMERS, Shop
 
 pytestmark = pytest.mark.spark
 
 SESSION = 6.0
 NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+STRANGER = ["unshare", "--user", "--map-user=54321"]
+"""Runs a command under a user id that no machine has a name for."""
+BACKLOG = 40_000
 LANES = 4
 """As many as the fleet's settings have; they are spread over two groups."""
 
@@ -91,6 +100,90 @@ def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     assert not leader.family()
 
 
+def backlog(shop: Shop) -> int:
+    with shop.connect() as connection:
+        row = connection.execute("SELECT count(*)::int FROM outbox").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def told_to_end(harvester: Harvester) -> int:
+    """Tells all processes of a harvester to end, as a service manager does; returns its exit code."""
+    family = harvester.family()
+    harvester.send(signal.SIGTERM)
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    return harvester.wait(10)
+
+
+def test_a_leader_without_a_group_hands_over_and_leads_anew_until_everybody_is_told_to_end(
+    shop: Shop, fleet: Fleet, measure: Measure
+) -> None:
+    leader = fleet.start("a", engine="spark", elector=NELI)
+    leader.wait_for("leader acquired", 60)
+    standby = fleet.start("b", elector=NELI)
+    until(lambda: fleet.members() == 2, "the standby is in the group", 20)
+    with shop.selling():
+        shop.wait_for_sales(100)
+        worker = until(lambda: lane_processes(leader.family(), shop), "lanes run", 20)[0]
+        worker.suspend()
+        frozen_at = time.time()
+        acquired_at = standby.wait_for("leader acquired", SESSION + 10, frozen_at).at
+        measure("frozen lane worker to acquired", acquired_at - frozen_at)
+        shop.wait_for_sales(100)
+        leader.wait_for("joined the election again", 60, frozen_at)
+        measure("frozen lane worker to standing by", time.time() - frozen_at)
+        worker.resume()
+        until(lambda: not worker.is_running(), "the frozen worker ends as it wakes", 10)
+    standby.leave()
+    shop.wait_until_harvested(30)
+
+    repeated = shop.audit().repeated
+    shop.stash(BACKLOG, keys=500)
+    until(lambda: backlog(shop) < BACKLOG * 9 // 10, "the backlog is on its way", 30)
+    told_at = time.time()
+    assert told_to_end(leader) == 0, leader.tail()
+    measure("SIGTERM for all to the end of the process", time.time() - told_at)
+    assert backlog(shop), "it was told amid the backlog"
+    assert not any("Traceback" in line.text for line in leader.lines())
+    until(lambda: not leader.family(), "no process is left over", 5)
+    fleet.start("c")
+    shop.wait_until_harvested(30)
+    result = shop.audit()
+    assert result.good, result.verdict()
+    assert result.repeated == repeated, "all was drained"
+
+
+def can_be_a_stranger() -> bool:
+    """Tells whether this machine lets a test run under a user id that has no name."""
+    with suppress(OSError):
+        return not subprocess.run([*STRANGER, "true"], check=False, capture_output=True).returncode
+    return False
+
+
+@pytest.mark.skipif(not can_be_a_stranger(), reason="there are no user namespaces here")
+def test_a_user_without_a_name_can_run_lanes(tmp_path: Path) -> None:
+    program = """
+from outbox_core.config import configure
+from outbox_core.spark.engine import SparkEngine
+engine = SparkEngine(configure({"harvest": {"dataSource": "host=db dbname=shop"}}).harvest)
+engine.warm()
+print("warm")
+engine.close()
+"""
+    places = {"HOME": "/", "TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
+    done = subprocess.run(
+        [*STRANGER, sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **places},
+    )
+    assert (done.returncode, done.stdout) == (0, "warm\n"), done.stderr
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkStandalone]:
     """Two workers with two slots each; the last test that uses it kills one."""
@@ -110,12 +203,17 @@ def on(cluster: SparkStandalone, slots: int, **engine: Any) -> dict[str, Any]:
     return {"driver": "spark", "master": cluster.master_url, "settings": settings, **engine}
 
 
-def test_too_few_slots_are_told_before_the_start(fleet: Fleet) -> None:
-    harvester = fleet.start("a", engine={"driver": "spark", "master": "local[1]", "laneGroups": 3})
-    assert harvester.wait(60) == 1
-    last = harvester.lines()[-1].text
+def test_what_cannot_work_is_told_before_the_start(fleet: Fleet) -> None:
+    few = fleet.start("few", engine={"driver": "spark", "master": "local[1]", "laneGroups": 3})
+    # Nobody listens there: a port that workers cannot reach, whatever the reason.
+    apart = {"spark.driver.host": "127.0.0.2", "spark.driver.bindAddress": "127.0.0.1"}
+    unreachable = fleet.start("unreachable", engine={"driver": "spark", "settings": apart})
+    assert few.wait(90) == 1
+    last = few.lines()[-1].text
     assert "3 lane groups need as many task slots, and local[1] offers 1" in last
     assert "engine.laneGroups" in last
+    assert unreachable.wait(90) == 1
+    assert "cannot reach the leader at 127.0.0.2:" in unreachable.lines()[-1].text
 
 
 def test_a_clusters_slots_are_counted_before_the_start(
@@ -137,8 +235,10 @@ def test_a_clusters_slots_are_counted_before_the_start(
 def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     cluster: SparkStandalone, shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
-    harvester = fleet.start("a", engine=on(cluster, 2), environment=cluster.environment())
+    environment = cluster.environment()
+    harvester = fleet.start("a", engine=on(cluster, 2), environment=environment, elector=NELI)
     harvester.wait_for("leader acquired", 90)
+    standby = fleet.start("b", elector=NELI)
     left, lost = cluster.workers
 
     def lanes_on(worker: Service) -> int:
@@ -162,4 +262,12 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     result = shop.audit()
     assert result.good, result.verdict()
     assert result.repeated <= len(CUSTOMERS)
-    measure("SIGTERM to the end of the process, on a cluster", harvester.leave())
+
+    until(lambda: fleet.members() == 2, "the standby is in the group", 20)
+    left.kill()
+    killed_at = time.time()
+    acquired_at = standby.wait_for("leader acquired", SESSION + 10, killed_at).at
+    measure("killed last Spark worker to acquired", acquired_at - killed_at)
+    shop.sell_one()
+    harvester.send(signal.SIGTERM)
+    assert harvester.wait(10) == 0

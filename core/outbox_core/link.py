@@ -199,23 +199,22 @@ class RemoteLink:
         """Connects, unless it is connected already; takes ``CONNECT_SECONDS`` and ``ANSWER_SECONDS`` at most.
 
         Raises:
-            OSError: The leader cannot be reached, or does not answer in time.
-            EOFError: The leader hung up.
+            ConnectionError: The leader cannot be reached, does not answer in time, or hangs up.
             AuthenticationError: Whoever answers does not know the secret.
         """
         if self._wire is not None:
             return
         try:
             wire = _Wire(socket.create_connection((self._host, self._port), CONNECT_SECONDS))
-        except OSError as error:
+            try:
+                wire.allow(ANSWER_SECONDS)
+                answer_challenge(wire, self._secret)  # type: ignore[arg-type]  # it sends and receives bytes
+                deliver_challenge(wire, self._secret)  # type: ignore[arg-type]  # likewise
+            except BaseException:
+                wire.hang_up()
+                raise
+        except (OSError, EOFError) as error:
             raise ConnectionError(f"cannot reach the leader at {self._host}:{self._port}: {error}") from error
-        try:
-            wire.allow(ANSWER_SECONDS)
-            answer_challenge(wire, self._secret)  # type: ignore[arg-type]  # it sends and receives bytes
-            deliver_challenge(wire, self._secret)  # type: ignore[arg-type]  # likewise
-        except BaseException:
-            wire.hang_up()
-            raise
         self._wire = wire
 
     def exchange(self, report: Report) -> Orders:

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from threading import Event
 
 import psutil
 import pytest
+from outbox_core.config import configure
 from outbox_core.spark import jvm
 from outbox_core.spark.daemon import SERVICE_SIGNALS
-from outbox_core.spark.engine import refuse_shrinking
+from outbox_core.spark.engine import SparkEngine, refuse_shrinking
 from outbox_core.spark.jvm import Jvm
 from outbox_sdk import OutboxError
 from pyspark import SparkConf
@@ -111,3 +113,30 @@ def test_dynamic_allocation_has_to_keep_executors():
     with pytest.raises(OutboxError, match=r"spark\.dynamicAllocation\.minExecutors"):
         refuse_shrinking(conf)
     refuse_shrinking(conf.set("spark.dynamicAllocation.minExecutors", "2"))
+
+
+class Hanging:
+    """An application in a JVM that does not answer."""
+
+    def __init__(self):
+        self.session = self.sparkContext = self
+        self.asked = 0
+        self.resumed = Event()
+
+    def cancelAllJobs(self):  # noqa: N802 - PySpark's name
+        self.asked += 1
+        assert self.resumed.wait(10)
+
+
+def test_a_jvm_that_hangs_holds_up_nobody_who_cancels():
+    settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "engine": "spark"}})
+    engine = SparkEngine(settings.harvest)
+    engine._application = application = Hanging()
+    for _ in range(3):
+        engine.cancel()
+    assert application.asked == 1, "it is asked once"
+    application.resumed.set()
+    engine._cancelling.join(10)
+    engine.cancel()
+    engine._cancelling.join(10)
+    assert application.asked == 2, "and again when it has answered"
