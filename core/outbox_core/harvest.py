@@ -5,7 +5,8 @@ does what follows from it. The lanes live in the engine.
 
     standby --acquired--> bump the fence --> lanes run --revoked--> drain --> standby
                                                  |---fenced, or a lane finds a newer token--> stop --> standby
-                 |---lanes silent, or not to be ended--> leave the election --> engine made anew --> standby
+                                                 |---lanes not heard, or not to be ended--> leave the
+                                                     election, make the engine anew, join again --> standby
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class Harvest:
         self._limits = settings.limits
         self._dialect = settings.dialect.create()
         self._publisher = settings.publisher.create()
-        self._elector = settings.elector.create()
+        self._election = settings.elector
+        self._elector = self._election.create()
         self._engine = _engine(settings)
         self._handler: EventHandler | None = None
         self._emitting = Lock()
@@ -103,7 +105,8 @@ class Harvest:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
         with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
-            self._elector = with_group(self._settings.elector, table).create()
+            self._election = with_group(self._settings.elector, table)
+        self._elector = self._election.create()
         self._publisher.prepare((), partitions=1)
         if self._settings.delivery is Delivery.EXACTLY_ONCE:
             self._refuse_unsafe()
@@ -227,7 +230,7 @@ class Harvest:
     def _join(self) -> None:
         with self._joining:
             if not self._leaving:
-                self._elector = self._settings.elector.create()
+                self._elector = self._election.create()
                 self._elector.start(self)
                 log.info("joined the election again")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import pytest
@@ -63,6 +63,7 @@ class Elector:
         self.started = self.stopped = 0
         self.leased = math.inf
         self.leads = False
+        self.stopping = Lock()
 
     def start(self, candidate):
         self.started += 1
@@ -76,10 +77,11 @@ class Elector:
         self.candidate.acquired()
 
     def stop(self):
-        leads, self.leads = self.leads, False
-        if leads:
-            self.candidate.revoked()
-        self.stopped += 1
+        with self.stopping:  # whoever comes second waits for the first
+            leads, self.leads = self.leads, False
+            if leads:
+                self.candidate.revoked()
+            self.stopped += 1
 
 
 class Engine:
