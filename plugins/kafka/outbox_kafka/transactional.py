@@ -87,8 +87,7 @@ class KafkaTransactionalSender:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
         try:
             self._initialize()
-            # Refusals show now, and the group's coordinator is awake: the producer may wait in vain for one.
-            self._place.read()
+            self._clear()
         except BaseException:
             self.close()
             raise
@@ -165,6 +164,24 @@ class KafkaTransactionalSender:
                 raise DriverError(message, retryable=not is_hopeless(error)) from caught
             else:
                 return
+
+    def _clear(self) -> None:
+        """Takes away what an earlier sender has asked of the marker, however late the broker hears of it.
+
+        A broker that does not look whether there is such a transaction (before KIP-890, or told not to) takes
+        a request that comes after the abort, and the marker would be in doubt for ever. Another transaction
+        that is aborted ends the doubt. The broker has seen our epoch then, and refuses what is later still.
+        """
+        try:
+            # Refusals show now, and the group's coordinator is awake: the producer may wait in vain for one.
+            self._place.read()
+        except DriverError as error:
+            if not error.retryable:
+                raise
+        trouble = self._send_marker(encode([]), self._begin())
+        self._abort()
+        if trouble is not None:
+            raise ending(_NOTHING, trouble, self._settings)
 
     def _begin(self) -> float:
         """Begins a transaction, and returns by when it must have ended, on the monotonic clock."""
