@@ -108,7 +108,7 @@ def record(row: Row) -> MarkedRecord:
 
 def _oversize(size: int) -> str:
     return (
-        f"the row has {size:,} bytes, more than a lane may hold at once; raise limits.maxLaneBytes, "
+        f"the row has {size:,} bytes, more than one mark may read; raise limits.maxLaneBytes, "
         "or skip the record"
     )
 
