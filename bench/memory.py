@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 
 import psutil
-from stage import stage
+from stage import Stage, stage
 
 MIB = 1024 * 1024
 
@@ -56,16 +56,34 @@ class Peak:
         return f"{self.total / MIB:.0f} MiB ({parts})"
 
 
+def wait_until_settled(on: Stage) -> int:
+    """Waits until every record is delivered, or its key parked; returns how many rows are left."""
+    with on.connect() as connection:
+        parked = "SELECT kafka_key FROM outbox_dead_letters"
+        others = f"SELECT FROM outbox WHERE kafka_key NOT IN ({parked}) LIMIT 1"
+        while connection.execute(others).fetchone() is not None:
+            time.sleep(0.1)
+        [count] = connection.execute("SELECT count(*) FROM outbox").fetchone() or [0]
+    return int(count)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--value-size", type=int, default=100, help="characters")
     parser.add_argument("--engine", default="spark", choices=["spark", "inline"])
+    parser.add_argument("--delivery", default="at-least-once", choices=["at-least-once", "exactly-once"])
     arguments = parser.parse_args()
     with stage() as on, ExitStack() as stack:
         processes = []
         for name in ("leader", "standby"):
-            settings = on.settings(name, engine=arguments.engine, elector="neli-kafka", leaderGroupID="bench")
+            settings = on.settings(
+                name,
+                engine=arguments.engine,
+                delivery=arguments.delivery,
+                elector="neli-kafka",
+                leaderGroupID="bench",
+            )
             ready = "leader acquired" if name == "leader" else "joined the election"
             processes.append(stack.enter_context(on.harvester(settings, ready)))
         idle = [Peak(process.pid) for process in processes]
@@ -74,11 +92,13 @@ def main() -> None:
             peak.stop()
         peaks = [Peak(process.pid) for process in processes]
         on.fill(on.topic(), arguments.rows, 1000, arguments.value_size)
-        on.seconds_until_empty()
+        parked = wait_until_settled(on)
         time.sleep(1)
         for name, before, peak in zip(("leader", "standby"), idle, peaks, strict=True):
             peak.stop()
-            print(f"{name}: idle {before}; with {arguments.rows:,} rows {peak}")
+            print(
+                f"{name}: idle {before}; with {arguments.rows:,} rows, of which {parked:,} were parked, {peak}"
+            )
 
 
 if __name__ == "__main__":
