@@ -32,4 +32,5 @@ class TestH2(DialectConformance):
         """A table of its own for each test, in a file that stays open."""
         place = f"{tmp_path_factory.getbasetemp() / 'h2'};DB_CLOSE_DELAY=-1"
         options = {"data_source": place, "table": f"outbox_{uuid4().hex[:8]}", "jar": str(h2_jar())}
-        return OutboxUnderTest("h2", options, bytes_values={"value_type": "bytes"})
+        restart = ["TRUNCATE TABLE {table} RESTART IDENTITY"]
+        return OutboxUnderTest("h2", options, bytes_values={"value_type": "bytes"}, restart=restart)

@@ -18,6 +18,12 @@ SELECT table_schema, table_name FROM information_schema.tables
 WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}
 """
 
+_KEY = """
+SELECT data_type FROM information_schema.columns
+WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}
+    AND column_name = 'kafka_key'
+"""
+
 
 class MySqlDialect(PortableDialect):
     """An outbox in a MySQL or MariaDB database."""
@@ -76,6 +82,19 @@ class MySqlDialect(PortableDialect):
         with session.transaction("ask for the outbox's name"):
             rows = session.fetch(_KNOWN, schema=table.schema, table=table.table)
         return TableName(*rows[0]) if rows else table
+
+    def outdated(self, session: Session) -> Sequence[str]:
+        """Adds to what every dialect asks that letters take keys of whatever bytes, as an outbox may."""
+        options = self.options
+        with session.transaction("look at the columns of keys"):
+            types = [
+                [str(row[0]).lower() for row in session.fetch(_KEY, schema=table.schema, table=table.table)]
+                for table in (options.outbox, options.letters)
+            ]
+        garbled = types[0] and types[0][0].endswith(("blob", "binary"))
+        text = types[1] and not types[1][0].endswith("blob")
+        wider = f"ALTER TABLE {self.idiom.table(options.letters)} MODIFY kafka_key LONGBLOB"
+        return [*super().outdated(session), *([wider] if garbled and text else [])]
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges the server's version and settings, the tables' types and the account's privileges."""

@@ -127,7 +127,15 @@ class MySqlIdiom(Idiom):
         No two texts are known that share one. Short as it is, the servers look parked keys up in an index; of
         columns that may hold more than 512 bytes they would compare each with each.
         """
-        return f"UNHEX(SHA2(IF(CHARSET({text}) = 'binary', {text}, CONVERT({text} USING utf8mb4)), 256))"
+        return f"UNHEX(SHA2({self.utf8(text)}, 256))"
+
+    def utf8(self, column: str) -> str:
+        """Writes a text, of whatever character set, or bytes as bytes."""
+        return f"IF(CHARSET({column}) = 'binary', {column}, CONVERT({column} USING utf8mb4))"
+
+    def restored(self, column: str, *, binary: bool) -> str:
+        """Writes bytes, which are UTF-8, as text, unless bytes are wanted."""
+        return column if binary else f"CONVERT({column} USING utf8mb4)"
 
     def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, by their digests: one parameter, which is a list."""

@@ -60,7 +60,7 @@ def letters(table: str) -> str:
     name VARCHAR(160) NOT NULL,
     id BIGINT NOT NULL,
     kafka_topic LONGTEXT,
-    kafka_key TEXT,
+    kafka_key LONGBLOB,
     kafka_value LONGBLOB,
     kafka_header_keys LONGTEXT,
     kafka_header_values LONGTEXT,

@@ -132,10 +132,14 @@ def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
         (6, "t", "k", None, None, None),
         (8, "t", "q", "v", None, None),
     ]
-    fake, table = connect(**{r"id IN \(.*leader_id = :leader": heads})
+    keys = [(row[0], row[2] or "\0") for row in heads]
+    fake, table = connect(**{
+        r"^SELECT id, NVL.*leader_id = :leader": keys,
+        r"id IN \(.*leader_id = :leader": heads,
+    })  # fmt: skip
     poisons = [Poison(number, "", 3) for number in (5, 6, 8)]
     assert table.park(FENCE, uuid4(), poisons, [5, 6, 7, 8]) == 3
-    ((query, binds),) = (entry for entry in fake.said("SELECT id") if "IN" in entry[0])
+    _, _, (query, binds) = (entry for entry in fake.said("SELECT id") if "IN" in entry[0])
     assert [binds[f"id{place}"] for place in range(10)] == [5, 6, *[8] * 8], "filled up to one of few lengths"
     assert "leader_id = :leader" in query
     sent = [binds for _, binds in fake.said("INSERT")]
@@ -145,9 +149,31 @@ def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
     assert [letter["kafka_key"] for letter in letters] == ["", "k", "q"]
 
 
+def test_a_letter_of_another_head_gives_way_to_one_whose_id_came_again() -> None:
+    fake, table = connect(**{
+        r"^SELECT id, NVL": [(5, "k"), (6, "q"), (7, "z")],
+        r"^SELECT id, fate": [(5, "parked", "k"), (6, "skipped", "q"), (7, "parked", "other")],
+        r"^SELECT MIN": [(-3,)],
+        r"^SELECT id, kafka_topic": [(number, "t", "k", "v", None, None) for number in (5, 6, 7)],
+    })  # fmt: skip
+    assert table.park(FENCE, uuid4(), [Poison(number, "", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
+    ((_, forgotten),) = fake.said("DELETE")
+    assert [binds["row_id"] for binds in forgotten] == [5]
+    moved = [(binds["id"], binds["other"]) for sql, binds in fake.log if "SET id = " in sql]
+    assert moved == [(6, -5), (7, -4)]
+
+
 def test_redriving_an_empty_value_keeps_it_empty() -> None:
     rows = [(5, "t", None, EMPTY.encode(), None, None)]
-    fake = FakeOracle({**HELD, r"fate = :fate": rows, r"AND lane = -1$": [(-1,)], r"^DELETE": 1})
+    fake = FakeOracle(
+        {
+            **HELD,
+            r"^SELECT id, NVL.*fate = :fate": [(5, "\0")],
+            r"fate = :fate": rows,
+            r"AND lane = -1$": [(-1,)],
+            r"^DELETE": 1,
+        }
+    )
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
     letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, binary=False)
     assert letters.redrive([5]) == [5]

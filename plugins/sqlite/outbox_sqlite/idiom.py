@@ -72,6 +72,14 @@ class SqliteIdiom(Idiom):
         """Writes how many bytes a column has, whatever an application wrote into it."""
         return f"LENGTH(CAST({column} AS BLOB))"
 
+    def utf8(self, column: str) -> str:
+        """Leaves a value what it is: columns hold anything."""
+        return column
+
+    def restored(self, column: str, *, binary: bool) -> str:
+        """Writes a letter's value; an earlier version kept text as bytes there."""
+        return column if binary else f"CAST({column} AS TEXT)"
+
     def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``: one parameter, as a statement has only so many."""
         listed = json.dumps([each.hex().upper() for text in keys for each in spellings(text)])

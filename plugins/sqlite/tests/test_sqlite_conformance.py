@@ -12,4 +12,5 @@ class TestSqlite(DialectConformance):
     @pytest.fixture
     def outbox(self, tmp_path: Path) -> OutboxUnderTest:
         options = {"data_source": str(tmp_path / "shop.db")}
-        return OutboxUnderTest("sqlite", options, bytes_values={"value_type": "bytes"})
+        restart = ["DELETE FROM {table}", "DELETE FROM sqlite_sequence WHERE name = '{table}'"]
+        return OutboxUnderTest("sqlite", options, bytes_values={"value_type": "bytes"}, restart=restart)

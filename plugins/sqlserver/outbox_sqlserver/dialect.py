@@ -54,8 +54,8 @@ class SqlServerDialect(PortableDialect):
         An error ends its transaction, waits end, and no default of the server's cuts rows or values short.
         """
         return (
-            "SET ROWCOUNT 0; SET TEXTSIZE 2147483647; SET QUERY_GOVERNOR_COST_LIMIT 0;"
-            f" SET XACT_ABORT ON; SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(self.options.lock_timeout * 1000)};"
+            "SET ROWCOUNT 0; SET TEXTSIZE 2147483647; SET QUERY_GOVERNOR_COST_LIMIT 0; SET XACT_ABORT ON;"
+            f" SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(self.options.lock_timeout * 1000)};"
             " SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
         )
 

@@ -115,7 +115,8 @@ def test_an_advance_finds_a_batch_without_locks_and_deletes_it_by_its_ids() -> N
 
 def test_parking_keeps_the_head_as_bytes() -> None:
     heads = [(5, "t", "", "", None, None), (6, "t", "k", None, None, None), (7, "t", "q", "é", None, None)]
-    fake, table = connect({r"^SELECT id, .*OPENJSON": heads})
+    keys = [(row[0], f"{row[2]}.") for row in heads]
+    fake, table = connect({r"^SELECT id, \(.*OPENJSON": keys, r"^SELECT id, kafka_topic.*OPENJSON": heads})
     assert table.park(FENCE, uuid4(), [Poison(number, "x", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
     letters = [values for _, values in fake.said("INSERT")]
     assert [letter["kafka_value"] for letter in letters] == [b"", None, "é".encode()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 from outbox_sdk.affinity import ColumnIs, Condition
@@ -18,7 +19,7 @@ from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
+from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, NOTED, OUTBOX_COLUMNS, Statements
 from outbox_sdk.portable.table import PortableTable
 from outbox_sdk.portable.upgrade import additions, upgrade
 
@@ -81,6 +82,12 @@ class PortableDialect(ABC):
         outbox: TableName = self.options.outbox
         return outbox
 
+    def outdated(self, session: Session) -> Sequence[str]:
+        """Returns the statements that give fence and dead letters of an earlier version what came later."""
+        fence = self.options.fence
+        found = session.columns(self.idiom.table(fence))
+        return [] if found is None else additions(self.idiom, fence, found)
+
     def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for those that ask
         """Judges what is this database's own: version, isolation, durability, …"""
         yield from ()
@@ -124,7 +131,7 @@ class PortableDialect(ABC):
         session = self._session()
         try:
             made = [str(table) for table in self.tables() if self._make(session, table)]
-            upgrade(session, self.options.fence)
+            upgrade(session, partial(self.outdated, session))
             return made
         finally:
             session.close()
@@ -141,6 +148,10 @@ class PortableDialect(ABC):
             findings.append(Finding(Level.OK, "connection", f"connected to {self.place}"))
             findings += self.findings(session)
             findings += self._table_findings(session)
+            if statements := self.outdated(session):
+                seen = "fence or dead letters were made by an earlier version"
+                cure = f"the next 'outbox run' changes them, or let somebody run: {'; '.join(statements)}"
+                findings.append(Finding(Level.WARNING, "upgrade", seen, cure))
             if self.options.intake:
                 findings.append(self._intake_finding(session))
         except DriverError as error:
@@ -193,7 +204,7 @@ class PortableDialect(ABC):
         if not faults:
             for companion in companions:
                 self._make(session, companion)
-            upgrade(session, self.options.fence)
+            upgrade(session, partial(self.outdated, session))
             faults = [
                 fault
                 for companion, wanted in zip(companions, (FENCE_COLUMNS, LETTER_COLUMNS), strict=True)
@@ -239,10 +250,7 @@ class PortableDialect(ABC):
             if found is None:
                 level = Level.ERROR if subject == "outbox table" else Level.WARNING
                 yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
-            elif table == self.options.fence and (added := additions(self.idiom, table, found)):
-                cure = f"the next 'outbox run' adds what is missing, or let somebody run: {'; '.join(added)}"
-                yield Finding(Level.WARNING, subject, f"'{table}' was made by an earlier version", cure)
-            elif faults := _missing(table, columns, found):
+            elif faults := _missing(table, set(columns).difference(NOTED), found):
                 yield Finding(
                     Level.ERROR,
                     subject,

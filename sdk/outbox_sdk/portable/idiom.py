@@ -117,6 +117,17 @@ class Idiom(ABC):
         """Writes how many bytes a row's key, value or headers have; null where they are."""
         return f"OCTET_LENGTH({column})"
 
+    def utf8(self, column: str) -> str:  # noqa: ARG002 - for those that can
+        """Writes a text or bytes as bytes, text in UTF-8; empty where the database cannot.
+
+        Where it can, letters are copied within the database; where not, their values pass through the client.
+        """
+        return ""
+
+    def restored(self, column: str, *, binary: bool) -> str:  # noqa: ARG002 - for those that can
+        """Writes what :meth:`utf8` has made as a value of the outbox again, bytes if ``binary``; or empty."""
+        return ""
+
     def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, of which there are some, and returns the parameters' values.
 

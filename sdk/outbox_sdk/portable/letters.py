@@ -8,7 +8,8 @@ from typing import Any
 
 from outbox_sdk.parking import DeadLetter, Fate
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, octets, record
+from outbox_sdk.portable.parking import copied
+from outbox_sdk.portable.rows import COLUMNS, record
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import make_guard
@@ -74,29 +75,33 @@ class PortableDeadLetters:
     def skip(self, ids: Sequence[int]) -> list[int]:
         """Deletes the heads of parked letters from the outbox and frees their keys."""
         with self._released("skip dead letters"):
-            letters = {int(row[0]): row for row in self._chosen(ids, Fate.PARKED)}
-            heads = {int(row[0]): row for row in self._session.fetch_ids(self._sql.heads, list(letters))}
+            parked = {"name": self._name, "fate": Fate.PARKED.value}
+            chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, **parked)
+            letters = {int(number): key for number, key in chosen}
+            rows = self._session.fetch_ids(self._sql.head_keys, list(letters))
+            heads = {int(number): key for number, key in rows}
             # A row that has another key by now is no longer the head, and may be under way.
-            strange = [number for number, row in heads.items() if _key(row) != _key(letters[number])]
+            strange = [number for number, key in heads.items() if key != letters[number]]
             own = [number for number in heads if number not in strange]
-            self._session.change_ids(self._sql.drop_letters, strange, name=self._name, fate=Fate.PARKED.value)
-            for number in own:
-                values = dict(zip(COLUMNS, heads[number], strict=True))
-                values["kafka_value"] = octets(values["kafka_value"], self._idiom)
-                self._session.change(self._sql.skip, name=self._name, **values)
+            self._session.change_ids(self._sql.drop_letters, strange, **parked)
+            self._copy(own)
             gone = [number for number in letters if number not in heads]
-            self._session.change_ids(self._sql.skip_gone, gone, name=self._name, fate=Fate.PARKED.value)
+            self._session.change_ids(self._sql.skip_gone, gone, **parked)
             self._session.change_ids(self._sql.remove, own)
             return sorted(letters)
 
     def redrive(self, ids: Sequence[int]) -> list[int]:
         """Stashes skipped letters again, in the order of their ids."""
         with self._released("redrive dead letters"):
-            rows = sorted(self._chosen(ids, Fate.SKIPPED), key=lambda row: int(row[0]))
-            for row in rows:
+            restore = self._sql.restore(binary=self._binary)
+            columns = self._sql.chosen_heads if restore else self._sql.chosen
+            skipped = {"name": self._name, "fate": Fate.SKIPPED.value}
+            rows = self._session.fetch_ids(columns, ids, **skipped)
+            for row in sorted(rows, key=lambda row: int(row[0])):
                 values = dict(zip(COLUMNS, row, strict=True))
+                values["kafka_key"] = _key(values["kafka_key"])
                 values["kafka_value"] = self._value(values["kafka_value"])
-                self._session.change(self._sql.stash, **values)
+                self._session.change(restore or self._sql.stash, name=self._name, **values)
             return self._drop(ids, Fate.SKIPPED)
 
     def close(self) -> None:
@@ -113,11 +118,18 @@ class PortableDeadLetters:
             self._session.fetch(self._sql.hold_all, name=self._name)
             yield
 
-    def _chosen(self, ids: Sequence[int], fate: Fate) -> list[Sequence[Any]]:
-        return self._session.fetch_ids(self._sql.chosen, ids, name=self._name, fate=fate.value)
+    def _copy(self, heads: Sequence[int]) -> None:
+        """Writes rows of the outbox, as they are by now, into their letters, which become skipped."""
+        if self._sql.copy_skipped:
+            rows: list[dict[str, object]] = [{"id": number} for number in heads]
+        else:
+            rows = [copied(row, self._idiom) for row in self._session.fetch_ids(self._sql.heads, heads)]
+        for row in rows:
+            self._session.change(self._sql.copy_skipped or self._sql.skip, name=self._name, **row)
 
     def _drop(self, ids: Sequence[int], fate: Fate) -> list[int]:
-        found = sorted(int(row[0]) for row in self._chosen(ids, fate))
+        chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, name=self._name, fate=fate.value)
+        found = sorted(int(row[0]) for row in chosen)
         self._session.change_ids(self._sql.drop_letters, found, name=self._name, fate=fate.value)
         return found
 
@@ -132,5 +144,11 @@ class PortableDeadLetters:
         return read.decode(errors="replace") if isinstance(read, bytes) and not self._binary else read
 
 
-def _key(row: Sequence[object]) -> object:
-    return row[2] or ""
+def _key(key: Any) -> object:
+    """Returns a key as text where it is one: so it can go into a column of either."""
+    if not isinstance(key, bytes):
+        return key
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key

@@ -79,7 +79,10 @@ class Statements:
         self.reset = f"{idiom.update(self.outbox)} SET leader_id = NULL {carried}"
         self.carried = f"SELECT id FROM {self.outbox} {carried}"
         self.carried_rows = f"SELECT {self._marked} FROM {self.outbox} {carried}"
-        self.carried_heads = f"SELECT {self._heads()} FROM {self.outbox} {carried}"
+        self.carried_keys = f"SELECT id, {self._key} FROM {self.outbox} {carried}"
+        self.carried_heads = (
+            f"SELECT {', '.join((self._without(*COLUMNS[3:]), *self._extras))} FROM {self.outbox} {carried}"
+        )
         batch = "id BETWEEN {first} AND {last} AND leader_id = {leader}"
         self.finish = f"DELETE FROM {self.outbox} WHERE {batch}"
         self.batch = f"SELECT id FROM {idiom.seen(self.outbox)} WHERE {batch}"
@@ -147,6 +150,12 @@ class Statements:
         columns = ", ".join(LETTER_COLUMNS)
         values = ", ".join(f"{{{column}}}" for column in LETTER_COLUMNS[:-1])
         self.forget_letter = f"DELETE FROM {letters} WHERE name = {{name}} AND id IN ({IDS})"
+        self.letters_at = (
+            f"SELECT id, fate, {self._key} FROM {letters} WHERE name = {{name}} AND id IN ({IDS})"
+        )
+        self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"
+        self.move_letter = f"UPDATE {letters} SET id = {{other}} WHERE name = {{name}} AND id = {{id}}"
+        self._copies(columns)
         self.write_letter = f"INSERT INTO {letters} ({columns}) VALUES ({values}, {idiom.now})"
         self.parked = (
             f"SELECT COUNT(*), MAX({idiom.age('since')}) FROM {letters}"
@@ -157,8 +166,10 @@ class Statements:
             " WHERE name = {name} ORDER BY id"
         )
         self.list_letters = f"SELECT {_READ}, {rest}"
-        self.list_without_values = f"SELECT {_READ.replace('kafka_value', 'NULL')}, {rest}"
+        self.list_without_values = f"SELECT {self._without('kafka_value')}, {rest}"
         self.chosen = f"SELECT {_READ} FROM {letters} {chosen} ORDER BY id"
+        self.chosen_heads = f"SELECT {self._without('kafka_value')} FROM {letters} {chosen} ORDER BY id"
+        self.chosen_keys = f"SELECT id, {self._key} FROM {letters} {chosen}"
         self.drop_letters = f"DELETE FROM {letters} {chosen}"
         self.skip = (
             f"UPDATE {letters} SET fate = 'skipped', kafka_topic = {{kafka_topic}},"
@@ -168,20 +179,48 @@ class Statements:
         )
         self.skip_gone = f"UPDATE {letters} SET fate = 'skipped' {chosen}"
         self.heads = f"SELECT {_READ} FROM {self.outbox} WHERE id IN ({IDS})"
+        self.head_keys = f"SELECT id, {self._key} FROM {self.outbox} WHERE id IN ({IDS})"
         self.remove = f"{idiom.delete(self.outbox)} WHERE id IN ({IDS})"
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.exact('{key}')}"
         self.stash = stash(idiom, self.outbox, COLUMNS[1:])
+
+    def _copies(self, columns: str) -> None:
+        """Makes what copies a head within the database; empty where values must pass through the client."""
+        copies = {**{column: column for column in COLUMNS}, "kafka_key": self._idiom.utf8("kafka_key")}
+        copies["kafka_value"] = self._idiom.utf8("kafka_value")
+        self.copy_head = self.copy_skipped = ""
+        if not copies["kafka_value"]:
+            return
+        head = f"FROM {self.outbox} WHERE id = {{id}}"
+        self.copy_head = (
+            f"INSERT INTO {self.letters} ({columns}) SELECT {{name}}, {', '.join(copies.values())},"
+            f" {{fate}}, {{reason}}, {{attempts}}, {self._idiom.now} {head}"
+        )
+        kept = ", ".join(f"{column} = (SELECT {copies[column]} {head})" for column in COLUMNS[1:])
+        self.copy_skipped = (
+            f"UPDATE {self.letters} SET fate = 'skipped', {kept} WHERE name = {{name}} AND id = {{id}}"
+        )
+
+    def restore(self, *, binary: bool) -> str:
+        """Makes the INSERT that stashes a letter's value within the database; empty where that cannot be."""
+        if not (value := self._idiom.restored("kafka_value", binary=binary)):
+            return ""
+        columns = list(COLUMNS[1:])
+        values = [value if column == "kafka_value" else f"{{{column}}}" for column in columns]
+        if not self._idiom.fills_create_time:
+            columns, values = ["create_time", *columns], [self._idiom.now, *values]
+        return (
+            f"INSERT INTO {self.outbox} ({', '.join(columns)}) SELECT {', '.join(values)}"
+            f" FROM {self.letters} WHERE name = {{name}} AND id = {{id}}"
+        )
 
     def without(self, keys: Collection[str]) -> tuple[str, Mapping[str, object]]:
         """Makes the condition that a row's key is none of ``keys``, and its parameters; empty for no keys."""
         return self._idiom.without(self._key, list(keys)) if keys else ("", {})
 
-    def _heads(self) -> str:
-        """Names the columns that are marked, null instead of value and headers."""
-        absent = COLUMNS[3:]
-        return ", ".join(
-            f"NULL AS {column}" if column in absent else column for column in (*COLUMNS, *self._extras)
-        )
+    def _without(self, *absent: str) -> str:
+        """Names the columns that are read of a row, null instead of some."""
+        return ", ".join(f"NULL AS {column}" if column in absent else column for column in COLUMNS)
 
     def _sized(self) -> str:
         """Names the columns that are marked, null where they exceed ``{small}`` bytes, and the row's size."""

@@ -14,7 +14,7 @@ from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, octets
+from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.session import Present, Session
 from outbox_sdk.portable.statements import GUARD, Statements
 from outbox_sdk.record import Batch, MarkedRecord
@@ -54,6 +54,7 @@ class PortableTable:
         self._idiom = session.idiom
         self._name = str(outbox)
         self._sql = Statements(session.idiom, outbox, fence, letters, eligible, extras=extras)
+        self._parking = Parking(session, self._sql, self._name)
         self._marking = Marking(session, self._sql, self._name)
         self._intake = intake
 
@@ -137,15 +138,11 @@ class PortableTable:
     def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
         """Parks the keys of poisonous records in one transaction that holds the fence."""
         leader = self._idiom.uuid(leader_id)
-        by_id = {poison.id: poison for poison in poisons}
         with self._session.transaction("park"):
             self._hold(fence)
-            heads = self._session.fetch_ids(self._sql.carried_rows, list(by_id), leader=leader)
-            self._session.change_ids(self._sql.forget_letter, [int(row[0]) for row in heads], name=self._name)
-            letters = [self._letter(row[:6], by_id[int(row[0])]) for row in heads]
-            self._session.change_each(self._sql.write_letter, letters)
+            parked = self._parking.park(leader, {poison.id: poison for poison in poisons})
             self._session.change_ids(self._sql.reset, ids, leader=leader)
-        return len(heads)
+        return parked
 
     def parked(self) -> Parked:
         """Returns how much is parked."""
@@ -249,12 +246,6 @@ class PortableTable:
             "attempt": fence.attempt,
         }
 
-    def _letter(self, row: Sequence[Any], poison: Poison) -> dict[str, object]:
-        head = dict(zip(COLUMNS, row, strict=True))
-        head["kafka_value"] = octets(head["kafka_value"], self._idiom)
-        rest = {"fate": "parked", "reason": _storable(poison.reason), "attempts": poison.attempts}
-        return {"name": self._name, **head, **rest}
-
 
 def make_guard(session: Session, sql: Statements, name: str) -> None:
     """Makes sure that the fence has the row that bumps and operators lock first."""
@@ -272,10 +263,6 @@ def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:
     """Returns what a new row of the fence holds."""
     identity = uuid4().hex[:IDENTITY_DIGITS]
     return {"name": name, "lane": lane, "lanes": 0, "token": 0, "holder": holder, "identity": identity}
-
-
-def _storable(reason: str) -> str:
-    return reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
 def _lost(fence: Fence) -> LeadershipLost:

@@ -1,8 +1,8 @@
-"""What a fence that an earlier version made lacks, and how it is added."""
+"""What the tables of an earlier version lack, and how they get it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.portable.idiom import Idiom
@@ -17,26 +17,26 @@ def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[st
     return [f"ALTER TABLE {idiom.table(fence)} ADD {column} {idiom.line}" for column in missing]
 
 
-def upgrade(session: Session, fence: TableName) -> None:
-    """Adds to a fence what it lacks of the columns that came later. Several processes may do so at once.
+def upgrade(session: Session, outdated: Callable[[], Sequence[str]]) -> None:
+    """Executes what is to be done to tables of an earlier version. Several processes may do so at once.
+
+    Args:
+        session: The connection.
+        outdated: Returns the statements; none once they were executed, by whomever.
 
     Raises:
         DriverError: The user may not; the message has the statements for whoever may.
     """
-    for statement in _lacking(session, fence):
+    for statement in outdated():
         try:
-            with session.transaction(f"add a column to table {fence}"):
+            with session.transaction("change a table of an earlier version"):
                 session.define(statement)
         except DriverError as error:
-            lacking = _lacking(session, fence)
-            if statement not in lacking:
+            left = outdated()
+            if statement not in left:
                 continue  # another process was first
             if error.retryable:
                 raise
             kind = AccessDenied if isinstance(error, AccessDenied) else DriverError
-            message = f"{error}; let somebody who may run this: {'; '.join(lacking)}"
+            message = f"{error}; let somebody who may run this: {'; '.join(left)}"
             raise kind(message, retryable=False) from error
-
-
-def _lacking(session: Session, fence: TableName) -> list[str]:
-    return additions(session.idiom, fence, session.columns(session.idiom.table(fence)) or ())

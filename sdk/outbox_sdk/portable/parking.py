@@ -1,0 +1,78 @@
+"""How a portable outbox parks: heads become letters, copied within the database where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outbox_sdk.parking import Fate, Poison
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.rows import COLUMNS, octets
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements
+
+
+class Parking:
+    """Parks over one connection, within the caller's transaction, which holds the fence.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        name: The outbox's name in its fence.
+    """
+
+    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._sql = sql
+        self._name = name
+
+    def park(self, leader: object, poisons: Mapping[int, Poison]) -> int:
+        """Makes the heads that still carry the leader id into letters; returns how many."""
+        heads = {
+            int(row[0]): row[1]
+            for row in self._session.fetch_ids(self._sql.carried_keys, list(poisons), leader=leader)
+        }
+        self._make_room(heads)
+        if self._sql.copy_head:
+            letters = [self._letter(poisons[number]) for number in heads]
+            self._session.change_each(self._sql.copy_head, letters)
+        else:
+            rows = self._session.fetch_ids(self._sql.carried_rows, list(heads), leader=leader)
+            letters = [{**self._letter(poisons[int(row[0])]), **copied(row, self._idiom)} for row in rows]
+            self._session.change_each(self._sql.write_letter, letters)
+        return len(heads)
+
+    def _make_room(self, heads: Mapping[int, object]) -> None:
+        """Deletes letters of the same heads; those of others, whose ids came again, get ids of their own."""
+        found = self._session.fetch_ids(self._sql.letters_at, list(heads), name=self._name)
+        same = [
+            int(number) for number, fate, key in found if fate == Fate.PARKED and key == heads[int(number)]
+        ]
+        self._session.change_ids(self._sql.forget_letter, same, name=self._name)
+        others = sorted({int(row[0]) for row in found}.difference(same))
+        if not others:
+            return
+        [(lowest,)] = self._session.fetch(self._sql.lowest_letter, name=self._name)
+        below = min(0, int(lowest)) - len(others)
+        for place, number in enumerate(others):
+            self._session.change(self._sql.move_letter, name=self._name, id=number, other=below + place)
+
+    def _letter(self, poison: Poison) -> dict[str, object]:
+        return {
+            "name": self._name,
+            "id": poison.id,
+            "fate": Fate.PARKED.value,
+            "reason": _storable(poison.reason),
+            "attempts": poison.attempts,
+        }
+
+
+def copied(row: Sequence[Any], idiom: Idiom) -> dict[str, object]:
+    """Makes the parameters for a row of the outbox that is copied through the client."""
+    values = dict(zip(COLUMNS, row, strict=False))
+    return {**values, "kafka_value": octets(values["kafka_value"], idiom)}
+
+
+def _storable(reason: str) -> str:
+    return reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
