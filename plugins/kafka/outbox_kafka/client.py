@@ -108,7 +108,7 @@ def leave(client: Client) -> None:
 
 
 def _key(lane: str, settings: Mapping[str, Any]) -> object:
-    return lane, frozenset(settings.items())
+    return lane, frozenset((name, repr(value)) for name, value in settings.items())
 
 
 def _ignore(_error: KafkaError) -> None:
