@@ -56,6 +56,7 @@ class KafkaSender:
         self._broken: DriverError | None = None
         self._useless = False
         self._alone: AloneProducer | None = None
+        self._reasons: dict[int, str] = {}  # of those who are turned away, of whom there may be very many
         self._untimely: dict[str, list[MarkedRecord]] = {}
         self._aside = Aside()
         self._topics = KnownTopics(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
@@ -131,7 +132,9 @@ class KafkaSender:
         self._hand_over(records, self._reject)
 
     def _turn_away(self, records: Sequence[MarkedRecord], error: KafkaError, may_pass: bool) -> None:
-        why = redact(reason(error), self._settings)
+        why = self._reasons.get(error.code())
+        if why is None:
+            why = self._reasons[error.code()] = redact(reason(error), self._settings)
         self._reports.failed.extend(Failure(record, why, retryable=may_pass) for record in records)
 
     def _wait(self, timeout: float) -> None:
