@@ -10,6 +10,7 @@ from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
 from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
+from outbox_testkit.conformance.oddities import OddRowConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
@@ -24,6 +25,7 @@ THEMES = {
     "batches": BatchConformance,
     "bounds": BoundConformance,
     "exclusion": ExclusionConformance,
+    "odd rows": OddRowConformance,
     "parking": ParkConformance,
     "dead letters": LetterConformance,
     "intake": IntakeConformance,
@@ -45,6 +47,7 @@ class DialectConformance(
     BatchConformance,
     BoundConformance,
     ExclusionConformance,
+    OddRowConformance,
     ParkConformance,
     LetterConformance,
     IntakeConformance,

@@ -1,0 +1,104 @@
+"""Odd rows: whatever a database lets somebody write into an outbox stops no row but those of its key."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from typing import Final
+
+import pytest
+from outbox_sdk import Fate, MarkedRecord
+
+from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain
+
+ODD: Final = {
+    "no topic": "kafka_topic = NULL",
+    "an empty topic": "kafka_topic = ''",
+    "no time": "create_time = NULL",
+    "a time that is none": "create_time = 'yesterday'",
+    "somebody's leader id": "leader_id = 'nobody'",
+    "a negative id": "id = -7",
+    "the id zero": "id = 0",
+    "a late id": "id = 4611686018427387904",
+    "a number": "kafka_value = 5",
+    "a fraction": "kafka_value = 0.5",
+    "a truth": "kafka_value = TRUE",
+    "bytes that are no text": "kafka_value = X'FF00FE'",
+    "a text that is not UTF-8": "kafka_value = CAST(X'FF41' AS TEXT)",
+    "a topic that is not UTF-8": "kafka_topic = CAST(X'FF41' AS TEXT)",
+    "a topic of bytes": "kafka_topic = X'FF41'",
+    "headers that are no list": "kafka_header_keys = 'name', kafka_header_values = 'value'",
+    "a list that does not end": "kafka_header_keys = '[\"name\"', kafka_header_values = '[\"value\"'",
+    "an object": "kafka_header_keys = '{\"name\": 1}', kafka_header_values = '[1]'",
+    "headers of bytes": "kafka_header_keys = X'FF', kafka_header_values = X'FF'",
+    "names without values": "kafka_header_keys = '[\"name\"]'",
+    "an array without values": "kafka_header_keys = '{name}'",
+    "values without names": "kafka_header_values = '[\"value\"]'",
+    "an array without names": "kafka_header_values = '{value}'",
+    "a header without a name": "kafka_header_keys = '[null]', kafka_header_values = '[\"value\"]'",
+    "an array without a name": "kafka_header_keys = '{NULL}', kafka_header_values = '{value}'",
+    "a header that is a number": "kafka_header_keys = '[\"name\"]', kafka_header_values = '[1]'",
+}
+"""What is odd → what to assign to the columns. A database that refuses an assignment has no such row."""
+
+
+class OddRowConformance(Conformance):
+    """What becomes of a row that no stasher writes."""
+
+    @pytest.mark.parametrize("assignment", ODD.values(), ids=ODD)
+    def test_an_odd_row_stops_no_other_key(self, box: Box, assignment: str) -> None:
+        box.stash(
+            plain("before", "before"), plain("odd", "odd"), plain("odd", "tail"), plain("after", "after")
+        )
+        permitted = _write(box, assignment)
+        hands = box.lead_all(2)
+        for bounded in (False, True):
+            for hand in hands:
+                hand.remark()
+            found = [each for hand in hands for each in _marked(hand, bounded=bounded)]
+            assert sorted(record.key for _, record in found) == ["after", "before", "odd", "odd"]
+            sound = [record for _, record in found if record.key != "odd"]
+            assert sorted((record.value, record.fault) for record in sound) == [
+                ("after", None), ("before", None)
+            ]  # fmt: skip
+        (hand, tail), (_, odd) = sorted(
+            ((hand, record) for hand, record in found if record.key == "odd"),
+            key=lambda each: each[1].value != "tail",
+        )
+        if not permitted:
+            assert (odd.value, odd.fault) == ("odd", None)
+        assert hand.table.backlog().records == 4
+        first, *_ = sorted((odd.id, tail.id))
+        assert hand.park([odd.id, tail.id], first, reason="odd") == 1
+        self._end(box, first)
+
+    def _end(self, box: Box, head: int) -> None:
+        """Goes through what an operator does with the letter of a row."""
+        hand, letters = box.lead(), box.letters()
+        assert sorted(hand.values(ALL)) == ["after", "before"]
+        (letter,) = letters.letters()
+        assert (letter.record.id, letter.record.key) == (head, "odd")
+        assert letters.retry([head]) == [head]
+        again = [record.id for record in hand.mark() if record.key == "odd"]
+        assert again[0] == head
+        assert hand.park(again, head) == 1
+        assert letters.skip([head]) == [head]
+        assert [letter.fate for letter in letters.letters()] == [Fate.SKIPPED]
+        assert [record.id for record in hand.mark()] == again[1:]
+
+
+def _write(box: Box, assignment: str) -> bool:
+    """Assigns to the earlier row of the key ``odd``; tells whether the database permits it."""
+    (odd,) = [record.id for record in box.lead().mark() if record.value == "odd"]
+    connection = box.application()
+    with suppress(Exception), closing(connection.cursor()) as cursor:
+        cursor.execute(f"UPDATE {box.options.table} SET {assignment} WHERE id = {odd}")
+        connection.commit()
+        return True
+    connection.rollback()
+    return False
+
+
+def _marked(hand: Hand, *, bounded: bool) -> list[tuple[Hand, MarkedRecord]]:
+    records = hand.mark(ALL, max_bytes=1 << 20) if bounded else hand.mark(ALL)
+    return [(hand, record) for record in records]
