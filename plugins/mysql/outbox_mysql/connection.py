@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from math import ceil
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 import pymysql
 from outbox_sdk import DriverError
@@ -43,6 +44,7 @@ class HarvestConnection(pymysql.Connection):
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
+        self._nonce = ""
         self._used = monotonic()
         super().__init__(
             **_parameters(options),
@@ -59,6 +61,7 @@ class HarvestConnection(pymysql.Connection):
             version = str(self.get_server_info())  # type: ignore[no-untyped-call]  # in its stubs
             for statement in _session(self._options, mariadb="MariaDB" in version):
                 self.query(statement)
+            self._sign()
             self.commit()
         except BaseException:
             self.close()
@@ -67,20 +70,54 @@ class HarvestConnection(pymysql.Connection):
 
     def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
         """Sends a statement; one that is given up is ended on the server, too, with all that it holds."""
-        try:
+        with self._ended():
             return super().query(sql, unbuffered)
+
+    def commit(self) -> None:
+        """Commits; as :meth:`query`."""
+        with self._ended():
+            super().commit()
+
+    def rollback(self) -> None:
+        """Rolls back; as :meth:`query`."""
+        with self._ended():
+            super().rollback()
+
+    @contextmanager
+    def _ended(self) -> Iterator[None]:
+        """Ends this session on the server where it does not answer: it may not know that nobody listens."""
+        try:
+            yield
         except pymysql.OperationalError as error:
-            if error.args[0] == CR.CR_SERVER_LOST and "timed out" in str(error):
+            if self._nonce and error.args[0] == CR.CR_SERVER_LOST and "timed out" in str(error):
                 self._end()
             raise
 
+    def _sign(self) -> None:
+        """Has this session hold a lock of its own name, by which it is found again.
+
+        By its number it is not: behind the address there may be another server by then, where the number is a
+        stranger's. A server that has no such locks (a cluster in strict mode) ends no session.
+        """
+        self._nonce = ""
+        nonce = f"outbox.{uuid4().hex}"
+        try:
+            self.query(f"SELECT GET_LOCK('{nonce}', 0)")
+            self._nonce = nonce
+        except pymysql.MySQLError:
+            if not self.open:
+                raise
+
     def _end(self) -> None:
-        """Ends this session on the server, if that can be reached: it may not know that nobody listens."""
         brief = {"connect_timeout": _BRIEF, "read_timeout": _BRIEF, "write_timeout": _BRIEF}
         with suppress(pymysql.MySQLError, OSError):
             other = pymysql.connect(**{**_parameters(self._options), **brief})
             try:
-                other.kill(self.thread_id())  # type: ignore[no-untyped-call]  # in its stubs
+                with other.cursor() as cursor:
+                    cursor.execute("SELECT IS_USED_LOCK(%s)", [self._nonce])
+                    for (number,) in cursor.fetchall():
+                        if number is not None:
+                            other.kill(number)  # type: ignore[no-untyped-call]  # in its stubs
             finally:
                 other.close()
 

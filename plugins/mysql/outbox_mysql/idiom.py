@@ -21,7 +21,9 @@ _PASSING: Final = frozenset(
         # The server has no room or time: connections, memory, disk, locks.
         1021, 1026, 1030, 1037, 1038, 1040, 1041, 1114, 1135, 1203, 1205, 1206, 1213, 1226, 1637, 3572,
         # It shuts down, starts, or has ended the session.
-        1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3168, 3169, 4031,
+        1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3032, 3168, 3169, 4031,
+        # A proxy, ProxySQL, finds no server behind it.
+        9001, 9002,
         # A statement ran for too long, or was interrupted.
         1028, 1317, 1969, 3024,
         # It is read-only, as after a failover; or is not the cluster's member that may be written.

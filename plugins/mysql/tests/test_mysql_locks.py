@@ -13,6 +13,7 @@ from outbox_sdk import UNBOUNDED, Batch, DriverError
 from outbox_sdk.portable.marking import Wanted
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain, texts
+from pymysql.constants import COMMAND
 
 
 @pytest.fixture
@@ -142,6 +143,69 @@ def test_what_takes_too_long_is_ended_on_the_server_with_all_that_it_holds(box: 
         hold()
     assert caught.value.retryable
     assert bump_in_the_end(box) > stuck.fence.token
+
+
+def test_a_leader_that_is_frozen_while_it_receives_rows_is_ended_by_the_server(box: Box) -> None:
+    frozen = box.lead()
+    box.stash(*(plain("k", "v" * 20_000) for _ in range(1_000)))
+    table: Any = frozen.table
+    connection = table._session.connection
+
+    def receive() -> None:
+        with table._session.transaction("mark"):
+            table._hold(frozen.fence)
+            # As a mark does; but nobody reads what comes, and the network holds only so much.
+            connection._execute_command(COMMAND.COM_QUERY, f"SELECT * FROM {box.options.table}")
+            assert bump_in_the_end(box) > frozen.fence.token
+            connection._read_query_result()
+
+    with pytest.raises(DriverError) as caught:
+        receive()
+    assert caught.value.retryable
+
+
+def test_a_commit_that_hangs_is_ended_with_all_that_it_holds(box: Box) -> None:
+    stuck, operator = box.lead(), box.application()
+    table: Any = stuck.table
+    number = table._session.connection.thread_id()
+    table._session.connection._read_timeout = 0.5
+
+    def hold() -> None:
+        with table._session.transaction("mark"):
+            table._hold(stuck.fence)
+            table._session.change(f"UPDATE {box.options.fence_table} SET reading = '1'")
+            table._session.change("SET SESSION lock_wait_timeout = 600")
+            operator.cursor().execute("FLUSH TABLES WITH READ LOCK")
+
+    with pytest.raises(DriverError, match="timed out") as caught:
+        hold()
+    assert caught.value.retryable
+    with operator.cursor() as cursor:
+        # The lock is still there: without help the session would wait for it, whoever listens.
+        for _ in range(50):
+            cursor.execute("SELECT COUNT(*) FROM information_schema.processlist WHERE id = %s", [number])
+            if cursor.fetchall() == ((0,),):
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("the session was not ended")
+        cursor.execute("UNLOCK TABLES")
+    assert bump_in_the_end(box) > stuck.fence.token
+
+
+def test_a_strangers_session_is_not_ended_though_it_has_the_number_of_ours(box: Box) -> None:
+    stuck, stranger = box.lead(), box.application()
+    table: Any = stuck.table
+    connection = table._session.connection
+    connection._read_timeout = 0.5
+    # As after a failover behind the same address.
+    connection.server_thread_id = stranger.server_thread_id
+    connection._nonce = "of a session that is no more"
+    with pytest.raises(DriverError, match="timed out"), table._session.transaction("wait"):
+        table._session.change("DO SLEEP(600)")
+    with stranger.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchall() == ((1,),)
 
 
 def test_a_session_that_was_silent_for_long_goes_on(box: Box) -> None:
