@@ -1,0 +1,57 @@
+"""What the first signal does, and the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from outbox_core.cli import invocation
+from outbox_core.cli.invocation import StopSignals
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """The exit codes with which the process would have left at once; its handlers are restored."""
+    codes: list[int] = []
+    monkeypatch.setattr(invocation, "leave", codes.append)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield codes
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def tell(*numbers):
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_asks_for_the_end(left, number):
+    with StopSignals() as signals:
+        assert not signals.requested.is_set()
+        tell(number)
+        assert signals.requested.wait(5)
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "codes"),
+    [
+        (signal.SIGTERM, signal.SIGTERM, [143]),
+        (signal.SIGHUP, signal.SIGINT, [130]),
+        (signal.SIGTERM, signal.SIGHUP, []),  # both come from systemd's SendSIGHUP
+        (signal.SIGHUP, signal.SIGHUP, []),  # both come from a terminal that is closed
+    ],
+)
+def test_the_second_stops_hard_unless_it_is_a_hangup(left, first, second, codes):
+    with StopSignals():
+        tell(first, second)
+    assert left == codes
+
+
+def test_a_hangup_that_is_ignored_stays_so(left):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopSignals() as signals:
+        tell(signal.SIGHUP)
+        assert not signals.requested.is_set()
