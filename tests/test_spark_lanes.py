@@ -47,13 +47,14 @@ def lane_processes(family: Iterable[psutil.Process], shop: Shop) -> list[psutil.
     return found
 
 
-def attempts(shop: Shop) -> dict[int, int]:
-    """Returns lane → how often it was started under this leader."""
+def attempts(shop: Shop) -> dict[int, tuple[int, int]]:
+    """Returns lane → the leader's token, and how often the lane was started under it."""
     with shop.connect() as connection:
-        return dict(connection.execute("SELECT lane, attempt::int FROM outbox_fence").fetchall())
+        rows = connection.execute("SELECT lane, token::int, attempt::int FROM outbox_fence").fetchall()
+    return {lane: (token, attempt) for lane, token, attempt in rows}
 
 
-def wait_for_new_attempts(shop: Shop, before: dict[int, int], lanes: int, timeout: float) -> None:
+def wait_for_new_attempts(shop: Shop, before: dict[int, tuple[int, int]], lanes: int, timeout: float) -> None:
     """Waits until ``lanes`` lanes have been started anew."""
 
     def anew() -> list[int]:
@@ -237,7 +238,6 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     environment = cluster.environment()
     harvester = fleet.start("a", engine=on(cluster, 2), environment=environment, elector=NELI)
     harvester.wait_for("leader acquired", 90)
-    standby = fleet.start("b", elector=NELI)
     left, lost = cluster.workers
 
     def lanes_on(worker: Service) -> int:
@@ -251,7 +251,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
         lost.kill()
         wait_for_new_attempts(shop, before, LANES // 2, 40)
         measure("killed Spark worker to its lanes' new start", time.time() - killed_at)
-        until(lambda: lanes_on(left) == 2, "both lane groups run on the worker that is left", 5)
+        until(lambda: lanes_on(left) == 2, "both lane groups run on the worker that is left", 30)
         shop.wait_for_sales(200)
     shop.wait_until_harvested(15)
     assert harvester.running
@@ -262,6 +262,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     assert result.good, result.verdict()
     assert result.repeated <= len(CUSTOMERS)
 
+    standby = fleet.start("b", elector=NELI)
     until(lambda: fleet.members() == 2, "the standby is in the group", 20)
     killed_at = time.time()
     left.kill()
