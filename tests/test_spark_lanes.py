@@ -268,6 +268,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     left.kill()
     acquired_at = standby.wait_for("leader acquired", SESSION + 10, killed_at).at
     measure("killed last Spark worker to acquired", acquired_at - killed_at)
-    shop.sell_one()
+    shop.stash(10, keys=10)
+    shop.wait_until_harvested(10)
     harvester.send(signal.SIGTERM)
     assert harvester.wait(10) == 0

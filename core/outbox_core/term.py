@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from threading import Lock
 from time import monotonic
 
@@ -17,9 +18,9 @@ from outbox_core.meter import Reading
 log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 10.0
-"""How long a group may go unheard, be it lost, frozen or cut off, before a leader is none."""
+"""How long a group, or all of them, may go unheard (frozen, lost, cut off) before a leader is none."""
 START_SECONDS = 30.0
-"""The same from the beginning of a term to a group's first word: its worker may have to load everything."""
+"""How long a group that is started may take to its first word: its worker may have to load everything."""
 LOOK_SECONDS = 1.0
 """How long the leader may be busy between two looks; beyond that it stood still itself, and heard nobody."""
 
@@ -59,6 +60,7 @@ class Term:
         self._past = Reading()
         self._events: list[Event] = []
         self._due: dict[int, float] = {}  # by when a group has to be heard
+        self._any_due = inf  # by when any of them has to be heard
 
     def exchange(self, report: Report) -> Orders:
         """Takes a group's report and returns its orders.
@@ -79,7 +81,7 @@ class Term:
                     self._past = sum((each.ended() for each in run.readings.values()), self._past)
                 run = self._runs[report.group] = _Run(report.run)
             if report.group in self._due:
-                self._due[report.group] = self._clock() + SILENT_SECONDS
+                self._due[report.group] = self._any_due = self._clock() + SILENT_SECONDS
             run.readings.update(report.readings)
             self._events.extend(report.events)
             if report.refusal is not None:
@@ -90,14 +92,16 @@ class Term:
             return Orders(self._lease(), self._draining, self._stopped)
 
     def expect(self, groups: Iterable[int]) -> None:
-        """Notes that these groups are being started, and have to be heard from now on."""
+        """Notes that these groups are being started, at first or anew: they have to be heard in a while."""
         with self._lock:
             self._due |= dict.fromkeys(groups, self._clock() + START_SECONDS)
 
     def silent(self) -> list[int]:
         """Returns the expected groups that have not been heard for too long; asked several times a second.
 
-        For as long as the leader itself stood still, it could hear nobody: that counts for none of them.
+        A group that is started anew has its time while others are heard. When none is, all are silent: there
+        may be a worker elsewhere for one group, but without any there is nothing to lead. For as long as the
+        leader itself stood still, it could hear nobody: that counts for none of them.
         """
         with self._lock:
             now = self._clock()
@@ -106,7 +110,8 @@ class Term:
             if slept > LOOK_SECONDS:
                 latest = now + START_SECONDS
                 self._due = {group: min(due + slept, latest) for group, due in self._due.items()}
-            return sorted(group for group, due in self._due.items() if due <= now)
+                self._any_due += slept
+            return sorted(group for group, due in self._due.items() if min(due, self._any_due) <= now)
 
     def drain(self) -> None:
         """Orders all lanes to settle what is in flight and end."""

@@ -113,7 +113,6 @@ class SparkEngine:
         assert self._server is not None  # noqa: S101 - a harvest warms its engine before it is elected
         self._server.serve(term)
         self._crash = None
-        term.expect(range(self._groups))
         groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
         self._jobs = [
             Thread(
@@ -172,6 +171,7 @@ class SparkEngine:
         stillborn = 0
         while not term.over:
             started = monotonic()
+            term.expect([group])
             error = self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
             if term.over:
                 return
