@@ -6,7 +6,9 @@ lane's marker alone. So whoever takes over a lane does this, and the order matte
 1. enters the lane at the fence: from now on nobody else marks or purges for it;
 2. opens its transactional sender: from now on nobody else publishes for it, and what was under way has ended;
 3. reads the marker, which is final only now;
-4. purges, durably, what the marker says is in the log. Whatever else is marked is not there.
+4. purges, durably, what the marker says is in the log. Whatever else is marked is not there. Where nothing is
+   to be purged, the database still makes sure that the lane is this leader's: one that stood still since the
+   first step would write over what its successor has written.
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
 another lane than the one that would mark it now; and at-least-once lanes read no marker at all. In both cases
@@ -15,8 +17,8 @@ publish in transactions, so that this is known after any crash.
 
 The fence also notes under which name a lane's sender was opened, and where it kept the marker. A marker at
 any other place may be one of old, which does not tell all that is in the log. A lane that would use another
-name or place opens the sender that is noted and reads the marker where it is noted. Only then does it write
-one at its own place and notes that, and it publishes nothing before.
+name or place opens the sender that is noted and reads the marker where it is noted. It opens its own sender
+before the purge, then writes a marker at its own place, and notes that; it publishes nothing before.
 """
 
 from __future__ import annotations
@@ -79,11 +81,12 @@ def open_lane(plan: Plan, lane: int) -> Opened:
         # Outboxes of many databases may share the broker, and be called the same.
         name = f"{table.name}.{lane}.{fence.identity}"
         former = noted if noted is not None and noted.sender != name else None
-        recovered = _settled(plan, entered, former) if former else 0
+        marker = _former_marker(plan, former) if former else []
         sender = plan.publisher.create().open_transactional(name)
         try:
             if former is None:
-                recovered = _purge(entered, _marker(sender, name, noted))
+                marker = _marker(sender, name, noted)
+            recovered = _purge(entered, marker)
             sender.publish([], [])
             note = Transacting(fence.lanes, name, sender.place)
             if note != noted:
@@ -118,7 +121,7 @@ def settle_lanes(plan: Plan, noted: Mapping[int, Transacting]) -> None:
 
 def _settle(plan: Plan, lane: int) -> int:
     with _entered(plan, lane) as entered:
-        recovered = _settled(plan, entered, entered.noted) if entered.noted else 0
+        recovered = _purge(entered, _former_marker(plan, entered.noted)) if entered.noted else 0
         entered.table.transact(entered.fence, None)
         return recovered
 
@@ -142,16 +145,16 @@ def _entered(plan: Plan, lane: int) -> Iterator[_Entered]:
         yield _Entered(table, fence, noted)
 
 
-def _settled(plan: Plan, entered: _Entered, noted: Transacting) -> int:
-    """Does steps 2 to 4 as the note says; returns how many rows were purged."""
+def _former_marker(plan: Plan, noted: Transacting) -> Sequence[Batch]:
+    """Ends what the sender that is noted was about, and reads its marker."""
     with closing(plan.publisher.create().open_transactional(noted.sender)) as sender:
-        return _purge(entered, _marker(sender, noted.sender, noted))
+        return _marker(sender, noted.sender, noted)
 
 
 def _purge(entered: _Entered, marker: Sequence[Batch]) -> int:
-    """Purges until nothing is found; a single purge may have been cut short."""
+    """Purges until nothing is found, as a purge may be cut short; once at least, for the fence's sake."""
     rows = 0
-    while marker and (purged := entered.table.advance(entered.fence, marker, uuid4(), 0, []).purged):
+    while purged := entered.table.advance(entered.fence, marker, uuid4(), 0, []).purged:
         rows += purged
     return rows
 

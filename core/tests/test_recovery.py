@@ -45,6 +45,7 @@ class World:
         self.portion = portion
         self.rows = 3
         self.open = 0
+        self.opened = lambda: None  # what happens when a sender has been opened
 
     def plan(self, lanes=1, delivery=Delivery.EXACTLY_ONCE):
         made: Any = SimpleNamespace(create=lambda: self)
@@ -56,6 +57,7 @@ class World:
     def open_transactional(self, name):
         self.asked.append(f"open {name}")
         self.open += 1
+        self.opened()
         return Sender(self, name)
 
     def enter(self, lane, lanes, token):
@@ -66,9 +68,10 @@ class World:
 
     def advance(self, fence, finished, leader_id, limit, pending):
         assert (limit, pending) == (0, [])
-        assert finished == [BATCH]
         self.asked.append(f"purge {fence.lane}")
-        deleted = min(self.rows, self.portion)
+        if fence.token != self.token:
+            raise LeadershipLost("another process leads")
+        deleted = min(self.rows, self.portion) if BATCH in finished else 0
         self.rows -= deleted
         return Advanced(deleted, [])
 
@@ -114,7 +117,8 @@ def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there
     world = World()
     opened = open_lane(world.plan(), 0)
     own = name(0)
-    assert world.asked == ["enter 0", f"open {own}", f"marker at {HERE}", f"publish {own}", "note 0"]
+    asked = ["enter 0", f"open {own}", f"marker at {HERE}", "purge 0", f"publish {own}", "note 0"]
+    assert world.asked == asked
     assert world.notes == noted(0)
     assert opened.recovered == 0
     assert world.open == 1
@@ -153,9 +157,9 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_mark
         "enter 0",
         f"open {former}",
         f"marker at {THERE}",
-        "purge 0",
-        "purge 0",
         f"open {own}",
+        "purge 0",
+        "purge 0",
         f"publish {own}",
         "note 0",
     ]
@@ -186,6 +190,15 @@ def test_a_marker_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(no
     assert not caught.value.retryable
     assert not any("publish" in asked for asked in world.asked)
     assert world.notes == note
+    assert world.open == 0
+
+
+def test_who_is_fenced_meanwhile_writes_over_nothing():
+    world = World(markers={(name(0), HERE): []}, notes=noted(0))
+    world.opened = lambda: setattr(world, "token", 2)
+    with pytest.raises(LeadershipLost):
+        open_lane(world.plan(), 0)
+    assert world.asked[-1] == "purge 0"
     assert world.open == 0
 
 

@@ -104,6 +104,7 @@ _CHANGED_FORGOTTEN = Scope(
 )
 _NAMED = Scope("renamed", _NAMES, (0,), terms=2, faults=0)
 _MOVED_TWICE = Scope("moved", _PLACES, (0,), terms=0, faults=2, menu=_any("crash"))
+_FORGOTTEN_ALIVE = Scope("forgotten, alive", _ALIKE, (0,), faults=2, menu=_any("crash", "forget"))
 _TWICE = Scope("run twice", _ALIKE, (0,), terms=0, menu=_any("rerun"))
 _UNSTABLE = Scope("late marker", _ALIKE, (0,), terms=0, menu=_any("crash", "late marker"))
 
@@ -132,6 +133,7 @@ ABLATIONS = (
     Ablation("heed the former sender's marker", "duplicate", _NAMED),
     Ablation("read the marker where it is noted", "duplicate", _MOVED_TWICE),
     Ablation("note another name or place", "duplicate", _MOVED_TWICE),
+    Ablation("fence before the marker", "duplicate", _FORGOTTEN_ALIVE),
 )
 """Each must be caught."""
 GAPS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)

@@ -2,7 +2,7 @@
 
 The order is that of ``outbox_core.recovery``: enter, open, look at the marker, purge; then, to harvest, write
 the marker anew and note that the lane transacts. Where another name is noted, that is opened first, and the
-own one behind the purge. What a lane makes of an answer belongs to the step in which
+own one when its marker is known. What a lane makes of an answer belongs to the step in which
 the server carries out what was asked.
 """
 
@@ -130,7 +130,7 @@ class Lanes:
         if "purge before emptying the marker" in self.off:
             order = ["enter", "recall", "open", "look", "empty", "purge", "note"]
         if lane.noted and lane.noted.name != name and "heed the former sender's marker" not in self.off:
-            order = ["enter", "recall", "former", "look", "purge", "open", "empty", "note"]
+            order = ["enter", "recall", "former", "look", "open", "purge", "empty", "note"]
         if "open the former sender" in self.off:
             order = [phase for phase in order if phase != "former"]
         if "note before the first publish" in self.off:
@@ -139,7 +139,7 @@ class Lanes:
 
     def _needed(self, phase: Phase, lane: Lane, seat: Seat) -> bool:
         noted = lane.noted
-        if phase == "purge":
+        if phase == "purge" and "fence before the marker" in self.off:
             return bool(lane.known)
         if lane.settles:
             return phase in ("recall", "note") or noted is not None

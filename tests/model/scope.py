@@ -29,6 +29,7 @@ Rule = Literal[
     "heed the former sender's marker",
     "read the marker where it is noted",
     "note another name or place",
+    "fence before the marker",
     # of the implementation
     "abandon what is marked behind",
     "attempt in the fence",

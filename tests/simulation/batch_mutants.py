@@ -60,6 +60,13 @@ class AttemptlessAdvance(Advance):
         return row.token == self.right.token and row.lanes == self.right.lanes
 
 
+class CutShort(Advance):
+    """No bug: the database deletes one row at a time."""
+
+    def published(self) -> list[Row]:
+        return super().published()[:1]
+
+
 class Watermark(Advance):
     def published(self) -> list[Row]:
         rows, (lane, lanes) = self.database.rows, (self.right.lane, self.right.lanes)
@@ -91,6 +98,9 @@ class Silent(BatchLane):
 class LateNote(BatchLane):
     def note(self) -> None:
         self._begin()
+        self.host.after(0.1, self._note_at_last)
+
+    def _note_at_last(self) -> None:
         transact = self.world.parts.transact(self._recovery.common(), begun=True)
         self._recovery.ask(transact, lambda _: None)
 
@@ -107,6 +117,11 @@ class ShortMarker(TransactionalMarkPurge):
     def _next_to_publish(self, now: float) -> Publish | None:
         publish = super()._next_to_publish(now)
         return publish and replace(publish, marker=publish.marker[-1:])
+
+
+class Credulous(TransactionalMarkPurge):
+    def _purged(self, rows: int) -> None:
+        super()._purged(max(rows, sum(self._purging.values())))
 
 
 class ReusedName(TransactionalMarkPurge):
@@ -227,6 +242,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _under("database crashes", keys=1, transactions_per_second=100.0, each=_batches(
         "short-marker", "A marker names only the batch that it is published with.", "I6",
         batch_machine=ShortMarker)),
+    _batches("credulous-purge", "A deletion that was cut short is taken for complete.", "I6",
+             advance=CutShort, batch_machine=Credulous),
     _batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9",
              batch_machine=ReusedName),
     _batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",

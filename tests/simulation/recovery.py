@@ -79,6 +79,10 @@ class Recovery(Errand):
 
     def _entered(self, result: tuple[Right, int]) -> None:
         self.fence, self.parked = result
+        self.ask(Transacting(self.world.database), self._looked)
+
+    def _looked(self, noted: dict[int, int]) -> None:
+        self.noted = self.lane in noted
         self.open()
 
     def open(self) -> None:
@@ -86,13 +90,9 @@ class Recovery(Errand):
 
     def _opened(self, fine: bool) -> None:
         if fine:
-            self.ask(Transacting(self.world.database), self._looked)
+            self.read()
         else:
             self.then(FAILED)
-
-    def _looked(self, noted: dict[int, int]) -> None:
-        self.noted = self.lane in noted
-        self.read()
 
     def read(self) -> None:
         self.producer.read_marker(self.take)
@@ -107,16 +107,15 @@ class Recovery(Errand):
             self.world.tell(None, None, "%s refuses to begin without a marker", self.producer.name)
             self.world.audit.counts["lanes refused"] += 1
             self.then(REFUSED)
-        elif finished := self.heeded(marker or []):
+        else:
+            finished = self.heeded(marker or [])
             names = [batch.leader_id for batch in finished]
             self.world.tell(None, None, "%s finds in the log: batches %s", self.producer.name, names)
             self.producer.trail.told.update(names)
             self.purge(finished)
-        else:
-            self.then(DONE)
 
     def purge(self, finished: Sequence[Batch]) -> None:
-        """Purges until nothing is found."""
+        """Purges until nothing is found, and makes sure that the lane is this leader's."""
 
         def purged(reply: Marked) -> None:
             self.world.audit.counts["recovered"] += reply.purged

@@ -124,7 +124,9 @@ class PortableTable:
             if not limit:
                 return Advanced(purged, [])
             self._take_in(fence, limit)
-            wanted = Wanted(limit, max_bytes, (*pending, leader_id))
+            # Of a finished batch there may be rows left, if the deletion was cut short.
+            known = (*(batch.leader_id for batch in finished), *pending, leader_id)
+            wanted = Wanted(limit, max_bytes, known)
             return Advanced(purged, self._marking.mark(fence, leader_id, wanted))
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
