@@ -7,12 +7,14 @@ import secrets
 import subprocess
 import sys
 from collections import Counter, deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from outbox_core.transaction import TransactionalMarkPurge
 from outbox_neli_kafka.neli import Leadership, Notice
 
 from .simulation.audit import Audit
@@ -60,6 +62,12 @@ def test_seeds_that_once_failed_pass():
 def test_every_mutant_is_caught_by_its_invariant():
     survivors = [found for found in hunts([mutant.name for mutant in MUTANTS], JOBS) if not found.caught]
     assert not survivors
+
+
+def test_purges_that_are_cut_short_break_no_invariant():
+    credulous = BY_NAME["credulous-purge"]
+    sound = replace(credulous, parts=replace(credulous.parts, batch_machine=TransactionalMarkPurge))
+    assert [each.invariant for each in (run(seed, sound) for seed in range(1, 7))] == [""] * 6
 
 
 def test_a_failure_tells_its_seed_and_what_led_to_it():
