@@ -51,9 +51,9 @@ SCOPES = (
     Scope("both modes, changed twice", _MODES, (0, 0), terms=2, faults=0),
     Scope("both modes, twice, a fault", _MODES, (0,), terms=2, menu=_any("crash", "doubt", "restart")),
     Scope("two names, changed twice", _NAMES, (0, 0), terms=2, faults=0),
-    Scope("two names, two faults", _NAMES, (0,), faults=2, menu=_any("crash", "doubt")),
+    Scope("two names, two faults", _NAMES, (0,), terms=0, faults=2, menu=_any("crash", "doubt")),
     Scope("two places, changed twice", _PLACES, (0, 0), terms=2, faults=0),
-    Scope("two places, two faults", _PLACES, (0,), faults=2, menu=_any("crash", "doubt")),
+    Scope("two places, two faults", _PLACES, (0,), terms=0, faults=2, menu=_any("crash", "doubt")),
     Scope("other name and place, twice", _MOVED, (0,), terms=2, menu=_any("crash", "doubt", "late marker")),
 )
 """All that the protocol is tried in."""
