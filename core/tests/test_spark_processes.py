@@ -15,7 +15,7 @@ import pytest
 from outbox_core.config import configure
 from outbox_core.spark import jvm
 from outbox_core.spark.daemon import SERVICE_SIGNALS
-from outbox_core.spark.engine import SparkEngine, refuse_shrinking
+from outbox_core.spark.engine import SparkEngine, _reason, refuse_shrinking
 from outbox_core.spark.jvm import Jvm
 from outbox_sdk import OutboxError
 from pyspark import SparkConf
@@ -140,3 +140,18 @@ def test_a_jvm_that_hangs_holds_up_nobody_who_cancels():
     engine.cancel()
     engine._cancelling.join(10)
     assert application.asked == 2, "and again when it has answered"
+
+
+def test_the_reason_of_a_lost_job_is_the_workers_or_the_jvms():
+    worker = """Job aborted due to stage failure: org.apache.spark.api.python.PythonException: Traceback:
+  File "task.py", line 57, in run
+ConnectionError: cannot reach the leader at 10.0.0.7:4711: timed out
+
+\tat org.apache.spark.api.python.BasePythonRunner"""
+    assert _reason(Exception(worker)).startswith("ConnectionError: cannot reach the leader")
+    jvm = """An error occurred while calling o208.save.
+: org.apache.spark.SparkException: Job 0 cancelled as part of cancellation of all jobs
+\tat org.apache.spark.scheduler.DAGScheduler"""
+    assert _reason(Exception(jvm)).startswith("org.apache.spark.SparkException: Job 0 cancelled")
+    assert _reason(ConnectionError("the lanes lost touch")) == "the lanes lost touch"
+    assert _reason(EOFError()) == "EOFError"

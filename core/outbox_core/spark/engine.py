@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from threading import Thread
+from threading import Thread, Timer
 from time import monotonic, sleep
 
 from outbox_sdk import OutboxError
@@ -32,6 +32,8 @@ LOST = (PySparkException, Py4JJavaError, ConnectionError)
 """What a job ends with when its worker is lost; anything else says that the JVM is."""
 GROUPS_MOST = 2
 """Lane groups when the settings name no number: a worker process each."""
+WARM_SECONDS = 120.0
+"""How long workers may take to start and to load everything, on however slow a machine."""
 JOB_PAUSE_SECONDS = 0.5
 """The pause before the job of a lost group is submitted again."""
 SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
@@ -81,10 +83,16 @@ class SparkEngine:
             )
         self._server = server = self._listen(session.sparkContext.getConf())
         choices = (settings.dialect, settings.affinity, settings.publisher)
+        # Slots that were counted may be lost before they are used, and a job would wait for others for ever.
+        giving_up = Timer(WARM_SECONDS, self.cancel)
+        giving_up.daemon = True
+        giving_up.start()
         try:
             self._run(0, self._groups, warming_task(choices, server.address))
         except LOST as error:
             raise OutboxError(f"lanes cannot run on {self._master}: {_reason(error)}") from error
+        finally:
+            giving_up.cancel()
 
     def _listen(self, conf: SparkConf) -> LinkServer:
         host = conf.get("spark.driver.host", "127.0.0.1")
@@ -221,7 +229,10 @@ def _cancel(application: Application) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the line of a job's error that says why, which is the last of the worker's own traceback."""
+    """Returns the line of a job's error that says why: the worker's last one, or the JVM's first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if _PYTHON_ERROR.match(line)]
-    return (said or lines or [type(error).__name__])[-1 if said else 0]
+    if said := [line for line in lines if _PYTHON_ERROR.match(line)]:
+        return said[-1]
+    # Before it, Py4J names the call that failed.
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (thrown or lines or [type(error).__name__])[0]
