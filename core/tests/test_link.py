@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack, suppress
 from multiprocessing import AuthenticationError
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from outbox_core import group, link
@@ -100,7 +101,8 @@ def test_a_peer_that_trickles_is_hung_up_on(server, monkeypatch):
     host, port, _ = server.address
     give_up = time.monotonic() + 4
     with socket.create_connection((host, port), 5) as slow, suppress(BrokenPipeError, ConnectionResetError):
-        while slow.sendall(b"\0") is None:
+        while True:
+            slow.sendall(b"\0")
             assert time.monotonic() < give_up
             time.sleep(0.05)
 
@@ -180,8 +182,8 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
         def take_events(self):
             return []
 
-    plan = SimpleNamespace(token=7, delivery=None)
-    lanes = group.LaneGroup(plan, 0, [0], Leader())
+    plan: Any = SimpleNamespace(token=7, delivery=None)
+    lanes: Any = group.LaneGroup(plan, 0, [0], Leader())
     lanes._kind = Idle
     working = threading.Thread(target=lambda: list(lanes.run()))
     working.start()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from threading import Event
+from typing import Any
 
 import psutil
 import pytest
@@ -130,7 +131,7 @@ class Hanging:
 
 def test_a_jvm_that_hangs_holds_up_nobody_who_cancels():
     settings = configure({"harvest": {"dataSource": "host=db dbname=shop", "engine": "spark"}})
-    engine = SparkEngine(settings.harvest)
+    engine: Any = SparkEngine(settings.harvest)
     engine._application = application = Hanging()
     for _ in range(3):
         engine.cancel()
