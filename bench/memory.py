@@ -96,9 +96,8 @@ def main() -> None:
         time.sleep(1)
         for name, before, peak in zip(("leader", "standby"), idle, peaks, strict=True):
             peak.stop()
-            print(
-                f"{name}: idle {before}; with {arguments.rows:,} rows, of which {parked:,} were parked, {peak}"
-            )
+            rows = f"{arguments.rows:,} rows, {parked:,} of them parked"
+            print(f"{name}: idle {before}; with {rows}: {peak}")
 
 
 if __name__ == "__main__":
