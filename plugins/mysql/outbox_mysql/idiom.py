@@ -19,7 +19,7 @@ _PASSING: Final = frozenset(
         # The client's: no connection, or none any more; 0 is PyMySQL's for one that is closed.
         0, 2002, 2003, 2006, 2013, 2055,
         # The server has no room or time: connections, memory, disk, locks.
-        1021, 1026, 1030, 1037, 1038, 1040, 1041, 1114, 1135, 1203, 1205, 1206, 1213, 1226, 1637, 3572,
+        1021, 1026, 1030, 1037, 1038, 1040, 1041, 1114, 1135, 1203, 1206, 1213, 1226, 1637, 3572,
         # It shuts down, starts, or has ended the session.
         1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3032, 3168, 3169, 4031,
         # A proxy, ProxySQL, finds no server behind it.
@@ -38,6 +38,7 @@ _REFUSED: Final = frozenset(
     {1044, 1045, 1095, 1130, 1131, 1132, 1142, 1143, 1227, 1251, 1370, 1396, 1449, 1524, 1698, 1820, 1862,
      1873, 2049, 2054, 2058, 2059, 2061, 3118, 3159, 3955, 4151}
 )  # fmt: skip
+_LOCKED: Final = frozenset({1205})
 _ABSENT: Final = frozenset({1146})
 _PRESENT: Final = frozenset({1050, 1062})
 
@@ -81,6 +82,7 @@ class MySqlIdiom(Idiom):
     now: ClassVar[str] = "UTC_TIMESTAMP(6)"
     # What MariaDB knows too, and MySQL takes for FOR SHARE.
     shared: ClassVar[str] = " LOCK IN SHARE MODE"
+    free: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
     line: ClassVar[str] = LINE
     scans_wait: ClassVar[bool] = True
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
@@ -101,6 +103,7 @@ class MySqlIdiom(Idiom):
         for numbers, trouble in (
             (_PASSING, Trouble.PASSING),
             (_REFUSED, Trouble.REFUSED),
+            (_LOCKED, Trouble.LOCKED),
             (_ABSENT, Trouble.ABSENT),
             (_PRESENT, Trouble.PRESENT),
         ):

@@ -145,6 +145,22 @@ def test_what_takes_too_long_is_ended_on_the_server_with_all_that_it_holds(box: 
     assert bump_in_the_end(box) > stuck.fence.token
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_row_that_somebody_has_locked_keeps_back_its_key_alone(box: Box, bounded: bool) -> None:
+    bound = 1 << 20 if bounded else UNBOUNDED
+    values = box.fill(12, keys=4)
+    hand, somebody = box.lead(), box.application()
+    with somebody.cursor() as cursor:
+        cursor.execute(f"SELECT id FROM {box.options.table} WHERE id IN (5, 2) FOR UPDATE")  # of k1 and k2
+    assert hand.values(3, max_bytes=bound) == [values[n] for n in (0, 2, 3)]
+    assert hand.values(max_bytes=bound) == [values[n] for n in (6, 7, 10, 11)]
+    assert hand.mark(max_bytes=bound) == []
+    assert texts(box.lead().advance(max_bytes=bound)) == [values[n] for n in (2, 3, 6, 7, 10, 11)]
+    somebody.commit()
+    assert hand.table.backlog().records == 12
+    assert box.survey() == values
+
+
 def test_a_leader_that_is_frozen_while_it_receives_rows_is_ended_by_the_server(box: Box) -> None:
     frozen = box.lead()
     box.stash(*(plain("k", "v" * 20_000) for _ in range(1_000)))

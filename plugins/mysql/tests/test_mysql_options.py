@@ -99,7 +99,7 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
     [
         (2013, Trouble.PASSING),
         (1213, Trouble.PASSING),
-        (1205, Trouble.PASSING),
+        (1205, Trouble.LOCKED),
         (1290, Trouble.PASSING),
         (1047, Trouble.PASSING),
         (4031, Trouble.PASSING),

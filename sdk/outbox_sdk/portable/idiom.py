@@ -21,6 +21,7 @@ class Trouble(Enum):
     """What an error of the driver means."""
 
     PASSING = "the same call may succeed later: connection lost, deadlock, lock time-out, shutdown, read-only"
+    LOCKED = "another transaction has held a row for longer than we wait"
     LASTING = "somebody must change something first"
     REFUSED = "the user may not do this, or is not let in"
     ABSENT = "a table does not exist"
@@ -41,6 +42,7 @@ class Idiom(ABC):
         shared: What a SELECT ends with to hold its rows against changes; empty where transactions that change
             something run one by one.
         alone: What a SELECT ends with to hold its rows against everybody who wants them so or so.
+        free: What a SELECT ends with to return, and hold, only rows that nobody else holds; or empty.
         scans_wait: Whether a DELETE that passes rows of others waits for those that are not committed.
         line: The type of a column that holds a text of up to 4,000 characters.
         fills_create_time: Whether the outbox fills ``create_time`` by itself, so that inserts leave it out.
@@ -52,6 +54,7 @@ class Idiom(ABC):
     parts: ClassVar[int] = 10_000
     shared: ClassVar[str] = " FOR UPDATE"
     alone: ClassVar[str] = " FOR UPDATE"
+    free: ClassVar[str] = ""
     scans_wait: ClassVar[bool] = False
     line: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False

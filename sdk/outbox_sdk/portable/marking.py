@@ -8,6 +8,8 @@ ids; of one that exceeds the bound alone only topic and key.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
+from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,6 +30,9 @@ _GROWTH = 4
 
 _SPREAD = 2
 """A row is small that has at most so many times its share of the bound."""
+
+_WARY = 60.0
+"""Seconds for which a connection looks for rows that others hold, once it has waited for one in vain."""
 
 _Row = Sequence[Any]
 
@@ -63,15 +68,37 @@ class Marking:
         self._sql = sql
         self._name = name
         self._portion = FIRST
+        self._wary_until = -inf
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> list[MarkedRecord]:
         """Chooses and claims rows; leaves out those that somebody has deleted meanwhile."""
         leader = self._idiom.uuid(leader_id)
-        if wanted.max_bytes >= UNBOUNDED:
-            rows = self._choose(fence, wanted, wanted.limit)
+        while True:
+            if wanted.max_bytes >= UNBOUNDED:
+                rows, small = self._choose(fence, wanted, wanted.limit), 0
+            else:
+                rows, small = self._within(fence, wanted)
+            if not (held := self._held(rows)):
+                break
+            wanted = wanted._replace(excluded={*wanted.excluded, *held})
+        if not small:
             return records(self._claimed(rows, leader), self._idiom)
-        rows, small = self._within(fence, wanted)
         return self._read(self._claimed(rows, leader), leader, small, wanted.max_bytes)
+
+    def beware(self) -> bool:
+        """Has marks leave out the keys of rows that others hold, for a while; tells whether they can."""
+        self._wary_until = monotonic() + _WARY
+        return bool(self._sql.free)
+
+    def _held(self, rows: Sequence[_Row]) -> set[str]:
+        """Returns the keys of rows that others hold; none while nobody has waited for such a row in vain."""
+        if not self._sql.free or not rows or monotonic() > self._wary_until:
+            return set()
+        ids = [int(row[0]) for row in rows]
+        free = {int(row[0]) for row in self._session.fetch_ids(self._sql.free, ids)}
+        held = [number for number in ids if number not in free]
+        found = self._session.fetch_ids(self._sql.keys, held)
+        return {self._idiom.text(key) or "" for _, key in found}
 
     def _within(self, fence: Fence, wanted: Wanted) -> tuple[Sequence[_Row], int]:
         """Chooses the rows that the bound lets in; returns them, and up to which size they are whole.

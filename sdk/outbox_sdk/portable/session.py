@@ -25,6 +25,10 @@ class Present(DriverError):  # noqa: N818 - as above
     """A table or a row exists already."""
 
 
+class Locked(DriverError):  # noqa: N818 - as above
+    """Another transaction has held a row for longer than we wait."""
+
+
 class Session:
     """A connection as the dialect uses it.
 
@@ -141,8 +145,13 @@ def translated(
     trouble = idiom.trouble(error)
     if trouble is Trouble.REFUSED:
         return AccessDenied(message)
-    kinds: dict[Trouble, Callable[..., DriverError]] = {Trouble.ABSENT: Absent, Trouble.PRESENT: Present}
-    return kinds.get(trouble, DriverError)(message, retryable=trouble is Trouble.PASSING)
+    kinds: dict[Trouble, Callable[..., DriverError]] = {
+        Trouble.ABSENT: Absent,
+        Trouble.PRESENT: Present,
+        Trouble.LOCKED: Locked,
+    }
+    retryable = trouble in (Trouble.PASSING, Trouble.LOCKED)
+    return kinds.get(trouble, DriverError)(message, retryable=retryable)
 
 
 def _bare(text: str, style: Style) -> str:

@@ -73,6 +73,9 @@ class Statements:
         self._fence_statements()
         self._lease_statements()
         self._letter_statements()
+        free = f"SELECT id FROM {idiom.head(self.outbox)} WHERE id IN ({IDS}){idiom.free}"
+        self.free = free if idiom.free else ""
+        self.keys = f"SELECT id, kafka_key FROM {self.outbox} WHERE id IN ({IDS})"
         self.claim = f"{idiom.update(self.outbox)} SET leader_id = {{leader}} WHERE id IN ({IDS})"
         carried = f"WHERE id IN ({IDS}) AND leader_id = {{leader}}"
         self.purge = f"{idiom.delete(self.outbox)} {carried}"

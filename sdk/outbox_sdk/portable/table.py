@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from outbox_sdk.affinity import Condition
@@ -15,9 +15,11 @@ from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.parking import Parking
-from outbox_sdk.portable.session import Present, Session
+from outbox_sdk.portable.session import Locked, Present, Session
 from outbox_sdk.portable.statements import GUARD, Statements
 from outbox_sdk.record import Batch, MarkedRecord
+
+Done = TypeVar("Done")
 
 IDENTITY_DIGITS = 12
 """Of a lane's identity; enough to be unlike any other at one broker."""
@@ -102,11 +104,15 @@ class PortableTable:
         excluded_keys: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one transaction that holds the fence against a bump."""
-        with self._session.transaction("mark"):
-            self._hold(fence)
-            self._take_in(fence, limit)
-            wanted = Wanted(limit, max_bytes, (leader_id,), excluded_keys)
-            return self._marking.mark(fence, leader_id, wanted)
+        wanted = Wanted(limit, max_bytes, (leader_id,), excluded_keys)
+
+        def mark() -> list[MarkedRecord]:
+            with self._session.transaction("mark"):
+                self._hold(fence)
+                self._take_in(fence, limit)
+                return self._marking.mark(fence, leader_id, wanted)
+
+        return self._around_held_rows(mark)
 
     def advance(  # noqa: PLR0917 - the contract's
         self,
@@ -118,16 +124,20 @@ class PortableTable:
         max_bytes: int = UNBOUNDED,
     ) -> Advanced:
         """Deletes batches and marks the next in one transaction that holds the fence against a bump."""
-        with self._session.transaction("advance"):
-            self._hold(fence)
-            purged = sum(map(self._finish, finished))
-            if not limit:
-                return Advanced(purged, [])
-            self._take_in(fence, limit)
-            # Of a finished batch there may be rows left, if the deletion was cut short.
-            known = (*(batch.leader_id for batch in finished), *pending, leader_id)
-            wanted = Wanted(limit, max_bytes, known)
-            return Advanced(purged, self._marking.mark(fence, leader_id, wanted))
+        # Of a finished batch there may be rows left, if the deletion was cut short.
+        known = (*(batch.leader_id for batch in finished), *pending, leader_id)
+        wanted = Wanted(limit, max_bytes, known)
+
+        def advance() -> Advanced:
+            with self._session.transaction("advance"):
+                self._hold(fence)
+                purged = sum(map(self._finish, finished))
+                if not limit:
+                    return Advanced(purged, [])
+                self._take_in(fence, limit)
+                return Advanced(purged, self._marking.mark(fence, leader_id, wanted))
+
+        return self._around_held_rows(advance)
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -210,6 +220,15 @@ class PortableTable:
     def close(self) -> None:
         """Disconnects."""
         self._session.close()
+
+    def _around_held_rows(self, act: Callable[[], Done]) -> Done:
+        """Acts; if it has waited in vain for a row that somebody else holds, once more without its key."""
+        try:
+            return act()
+        except Locked:
+            if not self._marking.beware():
+                raise
+        return act()
 
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all, so that the rows keep their order.
