@@ -174,8 +174,7 @@ def test_the_seeds_file_runs_with_its_own_table(
         [OUTBOX, "run", "-f", str(file), "--engine", "inline"], stderr=subprocess.PIPE, text=True
     )
     try:
-        log = wait_for(process, "purged in all")
-        assert "300 purged in all" in log
+        log = wait_for(process, "300 purged in all")
         assert " DEBUG " in log
         begin = time.monotonic()
         process.send_signal(signal.SIGTERM)

@@ -214,7 +214,7 @@ FIRST = {
     "attemptless-mark": 24,
     "unconditional-purge": 80,
     "volatile-purge": 79,
-    "unfenced-park": 75,
+    "unfenced-park": 1050,
     "skipping-mark": 9,
 }
 """Where the search begins, so that it is short; from seed 1 on these take as many histories as this says."""
