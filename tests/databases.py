@@ -15,7 +15,7 @@ from outbox_sdk.portable import Session as PortableSession
 from outbox_sdk.statement import Statement, Style
 from psycopg.conninfo import make_conninfo
 
-SEED_DDL = """
+GOHARVEST_DDL = """
 CREATE TABLE IF NOT EXISTS outbox (
     id                  BIGSERIAL PRIMARY KEY,
     create_time         TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     leader_id           UUID
 )
 """
-"""The outbox as seed 001 has it."""
+"""The outbox as goharvest has it."""
 
 SALES = "CREATE TABLE sales (customer VARCHAR(100), number INTEGER, PRIMARY KEY (customer, number))"
 
@@ -187,7 +187,7 @@ class Lookout:
 
 
 class Postgres(Database):
-    """PostgreSQL, with the outbox as seed 001 has it; its companions are made by who harvests."""
+    """PostgreSQL, with the outbox as goharvest has it; its companions are made by who harvests."""
 
     driver = "postgres"
 
@@ -225,7 +225,7 @@ class Postgres(Database):
 
     def _create_outbox(self) -> None:
         with self.connect_at_once() as connection:
-            connection.execute(SEED_DDL)
+            connection.execute(GOHARVEST_DDL)
 
 
 class Portable(Database):

@@ -18,7 +18,7 @@ from outbox_testkit.services import Postgres, free_port
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from .databases import SEED_DDL
+from .databases import GOHARVEST_DDL
 from .harvesters import Fleet, Measure, until
 from .shop import INSERT, Shop
 
@@ -34,7 +34,7 @@ Edit = Callable[[dict[str, Any]], object]
 
 @dataclass
 class Site:
-    """A database with the seed's table, a user of its own, and a configuration to spoil."""
+    """A database with goharvest's table, a user of its own, and a configuration to spoil."""
 
     dsn: str
     bootstrap: str
@@ -84,7 +84,7 @@ def site(
     name = str(conninfo_to_dict(postgres_dsn)["dbname"])
     site = Site(postgres_dsn, kafka_bootstrap, tmp_path, user=f"harvester_{name[-12:]}")
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute(SEED_DDL)
+        connection.execute(GOHARVEST_DDL)
         user = sql.Identifier(site.user)
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(user, PASSWORD))
         connection.execute(sql.SQL("GRANT CREATE ON SCHEMA public TO {}").format(user))

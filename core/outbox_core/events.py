@@ -1,4 +1,4 @@
-"""What a harvest tells its observers (seed 001)."""
+"""What a harvest tells its observers; docs/events.md says when, and what a handler may do."""
 
 from __future__ import annotations
 

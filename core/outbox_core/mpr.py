@@ -1,7 +1,7 @@
-"""Mark-purge/reset: the algorithm of seed 000 as a pure state machine, without I/O, clock or threads.
+"""Mark-purge/reset (docs/algorithm.md) as a pure state machine, without I/O, clock or threads.
 
 What happened goes in as a method call (``marked``, ``delivered``, ``failed``, …); what to do comes out of
-:meth:`MarkPurgeReset.decide` as commands. A1 to A9 and B1 to B5 in the comments are the seed's steps.
+:meth:`MarkPurgeReset.decide` as commands. A1 to A9 and B1 to B5 in the comments are its steps.
 
 The life of one record::
 
@@ -16,7 +16,7 @@ The life of one record::
 Three rules keep the order of a key through crashes, pauses and lost replies:
 
 * At most one record of a key is between *ready* and *gone*; its successors wait in the key's own queue,
-  where they hold up nobody else (the seed waits in line for the key instead).
+  where they hold up nobody else (goharvest waits in line for the key instead, A5).
 * The next record of a key is released only when the purge of the one before is durable.
 * A failed record has its whole key held, and then taken back to the outbox to be marked again in order; or
   to be parked there, when it has failed as often as the policy permits.
@@ -61,7 +61,7 @@ SCAN_SECONDS = 1.0
 class MarkPurgeReset:
     """One lane's marker, scoreboard and throttle.
 
-    Two sides are at work, as in the seed: the mark side has at most one mark out, answered by :meth:`marked`
+    Two sides are at work: the mark side has at most one mark out, answered by :meth:`marked`
     or :meth:`mark_unknown`; the settling side has at most one purge, reset or park out, answered by
     :meth:`purged`, :meth:`reset_done`, :meth:`park_done` or :meth:`settling_unknown`. A mark and a purge may
     be out together, since they never touch the same row. A mark and a reset may not, nor a mark and a park:

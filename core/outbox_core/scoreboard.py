@@ -1,7 +1,7 @@
 """The scoreboard: which keys have a record under way, what waits behind them, and which keys are held.
 
-The seed's scoreboard counts the records in flight of each key and makes the marker wait in line for a busy
-one. This one lets a record of a busy key wait in that key's own queue, so that it holds up nobody else; and a
+goharvest's scoreboard (docs/algorithm.md, A5) counts what is in flight and makes the marker wait for a busy
+key. This one lets a record of a busy key wait in that key's own queue, so that it holds up nobody else; and a
 key of which much is marked already, or that is held, is *excluded*: marks leave its rows in the outbox.
 """
 

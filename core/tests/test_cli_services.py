@@ -161,7 +161,7 @@ CREATE TABLE IF NOT EXISTS outbox (
 """
 
 
-def test_the_seeds_file_runs_with_its_own_table(
+def test_goharvests_file_runs_with_its_own_table(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
     file = tmp_path / "reaper.yaml"

@@ -1,4 +1,4 @@
-"""What a configuration says, as settings: the seed's files as they are, ours beside them."""
+"""What a configuration says, as settings: goharvest's files as they are, ours beside them."""
 
 import os
 import pickle
@@ -10,7 +10,7 @@ import pytest
 from outbox_core.config import Delivery, Limits, LogLevel, configure, load, locate, parse
 from outbox_sdk import ConfigError, Seam
 
-SEED = """\
+REAPER = """\
 harvest:
   baseKafkaConfig:
     bootstrap.servers: localhost:9092
@@ -32,7 +32,7 @@ logging:
   level: Debug
 """
 
-SEED_SECURE = """\
+REAPER_SECURE = """\
 harvest:
   baseKafkaConfig:
     bootstrap.servers: localhost:9094
@@ -50,8 +50,8 @@ logging:
 """
 
 
-def test_the_seeds_file_is_read_as_it_is():
-    settings = parse(SEED, "reaper.yaml", {})
+def test_goharvests_file_is_read_as_it_is():
+    settings = parse(REAPER, "reaper.yaml", {})
     harvest = settings.harvest
     assert settings.logging.level is LogLevel.DEBUG
     assert harvest.outbox == "outbox"
@@ -79,8 +79,8 @@ def test_the_seeds_file_is_read_as_it_is():
     assert (elector.min_poll_interval, elector.heartbeat_timeout) == (1.0, 5.0)
 
 
-def test_the_seeds_secure_file_is_read_as_it_is():
-    harvest = parse(SEED_SECURE, "reaper.yaml", {}).harvest
+def test_goharvests_secure_file_is_read_as_it_is():
+    harvest = parse(REAPER_SECURE, "reaper.yaml", {}).harvest
     secure = {
         "bootstrap.servers": "localhost:9094",
         "security.protocol": "sasl_ssl",
@@ -93,7 +93,7 @@ def test_the_seeds_secure_file_is_read_as_it_is():
     assert harvest.elector.options.kafka == secure
 
 
-def test_nothing_written_means_the_seeds_defaults():
+def test_nothing_written_means_the_defaults():
     harvest = parse("harvest: {}", "outbox.yaml", {}).harvest
     assert harvest.limits == Limits()
     assert harvest.dialect.options.data_source == (
@@ -105,7 +105,7 @@ def test_nothing_written_means_the_seeds_defaults():
     assert re.fullmatch(rf"{host}_{os.getpid()}_\d+", harvest.name)
 
 
-def test_the_limits_defaults_are_the_seeds():
+def test_the_limits_have_goharvests_defaults_but_four():
     limits = Limits()
     assert (limits.min_poll_interval, limits.heartbeat_timeout, limits.queue_timeout) == (0.1, 5.0, 30.0)
     assert (limits.mark_backoff, limits.io_error_backoff, limits.min_metrics_interval) == (0.01, 0.5, 5.0)
@@ -125,7 +125,7 @@ def test_a_file_without_brokers_talks_to_the_local_one():
 
 
 def test_settings_travel_and_keep_their_secrets_to_themselves():
-    harvest = parse(SEED_SECURE.replace("password=", "password=hunter2"), "reaper.yaml", {}).harvest
+    harvest = parse(REAPER_SECURE.replace("password=", "password=hunter2"), "reaper.yaml", {}).harvest
     there = pickle.loads(pickle.dumps(harvest))
     assert there == harvest
     assert there.dialect.options.data_source == harvest.dialect.options.data_source

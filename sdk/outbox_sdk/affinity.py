@@ -26,7 +26,10 @@ Condition = ColumnIs | OlderThan
 
 
 class Affinity(Protocol):
-    """Limits what one cluster marks when several harvest copies of the same table (seed 004)."""
+    """Limits what one cluster marks when several harvest copies of the same table.
+
+    See docs/algorithm.md, "Several clusters".
+    """
 
     def eligible(self) -> Sequence[Condition]:
         """Returns the conditions of which at least one must hold for a row to be marked.

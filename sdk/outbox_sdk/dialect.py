@@ -185,7 +185,7 @@ class OutboxTable(Protocol):
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
     ) -> list[MarkedRecord]:
-        """Claims the lane's earliest rows that ``leader_id`` has not claimed (seed 000, step A3).
+        """Claims the lane's earliest rows that ``leader_id`` has not claimed (docs/algorithm.md, step A3).
 
         Checks the fence in the same statement or transaction, holding it against a concurrent bump.
         Always starts at the table's head, leaves out the rows of parked and of excluded keys, and need not be
@@ -211,7 +211,7 @@ class OutboxTable(Protocol):
         ...
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        """Deletes rows that still carry ``leader_id`` (seed 000, step B1), durably before it returns.
+        """Deletes rows that still carry ``leader_id`` (docs/algorithm.md, B1), durably before it returns.
 
         Idempotent: a row that is gone is left out of the count.
 
@@ -224,7 +224,7 @@ class OutboxTable(Protocol):
         ...
 
     def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
-        """Clears the leader id of rows that still carry ``leader_id`` (seed 000, step B2). Idempotent.
+        """Clears the leader id of rows that still carry ``leader_id`` (docs/algorithm.md, B2). Idempotent.
 
         Returns:
             How many rows were reset.

@@ -1,4 +1,4 @@
-"""Writes records into the outbox, inside the caller's own transaction (seed 001).
+"""Writes records into the outbox, inside the caller's own transaction.
 
 A stasher never opens, commits or rolls back anything: the record is committed with the caller's other
 changes, or not at all. It works on what the application has: a DB-API connection or cursor, or a SQLAlchemy

@@ -22,7 +22,7 @@ PARK_SECONDS = 60.0
 """In which a record that cannot be sent has been tried as often as the policy says."""
 _FIRST_IDEOGRAPH, _IDEOGRAPHS = 0x4E00, 20_000
 _CHARACTERS = 10_000
-"""As many as the seed's value column takes; each has three bytes, and random ones hardly compress."""
+"""As many as goharvest's value column takes; each has three bytes, and random ones hardly compress."""
 
 
 class PoisonedTakeover(Fault):

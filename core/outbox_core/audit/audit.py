@@ -46,9 +46,9 @@ class Audit:
     numbers of rolled-back transactions do. Memory: a few numbers for each key, each gap and each
     duplicate.
 
-    The order that counts is that of seed 000: a record may be repeated, but neither it nor its repetition may
-    arrive behind a later record of its key. Duplicates are found too; whether they are allowed is up to
-    whoever reads the result.
+    The order that counts is that of docs/algorithm.md ("Why it works"): a record may be repeated, but neither
+    it nor its repetition may arrive behind a later record of its key. Duplicates are found too; whether they
+    are allowed is up to whoever reads the result.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from outbox_core.cli.terminal import messages
 from outbox_core.config import LogLevel
 
 TRACE = 5
-"""More than debug, as in seed 001."""
+"""More than debug, as in goharvest."""
 
 _LEVELS = {
     LogLevel.TRACE: TRACE,

@@ -1,4 +1,4 @@
-"""``outbox pump``: writes records into the outbox, for trials and load tests (seed 001's ``pump``)."""
+"""``outbox pump``: writes records into the outbox, for trials and load tests (goharvest's ``pump``)."""
 
 import random
 import time

@@ -11,14 +11,14 @@ _SUFFIX = ".neli"
 
 
 def instance_name() -> str:
-    """Returns a name for this process: ``{hostname}_{pid}_{epoch seconds}``, as in seed 001."""
+    """Returns a name for this process: ``{hostname}_{pid}_{epoch seconds}``, as goharvest does."""
     return f"{_legal(socket.gethostname() or 'localhost')}_{os.getpid()}_{int(time.time())}"
 
 
 def default_leader_group(table: str, identity: str) -> str:
     """Returns the name of the group of those who compete for one outbox.
 
-    The seed takes the program's name. Here that would be ``outbox`` for everybody: of two services on one
+    goharvest takes the program's name. Here that would be ``outbox`` for everybody: of two services on one
     broker only one would ever be harvested. What follows from the configuration differs between two spellings
     of one outbox, and not between two that are both at ``localhost``. So the outbox itself gives the name.
 
@@ -31,7 +31,7 @@ def default_leader_group(table: str, identity: str) -> str:
 
 
 def default_leader_topic(group: str) -> str:
-    """Returns the name of the topic on which ``group`` elects its leader, as in seed 001."""
+    """Returns the name of the topic on which ``group`` elects its leader, as goharvest does."""
     return f"{_legal(group)}{_SUFFIX}"
 
 

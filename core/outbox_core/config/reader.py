@@ -1,4 +1,4 @@
-"""Reads a configuration: the seed's YAML as it is, and ours beside it."""
+"""Reads a configuration: goharvest's YAML as it is, and ours beside it."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ FILE_VARIABLE = "OUTBOX_FILE"
 DEFAULT_FILE = Path("outbox.yaml")
 DEFAULT_BROKERS = {"bootstrap.servers": "localhost:9092"}
 DEFAULT_DATA_SOURCE = "host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable"
-"""Seed 001's local Postgres; stands in only where the dialect is the default one."""
+"""goharvest's local Postgres; stands in only where the dialect is the default one."""
 
 
 @dataclass(frozen=True)

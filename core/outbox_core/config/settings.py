@@ -38,10 +38,9 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds and intervals of one harvest; their names are those of seed 001.
+    """The bounds and intervals of one harvest; their names are goharvest's.
 
-    So are the defaults, but for four that measurements spoke against: with a queue for each key and purges in
-    batches, one lane of 2,000 records in flight is faster than the seed's eight of 125.
+    So are the defaults, but for four, which docs/algorithm.md ("Defaults that differ") explains.
 
     Attributes:
         min_poll_interval: Seconds between two polls of the elector, at least.
@@ -57,7 +56,7 @@ class Limits:
         max_lane_bytes: Bytes of keys, values and headers that a lane holds in memory. One mark or batch has
             half of it at most, and a record that alone has more is parked without being read.
         min_metrics_interval: Seconds between two meter readings, at least.
-        max_poll_interval: Seconds without a poll of the election after which the seed sends nothing more;
+        max_poll_interval: Seconds without a poll of the election after which goharvest sends nothing more;
             ``None`` for half the heartbeat timeout. Kept for its files: here the elector's lease is looked at
             before every mark and every send.
         drain_interval: Seconds that records in flight are waited for before leadership is handed over.

@@ -1,9 +1,9 @@
 """The leader's heartbeat records on the topic of the election.
 
-The seed's protocol takes its own heartbeat, read back, for a sign that it still leads. Here it is the
-coordinator's confirmation that says so, and says it better: it comes from who decides, while a leader that
-was replaced can still write and read. The records stay, for whoever watches the topic; that they do not come
-back is worth a warning.
+In goharvest a heartbeat that is read back proves that its sender leads (docs/algorithm.md, N4). Here the
+coordinator's confirmation is the proof: the coordinator decides who leads, while a leader that was replaced
+can still write and read. Heartbeats are sent for those who watch the topic, and the log warns if they do not
+come back.
 """
 
 from __future__ import annotations

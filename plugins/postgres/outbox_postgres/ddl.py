@@ -22,10 +22,10 @@ EXTRAS = {"kafka_partition": "INTEGER", "kafka_timestamp": "BIGINT"}
 
 
 def outbox_ddl(options: PostgresOptions) -> str:
-    """Returns the statement that creates the outbox, in the column layout of the seed (document 001).
+    """Returns the statement that creates the outbox, in the column layout of goharvest (docs/algorithm.md).
 
-    Key and value are of any length; the seed's lengths are the user's to set. There is no index on the leader
-    id and there is room in each page, so that a mark writes no index entry.
+    Key and value are of any length; users may set goharvest's lengths. There is no index on the leader id and
+    there is room in each page, so that a mark writes no index entry.
     """
     wanted = options.intake and (options.intake.partition or options.intake.timestamp)
     extras = "".join(f"\n    {name} {type_}," for name, type_ in EXTRAS.items()) if wanted else ""

@@ -49,7 +49,7 @@ def test_a_missing_companion_is_well_where_it_can_be_created_and_is_not_created(
     assert ask(outbox.admin, "SELECT to_regclass(%s)", table) is None
 
 
-def test_a_table_of_the_seed_works_and_could_be_faster(make_outbox: MakeOutbox) -> None:
+def test_a_goharvest_table_works_and_could_be_faster(make_outbox: MakeOutbox) -> None:
     box = make_outbox()
     box.admin.execute(
         "CREATE TABLE outbox (id BIGSERIAL PRIMARY KEY, create_time TIMESTAMP WITH TIME ZONE NOT NULL, "

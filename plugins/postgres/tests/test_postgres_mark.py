@@ -53,7 +53,7 @@ def test_nulls_where_a_table_allows_them_are_faults(outbox: Outbox) -> None:
     assert faults[3] is None
 
 
-def test_a_table_of_the_seed_works_untouched(make_outbox: MakeOutbox) -> None:
+def test_a_goharvest_table_works_untouched(make_outbox: MakeOutbox) -> None:
     box = make_outbox(table="goharvest")
     box.admin.execute(
         "CREATE TABLE goharvest (id BIGSERIAL PRIMARY KEY, create_time TIMESTAMP WITH TIME ZONE NOT NULL, "

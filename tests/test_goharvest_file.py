@@ -1,4 +1,4 @@
-"""The seed's own files: reaper.yaml in both of its shapes, only addresses and credentials changed."""
+"""goharvest's own files: reaper.yaml in both of its shapes, only addresses and credentials changed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def password(shop: Shop) -> str:
 
 
 @pytest.mark.spark
-def test_the_seeds_file_harvests_the_seeds_table(shop: Shop, fleet: Fleet, measure: Measure) -> None:
+def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: Measure) -> None:
     with psycopg.connect(shop.dsn) as connection, connection.cursor() as cursor:
         cursor.executemany(INSERT, [(shop.topic, *row) for row in ROWS])
     reaper = fleet.launch("reaper", fill(REAPER, shop))
@@ -129,7 +129,7 @@ def test_the_seeds_file_harvests_the_seeds_table(shop: Shop, fleet: Fleet, measu
         assert [each for each in found if each[0] == key] == [each for each in expected if each[0] == key]
 
 
-def test_the_seeds_secure_file_says_what_a_plaintext_broker_lacks(
+def test_goharvests_secure_file_says_what_a_plaintext_broker_lacks(
     tmp_path: Path, shop: Shop, fleet: Fleet
 ) -> None:
     (tmp_path / "ca-cert.pem").write_text(CERTIFICATE)
@@ -143,7 +143,7 @@ def test_the_seeds_secure_file_says_what_a_plaintext_broker_lacks(
     assert password(shop) not in said
 
 
-def test_the_seeds_secure_file_harvests_where_nothing_is_secured(shop: Shop, fleet: Fleet) -> None:
+def test_goharvests_secure_file_harvests_where_nothing_is_secured(shop: Shop, fleet: Fleet) -> None:
     """Its leader topic is one of Kafka's own, on which no client may write."""
     with psycopg.connect(shop.dsn) as connection:
         connection.execute(INSERT, (shop.topic, *ROWS[1]))
