@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from outbox_core.commands import Publish
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.commands import Publish
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 
 from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
 from .model.beside import Beside

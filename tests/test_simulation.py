@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_neli_kafka.neli import Leadership, Notice
 
 from .simulation.audit import Audit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from uuid import UUID
 
-from outbox_core.meter import Stats
+from outbox_core.delivery.stages import BatchStage
+from outbox_core.metrics import Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,6 @@ class LeaderRefreshed:
 
     leader_id: UUID
     lane: int
-
-
-class BatchStage(StrEnum):
-    """Where a batch of exactly-once delivery has come to."""
-
-    MARKED = "marked"
-    PUBLISHING = "publishing"
-    PUBLISHED = "published"
-    PURGED = "purged"
-    ABANDONED = "abandoned"
 
 
 @dataclass(frozen=True, slots=True)

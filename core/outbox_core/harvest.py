@@ -24,7 +24,8 @@ from outbox_sdk import ConfigError, DriverError, LeadershipLost, Level, OutboxEr
 
 from outbox_core.config.election import with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
-from outbox_core.engine import Engine
+from outbox_core.engines.base import Engine
+from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import (
     Event,
     EventHandler,
@@ -33,12 +34,11 @@ from outbox_core.events import (
     LeaderRevoked,
     MeterRead,
 )
-from outbox_core.inline import InlineEngine
-from outbox_core.lane import Plan
-from outbox_core.leash import BEAT_SECONDS
-from outbox_core.meter import Meter, Reading
-from outbox_core.recovery import settle_lanes
-from outbox_core.term import SILENT_SECONDS, Term
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.recovery import settle_lanes
+from outbox_core.leadership.leader import SILENT_SECONDS, Term
+from outbox_core.leadership.protocol import BEAT_SECONDS
+from outbox_core.metrics import Meter, Reading
 
 log = logging.getLogger(__name__)
 
@@ -360,6 +360,6 @@ def _engine(settings: HarvestSettings) -> Engine:
     if settings.engine.driver == "inline":
         return InlineEngine()
     # PySpark is imported only when it is the engine.
-    from outbox_core.spark.engine import SparkEngine  # noqa: PLC0415
+    from outbox_core.engines.spark.engine import SparkEngine  # noqa: PLC0415
 
     return SparkEngine(settings)

@@ -15,7 +15,7 @@ from outbox_sdk.parking import Parked
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
-from outbox_core.diary import LEAST_BEAT_SECONDS
+from outbox_core.lanes.telemetry import LEAST_BEAT_SECONDS
 
 SILENT_BEATS = 3.0
 """A lane that has missed this many beats counts as silent, unless one is told otherwise."""

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from outbox_core import group
 from outbox_core.config.settings import Choice, Failures, Limits
-from outbox_core.group import LaneGroup
-from outbox_core.lane import Plan
-from outbox_core.leash import Orders
+from outbox_core.lanes import group
+from outbox_core.lanes.group import LaneGroup
+from outbox_core.lanes.plan import Plan
+from outbox_core.leadership.protocol import Orders
 from outbox_sdk import AccessDenied, DriverError, Seam
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from outbox_core import harvest as harvesting
-from outbox_core import term as terms
 from outbox_core.config.settings import Choice, EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
-from outbox_core.leash import Report
+from outbox_core.leadership import leader as terms
+from outbox_core.leadership.protocol import Report
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 
 

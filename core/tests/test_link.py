@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_core import group, link
-from outbox_core.leash import Orders, Report
-from outbox_core.link import LinkServer, RemoteLink
-from outbox_core.meter import Reading
-from outbox_core.term import Term
+from outbox_core.lanes import group
+from outbox_core.leadership import tcp as link
+from outbox_core.leadership.leader import Term
+from outbox_core.leadership.protocol import Orders, Report
+from outbox_core.leadership.tcp import LinkServer, RemoteLink
+from outbox_core.metrics import Reading
 
 
 @pytest.fixture

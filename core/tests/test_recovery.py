@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Delivery, Failures, Limits
-from outbox_core.lane import Plan
-from outbox_core.recovery import open_lane, settle_lanes
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.recovery import open_lane, settle_lanes
 from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, Transacting
 
 BATCH = Batch(UUID(int=1), 10, 20)

@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 from outbox_core.config import configure
-from outbox_core.spark import jvm
-from outbox_core.spark.daemon import SERVICE_SIGNALS
-from outbox_core.spark.engine import SparkEngine, _reason, refuse_shrinking
-from outbox_core.spark.jvm import Jvm
+from outbox_core.engines.spark import jvm
+from outbox_core.engines.spark.daemon import SERVICE_SIGNALS
+from outbox_core.engines.spark.engine import SparkEngine, _reason, refuse_shrinking
+from outbox_core.engines.spark.jvm import Jvm
 from outbox_sdk import OutboxError
 from pyspark import SparkConf
 
@@ -76,7 +76,7 @@ def test_a_jvm_does_not_heed_what_ends_a_service(script):
 @pytest.fixture
 def daemon() -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "secret"}
-    command = [sys.executable, "-m", "outbox_core.spark.daemon", "pyspark.worker"]
+    command = [sys.executable, "-m", "outbox_core.engines.spark.daemon", "pyspark.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         yield process
         process.kill()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from outbox_core.leash import Report
-from outbox_core.meter import Reading
-from outbox_core.term import LOOK_SECONDS, SILENT_SECONDS, START_SECONDS, Term
+from outbox_core.leadership.leader import LOOK_SECONDS, SILENT_SECONDS, START_SECONDS, Term
+from outbox_core.leadership.protocol import Report
+from outbox_core.metrics import Reading
 
 BEAT = 0.1
 

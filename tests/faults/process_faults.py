@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 
 import psutil
-from outbox_core.term import SILENT_SECONDS
+from outbox_core.leadership.leader import SILENT_SECONDS
 from outbox_sdk import DriverError
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name

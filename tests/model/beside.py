@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
-from outbox_core.commands import Advance, BatchCommand, Publish
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.commands import Advance, BatchCommand, Publish
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_sdk import Batch, Failure, MarkedRecord
 
 from .protocol import ExactlyOnce

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from outbox_core.leash import BEAT_SECONDS
-from outbox_core.mpr import MarkPurgeReset
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.leadership.protocol import BEAT_SECONDS
 
 from .broker import Producer
 from .desk import Work

@@ -1,6 +1,6 @@
 """One attempt at one lane of exactly-once delivery: the real state machine, between what is simulated.
 
-Does what ``outbox_core.transactional_lane`` does: one connection advances and parks while a producer
+Does what ``outbox_core.lanes.transactional_lane`` does: one connection advances and parks while a producer
 publishes, and whatever is doubtful ends the attempt, though not what is under way.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.commands import Advance, BatchCommand, Park, Publish
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 
 from .attempt import Attempt
 from .database import FAILED, LOST

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from outbox_core.commands import Advance as AdvanceCommand
-from outbox_core.commands import Park as ParkCommand
-from outbox_core.commands import Publish
 from outbox_core.config.settings import Limits
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.commands import Advance as AdvanceCommand
+from outbox_core.delivery.commands import Park as ParkCommand
+from outbox_core.delivery.commands import Publish
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_sdk import Failure
 
 from .advance import Advance

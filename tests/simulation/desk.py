@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.commands import Advance, Mark, Park, Purge, Reset
+from outbox_core.delivery.commands import Advance, Mark, Park, Purge, Reset
 from outbox_postgres.settled import FIRST
 
 from . import statements

@@ -1,4 +1,4 @@
-"""The lanes of one group, as ``outbox_core.group`` keeps them: beats, restarts, and the end.
+"""The lanes of one group, as ``outbox_core.lanes.group`` keeps them: beats, restarts, and the end.
 
 The leash, the reports, the orders and the leader's end of them are the real ones.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outbox_core.config.settings import Delivery
-from outbox_core.group import ORPHAN_SECONDS
-from outbox_core.leash import BEAT_SECONDS, Leash, Orders, Report
-from outbox_core.term import Term
+from outbox_core.lanes.group import ORPHAN_SECONDS
+from outbox_core.leadership.leader import Term
+from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Orders, Report
 
 from .attempt import Attempt
 from .scheduler import Host

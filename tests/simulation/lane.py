@@ -1,15 +1,15 @@
 """One attempt at one lane of at-least-once delivery: the real state machine, between what is simulated.
 
-Does what ``outbox_core.lane`` and ``outbox_core.table_thread`` do: marks, resets and parks go one after the
-other over one connection, purges over another, and a remark waits for its new attempt at the fence.
+Does what ``outbox_core.lanes.lane`` and ``outbox_core.lanes.table_thread`` do: marks, resets and parks go one
+after the other over one connection, purges over another, and a remark waits for its new attempt at the fence.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send
-from outbox_core.mpr import MarkPurgeReset
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send
 from outbox_sdk import Failure, MarkedRecord
 
 from . import fencing

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
-from outbox_core.term import Term
+from outbox_core.leadership.leader import Term
 
 from .database import FAILED
 from .election import Election, Member

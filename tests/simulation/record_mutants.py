@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from outbox_core.commands import Mark as MarkCommand
-from outbox_core.commands import Park as ParkCommand
-from outbox_core.commands import Purge as PurgeCommand
-from outbox_core.commands import Reset as ResetCommand
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.mpr import MarkPurgeReset
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.commands import Mark as MarkCommand
+from outbox_core.delivery.commands import Park as ParkCommand
+from outbox_core.delivery.commands import Purge as PurgeCommand
+from outbox_core.delivery.commands import Reset as ResetCommand
 from outbox_postgres.settled import Settled
 from outbox_sdk import Failure, MarkedRecord
 

@@ -1,4 +1,4 @@
-"""How exactly-once delivery begins, step by step as ``outbox_core.recovery`` does it."""
+"""How exactly-once delivery begins, step by step as ``outbox_core.lanes.recovery`` does it."""
 
 from __future__ import annotations
 

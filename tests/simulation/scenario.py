@@ -9,8 +9,8 @@ from math import ceil
 from random import Random
 
 from outbox_core.config.settings import Delivery, Failures, Limits
-from outbox_core.mpr import MarkPurgeReset
-from outbox_core.transaction import TransactionalMarkPurge
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements

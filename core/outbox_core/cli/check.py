@@ -117,7 +117,7 @@ def _look_at_engine(settings: HarvestSettings) -> Sequence[Finding]:
     if settings.engine.driver == "inline":
         return [Finding(Level.OK, "lanes", "run in threads of the harvester's own process")]
     # Loading PySpark takes a second, and only its users need it.
-    from outbox_core.spark.java import CURE, java_home  # noqa: PLC0415
+    from outbox_core.engines.spark.java import CURE, java_home  # noqa: PLC0415
 
     try:
         java = java_home()
@@ -127,7 +127,7 @@ def _look_at_engine(settings: HarvestSettings) -> Sequence[Finding]:
 
 
 def _slots(settings: HarvestSettings) -> Finding:
-    from outbox_core.spark.engine import GROUPS_MOST  # noqa: PLC0415 - see above
+    from outbox_core.engines.spark.engine import GROUPS_MOST  # noqa: PLC0415 - see above
 
     groups = min(settings.limits.send_concurrency, settings.engine.lane_groups or GROUPS_MOST)
     master = settings.engine.master

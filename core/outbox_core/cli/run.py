@@ -70,8 +70,8 @@ def run(
 
 def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
     # Commands that only ask a question start faster without the pipeline.
-    from outbox_core.group import dedicate_process  # noqa: PLC0415
     from outbox_core.harvest import Harvest  # noqa: PLC0415
+    from outbox_core.lanes.group import dedicate_process  # noqa: PLC0415
 
     harvest = Harvest(settings)
     if settings.engine.driver == "inline":

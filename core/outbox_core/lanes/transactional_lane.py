@@ -2,7 +2,7 @@
 
 The database and the broker are spoken to on a thread each, so the next batch is marked while one is
 committed. Whatever is doubtful ends the lane. Its next attempt fences this one, at the database and at the
-broker, and purges what is in the log already, before it marks anything (:mod:`outbox_core.recovery`).
+broker, and purges what is in the log already, before it marks anything (:mod:`outbox_core.lanes.recovery`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from uuid import UUID, uuid4
 
 from outbox_sdk import Failure
 
-from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
-from outbox_core.diary import Diary
+from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, Tell
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import BatchMoved
-from outbox_core.lane import Plan
-from outbox_core.leash import BEAT_SECONDS, Leash
-from outbox_core.recovery import open_lane
-from outbox_core.table_thread import Answer, TableThread
-from outbox_core.transaction import TransactionalMarkPurge
-from outbox_core.worker import Worker
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.recovery import open_lane
+from outbox_core.lanes.table_thread import Answer, TableThread
+from outbox_core.lanes.telemetry import Diary
+from outbox_core.lanes.worker import Worker
+from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
 
 Publisher = Worker[Publish, Sequence[Failure]]
 """Publishes batches; answers with the failures for whose sake one was aborted, none once it is committed."""
@@ -38,7 +38,7 @@ LIFE_SECONDS = 6 * 3600.0
 
 
 class TransactionalLane:
-    """One attempt at one lane; see :class:`outbox_core.lane.Lane`, beside which it stands.
+    """One attempt at one lane; see :class:`outbox_core.lanes.lane.Lane`, beside which it stands.
 
     Args:
         plan: The term's plan.

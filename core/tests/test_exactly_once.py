@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
-from outbox_core.commands import Advance, Park, Publish, Tell
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.events import BatchStage
-from outbox_core.transaction import LONG_SECONDS, TransactionalMarkPurge
+from outbox_core.delivery.commands import Advance, Park, Publish, Tell
+from outbox_core.delivery.exactly_once import LONG_SECONDS, TransactionalMarkPurge
+from outbox_core.delivery.stages import BatchStage
 from outbox_sdk import Batch, Failure, MarkedRecord
 
 LIMITS = Limits(max_batch_records=4)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from threading import Thread
 
-from outbox_core.group import LaneGroup
-from outbox_core.lane import Plan
-from outbox_core.term import Term
+from outbox_core.lanes.group import LaneGroup
+from outbox_core.lanes.plan import Plan
+from outbox_core.leadership.leader import Term
 
 
 class InlineEngine:

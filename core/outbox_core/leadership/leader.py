@@ -12,8 +12,8 @@ from time import monotonic
 from outbox_sdk import DriverError
 
 from outbox_core.events import Event
-from outbox_core.leash import Orders, Report
-from outbox_core.meter import Reading
+from outbox_core.leadership.protocol import Orders, Report
+from outbox_core.metrics import Reading
 
 log = logging.getLogger(__name__)
 

@@ -28,12 +28,12 @@ from uuid import UUID
 
 from outbox_sdk import Batch, Failure, MarkedRecord
 
-from outbox_core.attempts import Attempts, Policy
-from outbox_core.commands import Advance, BatchCommand, Park, Publish, Tell
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.events import BatchStage
-from outbox_core.pace import Pace
-from outbox_core.size import size_of
+from outbox_core.delivery.batch_size import Pace
+from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, Tell
+from outbox_core.delivery.retries import Attempts, Policy
+from outbox_core.delivery.size import size_of
+from outbox_core.delivery.stages import BatchStage
 
 LONG_SECONDS = 0.25
 """A transaction that takes longer than this makes the next batch half as large."""

@@ -20,11 +20,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.lane import Plan
-from outbox_core.link import LinkServer
-from outbox_core.spark.session import Application
-from outbox_core.spark.task import RECEIPT, Task, harvest_task, warming_task
-from outbox_core.term import Term
+from outbox_core.engines.spark.session import Application
+from outbox_core.engines.spark.task import RECEIPT, Task, harvest_task, warming_task
+from outbox_core.lanes.plan import Plan
+from outbox_core.leadership.leader import Term
+from outbox_core.leadership.tcp import LinkServer
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from outbox_core.spark.java import java_home
-from outbox_core.spark.jvm import Jvm
+from outbox_core.engines.spark.java import java_home
+from outbox_core.engines.spark.jvm import Jvm
 
 LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 STOP_SECONDS = 5.0
@@ -120,7 +120,7 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         # never adding up to failure in weeks, and never silent.
         "spark.task.maxFailures": "1",
         # A service manager tells all processes to end: workers wait until their lanes are drained.
-        "spark.python.daemon.module": "outbox_core.spark.daemon",
+        "spark.python.daemon.module": "outbox_core.engines.spark.daemon",
         _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC",
     }
     if local:

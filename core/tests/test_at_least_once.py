@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
-from outbox_core.commands import Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.mpr import PURGE_SECONDS, MarkPurgeReset
+from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
+from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_sdk import Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)

@@ -32,11 +32,11 @@ from uuid import UUID
 
 from outbox_sdk import Failure, MarkedRecord
 
-from outbox_core.attempts import Policy, jittered
-from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.pace import Pace
-from outbox_core.scoreboard import Scoreboard
+from outbox_core.delivery.batch_size import Pace
+from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
+from outbox_core.delivery.retries import Policy, jittered
+from outbox_core.delivery.scoreboard import Scoreboard
 
 KEY_ROWS = 100
 """Waiting records with which a key is left out of marks; a sixteenth of a lane's room if that is less."""

@@ -19,7 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from outbox_core.leash import Link, Orders, Report
+from outbox_core.leadership.protocol import Link, Orders, Report
 
 log = logging.getLogger(__name__)
 

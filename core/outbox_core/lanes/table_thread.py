@@ -21,8 +21,8 @@ from outbox_sdk import (
     Parked,
 )
 
-from outbox_core.commands import Advance, Mark, Park, Purge, Reset
-from outbox_core.worker import Worker
+from outbox_core.delivery.commands import Advance, Mark, Park, Purge, Reset
+from outbox_core.lanes.worker import Worker
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Self
 import pyarrow as pa
 
 from outbox_core.config.settings import Choice
-from outbox_core.group import LaneGroup, dedicate_process
-from outbox_core.lane import Plan
-from outbox_core.leash import Orders, Report
-from outbox_core.link import Address, RemoteLink
+from outbox_core.lanes.group import LaneGroup, dedicate_process
+from outbox_core.lanes.plan import Plan
+from outbox_core.leadership.protocol import Orders, Report
+from outbox_core.leadership.tcp import Address, RemoteLink
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
@@ -94,7 +94,7 @@ class MessengerLink:
         self._parent = os.getppid()
 
     def exchange(self, report: Report) -> Orders:
-        """Delivers a report with the messages since the last; see :class:`outbox_core.leash.Link`."""
+        """Delivers a report with the messages since the last one; see :class:`Link`."""
         if os.getppid() != self._parent:
             return Orders(0.0, stopped=True)
         return self._link.exchange(replace(report, messages=self._messages.take()))

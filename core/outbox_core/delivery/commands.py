@@ -88,6 +88,6 @@ class Tell:
 
 
 Command = Mark | Send | Purge | Reset | Park | Refresh | Tell
-"""Of :mod:`outbox_core.mpr`."""
+"""Of :mod:`outbox_core.delivery.at_least_once`."""
 BatchCommand = Advance | Publish | Park | Tell
-"""Of :mod:`outbox_core.transaction`."""
+"""Of :mod:`outbox_core.delivery.exactly_once`."""

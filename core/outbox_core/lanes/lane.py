@@ -10,52 +10,24 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import Affinity, Deliveries, Dialect, Fence, Parked, Publisher, Sender
+from outbox_sdk import Deliveries, Fence, Parked, Sender
 
-from outbox_core.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
-from outbox_core.config.settings import Choice, Delivery, Failures, Limits
-from outbox_core.diary import Diary
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.events import LeaderRefreshed
-from outbox_core.leash import BEAT_SECONDS, Leash
-from outbox_core.mpr import MarkPurgeReset
-from outbox_core.table_thread import Answer, TableThread
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.table_thread import Answer, TableThread
+from outbox_core.lanes.telemetry import Diary
+from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
 
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 0.001
 """The longest wait for deliveries while the database is at work, whose answer nothing announces."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the lanes of one term of leadership need to know; travels to wherever they run.
-
-    Attributes:
-        outbox: The outbox's name; names lanes to the broker.
-        token: The fence token of the term.
-        lanes: How many lanes share the outbox.
-        dialect: The database.
-        affinity: Which rows may be marked.
-        publisher: The broker.
-        limits: Bounds and times of one lane.
-        failures: What happens after an error.
-        delivery: What a consumer may see of one record.
-    """
-
-    outbox: str
-    token: int
-    lanes: int
-    dialect: Choice[Dialect]
-    affinity: Choice[Affinity]
-    publisher: Choice[Publisher]
-    limits: Limits
-    failures: Failures
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
 
 
 class Lane:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from outbox_sdk import Failure, Parked, Poison
 
-from outbox_core.attempts import Policy
+from outbox_core.delivery.retries import Policy
 from outbox_core.events import Event
-from outbox_core.leash import BEAT_SECONDS
-from outbox_core.meter import Reading, as_numbers
-from outbox_core.table_thread import TableThread
+from outbox_core.lanes.table_thread import TableThread
+from outbox_core.leadership.protocol import BEAT_SECONDS
+from outbox_core.metrics import Reading, as_numbers
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,14 @@ from uuid import uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
-from outbox_core.attempts import jittered
 from outbox_core.config.settings import Delivery
+from outbox_core.delivery.retries import jittered
 from outbox_core.events import Event
-from outbox_core.lane import Lane, Plan
-from outbox_core.leash import BEAT_SECONDS, Leash, Link, Report
-from outbox_core.meter import Reading
-from outbox_core.transactional_lane import TransactionalLane
+from outbox_core.lanes.lane import Lane
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.transactional_lane import TransactionalLane
+from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Link, Report
+from outbox_core.metrics import Reading
 
 log = logging.getLogger(__name__)
 

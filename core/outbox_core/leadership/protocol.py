@@ -14,7 +14,7 @@ from typing import Protocol
 from outbox_sdk import DriverError
 
 from outbox_core.events import Event
-from outbox_core.meter import Reading
+from outbox_core.metrics import Reading
 
 BEAT_SECONDS = 0.1
 """How often a group reports, and how soon its lanes heed an order."""

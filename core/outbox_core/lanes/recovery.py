@@ -42,7 +42,7 @@ from outbox_sdk import (
 )
 
 from outbox_core.config.settings import Delivery
-from outbox_core.lane import Plan
+from outbox_core.lanes.plan import Plan
 
 log = logging.getLogger(__name__)
 

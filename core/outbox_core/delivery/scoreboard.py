@@ -15,8 +15,8 @@ from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
-from outbox_core.attempts import Attempts, Policy
-from outbox_core.size import size_of
+from outbox_core.delivery.retries import Attempts, Policy
+from outbox_core.delivery.size import size_of
 
 EXCLUDED_MOST = 1000
 """Keys that are excluded at a time; rows of others are marked, and take room."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from outbox_core.lane import Plan
-from outbox_core.term import Term
+from outbox_core.lanes.plan import Plan
+from outbox_core.leadership.leader import Term
 
 
 class Engine(Protocol):

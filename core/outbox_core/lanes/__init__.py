@@ -1,0 +1,1 @@
+"""Lanes at work: their I/O, their threads, and the groups that one process runs."""

@@ -1,0 +1,1 @@
+"""What a leader and its lane groups tell each other, and how."""
