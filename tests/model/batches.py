@@ -1,7 +1,7 @@
 """What a lane of exactly-once delivery does: batch after batch, one published while the next is marked.
 
-As ``outbox_core.delivery.exactly_once`` decides, but at any time: what that does at once may here as well come
-later.
+As ``outbox_core.delivery.exactly_once`` decides, but at any time: what that does at once may here as well
+come later.
 """
 
 from __future__ import annotations
