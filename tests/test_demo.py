@@ -206,7 +206,7 @@ def test_without_the_extra_the_command_to_install_it_is_told() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 78
-    assert "pip install 'outbox-core[demo]'" in done.stderr
+    assert "pip install ./testkit ./plugins/postgres" in done.stderr
 
 
 def test_a_harvester_that_ends_by_itself_shows_its_log(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from outbox_core.cli.exits import ExitCode, exit_code
 from outbox_core.cli.logs import Redacting, configure_logging, redact
 from outbox_core.config import LogLevel
 from outbox_sdk import AccessDenied, ConfigError, DriverError, LeadershipLost, PluginError
+from outbox_sdk.registry import DISTRIBUTIONS, installation
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
 
@@ -115,7 +117,9 @@ def test_an_absent_plugin_is_one_clear_message(tmp_path: Path):
     assert done.stderr.startswith(
         "error: reaper.yaml:2: harvest.elector.driver: no installed plugin provides"
     )
-    assert done.stderr.endswith("; run: pip install outbox-etcd\n")
+    assert done.stderr.endswith(
+        "; install the distribution that registers 'etcd' in the entry-point group 'outbox'\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["run", "-f", "no.yaml"], ["-f", "no.yaml", "run"], ["run"]])
@@ -147,21 +151,37 @@ def test_exit_codes(error: Exception, code: int):
     assert exit_code(error) == code
 
 
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the repository provide a driver that is not installed."""
+    monkeypatch.setattr("outbox_core.cli.drivers.DISTRIBUTIONS", {"not-here": "outbox-not-here"})
+
+
+@pytest.mark.usefixtures("absent")
 def test_drivers_tells_what_is_installed_and_what_is_missing(capsys: pytest.CaptureFixture[str]):
     code, out, _ = exits(capsys, "drivers")
     assert code == 0
     assert re.search(r"postgres +dialect +outbox-postgres +\S+ +installed", out)
-    assert re.search(r"etcd +outbox-etcd +pip install outbox-etcd", out)
+    assert re.search(r"not-here +outbox-not-here +pip install ./plugins/not_here", out)
 
 
+@pytest.mark.usefixtures("absent")
 def test_drivers_as_json(capsys: pytest.CaptureFixture[str]):
     code, out, err = exits(capsys, "drivers", "--json")
     assert (code, err) == (0, "")
     data = json.loads(out)
     kafka = next(driver for driver in data["installed"] if driver["name"] == "kafka")
     assert (kafka["seams"], kafka["distribution"], kafka["problem"]) == (["publisher"], "outbox-kafka", None)
-    etcd = next(driver for driver in data["missing"] if driver["name"] == "etcd")
-    assert etcd["install"] == "pip install outbox-etcd"
+    (missing,) = data["missing"]
+    assert missing["install"] == "pip install ./plugins/not_here"
+
+
+def test_every_distribution_of_ours_is_in_the_folder_that_the_hint_names():
+    root = Path(__file__).parents[2]
+    for name, distribution in DISTRIBUTIONS.items():
+        project = tomllib.loads((root / installation(name).split()[-1] / "pyproject.toml").read_text("utf-8"))
+        assert project["project"]["name"] == distribution
+        assert name in project["project"]["entry-points"]["outbox"]
 
 
 @pytest.fixture

@@ -134,13 +134,18 @@ def test_once_installed_it_is_found_by_its_name(written: Path) -> None:
         ("", "small letters"),
         ("sqlite", "is there already, in outbox-sqlite"),
         ("static", "is there already, in outbox-core"),
-        ("etcd", "pip install outbox-etcd"),
+        ("absent", "pip install ./plugins/absent"),
         ("sdk", "outbox_sdk is installed already"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    reason: str,
 ) -> None:
+    monkeypatch.setattr("outbox_core.scaffold.DISTRIBUTIONS", {"absent": "outbox-absent"})
     assert reason in objection(name)
     assert new_dialect(tmp_path, name) == 2
     assert "Invalid value" in capsys.readouterr().err

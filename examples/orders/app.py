@@ -2,7 +2,7 @@
 
     python examples/orders/app.py "host=localhost dbname=postgres user=postgres" --orders 10
 
-Needs `pip install outbox-sdk outbox-postgres sqlalchemy`; it knows nothing of Kafka or Spark.
+Needs `pip install ./sdk ./plugins/postgres sqlalchemy` (in a clone); it knows nothing of Kafka or Spark.
 """
 
 import argparse

@@ -27,12 +27,8 @@ DISTRIBUTIONS = {
     "sqlite": "outbox-sqlite",
     "kafka": "outbox-kafka",
     "neli-kafka": "outbox-neli-kafka",
-    "lease": "outbox-lease",
-    "etcd": "outbox-etcd",
-    "zookeeper": "outbox-zookeeper",
-    "cluster": "outbox-cluster-affinity",
 }
-"""Driver name → the distribution of ours that provides it, for the hint in an error."""
+"""Driver name → the distribution of this repository that provides it."""
 
 
 class Seam(StrEnum):
@@ -95,6 +91,14 @@ def find(seam: Seam, name: str) -> Driver[Any]:
     return drivers[0]
 
 
+def installation(name: str) -> str:
+    """Returns the command that installs a driver of ``DISTRIBUTIONS``, run in a clone of the repository.
+
+    Our distributions are on no public index yet, and somebody else's may have their names (docs/install.md).
+    """
+    return f"pip install ./plugins/{name.replace('-', '_')}"
+
+
 def installed() -> list[Installed]:
     """Returns every installed driver, ordered by name; imports their plugins (not database drivers)."""
     return [_describe(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
@@ -136,7 +140,7 @@ def _missing(seam: Seam, name: str) -> str:
         f"no installed plugin provides the {seam} driver '{name}'; installed: {', '.join(names) or 'none'}"
     )
     if name in DISTRIBUTIONS:
-        return f"{message}; run: pip install {DISTRIBUTIONS[name]}"
+        return f"{message}; run in a clone of outbox: {installation(name)}"
     if close := get_close_matches(name, names, n=1):
         return f"{message}; did you mean '{close[0]}'?"
     return f"{message}; install the distribution that registers '{name}' in the entry-point group '{GROUP}'"

