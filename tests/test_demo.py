@@ -105,7 +105,7 @@ def figure(text: str, name: str) -> str:
 @pytest.mark.spark
 def test_it_ends_with_a_good_verdict_and_leaves_nothing(folder: Path) -> None:
     with demonstration(folder, "--seconds", "25", "--rate", "200") as process:
-        text = process.communicate(timeout=150)[0]
+        text = process.communicate(timeout=300)[0]
     assert process.returncode == 0, text
     assert int(figure(text, "sent")) > 2500
     assert figure(text, "delivered") == figure(text, "sent")

@@ -114,7 +114,7 @@ def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: M
     with psycopg.connect(shop.dsn) as connection, connection.cursor() as cursor:
         cursor.executemany(INSERT, [(shop.topic, *row) for row in ROWS])
     reaper = fleet.launch("reaper", fill(REAPER, shop))
-    acquired = reaper.wait_for("leader acquired", 60)
+    acquired = reaper.wait_for("leader acquired", 150)
     shop.wait_until_harvested(30)
     measure("the program's start to leader acquired, on Spark", acquired.at - reaper.started)
     measure(f"leader acquired to {len(ROWS)} records gone, on Spark", time.time() - acquired.at)

@@ -50,7 +50,7 @@ def test_database_and_broker_crash_and_come_back(
 ) -> None:
     postgres, broker = servers
     harvester = fleet.start("a", engine="spark", elector=NELI)
-    harvester.wait_for("leader acquired", 60)
+    harvester.wait_for("leader acquired", 150)
     with shop.selling():
         shop.wait_for_sales(300)
         postgres.restart("immediate")
