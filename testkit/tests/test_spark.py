@@ -1,4 +1,4 @@
-"""A standalone cluster counts its workers, and leaves nothing behind; lanes run on it in tests/test_spark_lanes.py."""
+"""A standalone cluster counts its workers, and leaves nothing behind."""
 
 from __future__ import annotations
 

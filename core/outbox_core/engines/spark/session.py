@@ -121,7 +121,7 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         "spark.task.maxFailures": "1",
         # A service manager tells all processes to end: workers wait until their lanes are drained.
         "spark.python.daemon.module": "outbox_core.engines.spark.daemon",
-        # Receipts are few rows a second: compiling queries, or the JVM's own code twice, only delays the start.
+        # Receipts are few rows a second: compiling queries, or the JVM's code twice, only delays the start.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
