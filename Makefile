@@ -49,11 +49,7 @@ demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audi
 		printf '\nFrom here: %s run $(if $(INDEX),--no-sync )outbox --help\n' "$$uv"
 
 test: $(READY)  ## Run every test, on real servers
-	@# Those that start Spark's JVMs need the machine to themselves. Pytest's 5 says that there were none to run.
-	@$(RUN); \
-		python -m pytest -n $(JOBS) --dist loadfile -m "not spark" $(ARGS); many=$$?; \
-		python -m pytest -m spark -o timeout=480 $(ARGS); spark=$$?; \
-		[ $$many = 5 ] && exit $$spark; [ $$spark = 5 ] && exit $$many; exit $$((many + spark))
+	@$(RUN) python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)  ## Check style, types and import rules
 	$(RUN) ruff check

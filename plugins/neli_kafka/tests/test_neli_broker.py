@@ -170,7 +170,7 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         asked = time.monotonic()
         elector.stop()
         print(f"stops within {time.monotonic() - asked:.2f} s without a broker")  # noqa: T201 - a figure
-        assert time.monotonic() - asked < 5
+        assert time.monotonic() - asked < 15
         assert candidate.story[3:] in (["revoked"], ["fenced"])
 
 
