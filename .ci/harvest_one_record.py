@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 from confluent_kafka import Consumer
-from outbox_testkit.services import KafkaBroker, PostgresServer
+from outbox_servers.services import KafkaBroker, PostgresServer
 
 INSERT = """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,
             kafka_header_values) VALUES (now(), 'orders', 'k', 'hello', '{h}', '{v}')"""

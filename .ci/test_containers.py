@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from outbox_testkit import finding
-from outbox_testkit.containers import MARIADB_IMAGE, MYSQL_IMAGE, POSTGRES_IMAGE
-from outbox_testkit.services import MariaDbServer, MySqlServer, PostgresServer, ServiceError, connect_mysql
+from outbox_servers import finding
+from outbox_servers.containers import MARIADB_IMAGE, MYSQL_IMAGE, POSTGRES_IMAGE
+from outbox_servers.services import MariaDbServer, MySqlServer, PostgresServer, ServiceError, connect_mysql
 from testcontainers.core.docker_client import DockerClient
 
 

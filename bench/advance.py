@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_sdk import Batch
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 from sequential import MARK, PURGE
 
 FILL = """

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from outbox_sdk import Batch, Dialect, Record, Seam, Stasher, find
-from outbox_testkit.finding import open_mariadb, open_mysql, open_postgres
-from outbox_testkit.services import KafkaBroker
+from outbox_servers.finding import open_mariadb, open_mysql, open_postgres
+from outbox_servers.services import KafkaBroker
 from stage import BROKER_JVM, wait_for
 
 MODES = ("at-least-once", "exactly-once")

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_sdk import Fence, OutboxTable
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 
 DEAD = 200_000
 ROUNDS = 30

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic
-from outbox_testkit.services import KafkaBroker, PostgresServer
+from outbox_servers.services import KafkaBroker, PostgresServer
 
 BROKER_JVM = ("-Xmx512m", "-Xms512m")
 """Without the quick-start options of the tests: a broker that compiles its hot code."""

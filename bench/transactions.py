@@ -25,7 +25,7 @@ from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_kafka.topics import unwritable
 from outbox_kafka.transactional import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
-from outbox_testkit.services import KafkaBroker
+from outbox_servers.services import KafkaBroker
 from stage import BROKER_JVM
 
 STEPS = ("_send_marker", "_hand_over", "_settle", "_commit")

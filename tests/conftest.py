@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from outbox_testkit.services import Kafka
+from outbox_servers.services import Kafka
 
 from .harvesters import Fleet, Measure
 from .shop import Shop

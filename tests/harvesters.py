@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import psutil
 from confluent_kafka import ConsumerGroupState
-from outbox_testkit.services.process import ServerProcess
+from outbox_servers.services.process import ServerProcess
 
 from .shop import Shop
 

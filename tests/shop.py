@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_core.audit import SEQUENCE_HEADER, Audit, Result, read_topic
 from outbox_sdk import Record
-from outbox_testkit.services import Kafka
+from outbox_servers.services import Kafka
 
 from .clerk import LATE_CLERKS, LATE_SECONDS, PROMPT_CLERKS, Clerk
 from .databases import Database, Postgres

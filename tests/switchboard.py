@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outbox_testkit.services import KafkaBroker
+from outbox_servers.services import KafkaBroker
 
 from .faults.proxy import Proxy, Trap
 from .harvesters import Harvester, until

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_testkit.services import Postgres, free_port
+from outbox_servers.services import Postgres, free_port
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

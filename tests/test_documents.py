@@ -41,7 +41,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_is_named_exists(page: Path) -> None:
-    named = re.findall(r"`((?:core|sdk|plugins|testkit|tests|docs|bench|examples)/[\w./-]+)", prose(page))
+    named = re.findall(
+        r"`((?:core|sdk|plugins|testkit|servers|demo|tests|docs|bench|examples)/[\w./-]+)", prose(page)
+    )
     # my_db is the dialect that a reader is about to write.
     missing = [path for path in named if "my_db" not in path and not (ROOT / path).exists()]
     assert missing == []

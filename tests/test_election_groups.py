@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_testkit.services import Postgres as Server
+from outbox_servers.services import Postgres as Server
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .harvesters import Fleet, Harvester, until

@@ -18,7 +18,7 @@ from outbox_core.config import Limits, load
 from outbox_core.config.consistency import look
 from outbox_core.config.settings import LogLevel
 from outbox_sdk.finding import Level
-from outbox_testkit.services.external import Kafka
+from outbox_servers.services.external import Kafka
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SECONDS = 30.0

@@ -13,7 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # left out of its types
-from outbox_testkit.services import Kafka, PostgresServer
+from outbox_servers.services import Kafka, PostgresServer
 
 from .harvesters import Harvester, until
 from .topics import ends, messages

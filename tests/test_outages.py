@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from outbox_testkit.services import KafkaBroker, PostgresServer
+from outbox_servers.services import KafkaBroker, PostgresServer
 
 from .harvesters import Fleet, Measure
 from .shop import Shop

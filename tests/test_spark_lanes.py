@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from outbox_testkit.services import Service, SparkStandalone
+from outbox_servers.services import Service, SparkStandalone
 from psycopg.conninfo import conninfo_to_dict
 
 from .harvesters import Fleet, Harvester, Measure, until

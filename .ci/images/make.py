@@ -14,10 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from outbox_testkit.containers import MARIADB_IMAGE, MYSQL_IMAGE, POSTGRES_IMAGE
-from outbox_testkit.services.cache import cache_root, cached_folder
-from outbox_testkit.services.debian import Suite, architecture, loader_command, unpack_programs
-from outbox_testkit.services.mysql_binaries import MARIADB, MYSQL, embedded_installation
+from outbox_servers.containers import MARIADB_IMAGE, MYSQL_IMAGE, POSTGRES_IMAGE
+from outbox_servers.services.cache import cache_root, cached_folder
+from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
+from outbox_servers.services.mysql_binaries import MARIADB, MYSQL, embedded_installation
 
 HERE = Path(__file__).parent
 TRIXIE = Suite("Debian", "trixie")

@@ -23,9 +23,9 @@ from outbox_sdk import (
     OutboxTable,
     Poison,
 )
+from outbox_servers.services import Postgres
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.under_test import ALL, Box
-from outbox_testkit.services import Postgres
 
 
 class Broken:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 from psycopg import sql
 
 from ..databases import Postgres  # noqa: TID252 - pytest gives tests no absolute name

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from outbox_testkit.services import MariaDbServer, MySqlServer, PostgresServer
+from outbox_servers.services import MariaDbServer, MySqlServer, PostgresServer
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 

@@ -11,7 +11,7 @@ from enum import Enum
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
-from outbox_testkit.services import free_port
+from outbox_servers.services import free_port
 
 CHUNK = 65536
 RESET = struct.pack("ii", 1, 0)

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from filelock import FileLock
-from outbox_testkit.services import find_java
-from outbox_testkit.services.kafka_home import kafka_home
+from outbox_servers.services import find_java
+from outbox_servers.services.kafka_home import kafka_home
 
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE
 from .host import HOSTS

@@ -16,7 +16,7 @@ from typing import Self
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 from outbox_sdk import Holding
-from outbox_testkit.services import KafkaBroker
+from outbox_servers.services import KafkaBroker
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import PARTITIONS, Shop  # noqa: TID252 - pytest gives tests no absolute name

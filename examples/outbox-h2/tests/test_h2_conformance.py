@@ -7,10 +7,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from outbox_servers.services.cache import cached_folder
+from outbox_servers.services.java import find_java
+from outbox_servers.services.maven import fetch_jars
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
-from outbox_testkit.services.cache import cached_folder
-from outbox_testkit.services.java import find_java
-from outbox_testkit.services.maven import fetch_jars
 
 VERSION = "2.3.232"
 

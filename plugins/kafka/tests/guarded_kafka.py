@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outbox_testkit.services.kafka import KafkaBroker
-from outbox_testkit.services.process import free_port
+from outbox_servers.services.kafka import KafkaBroker
+from outbox_servers.services.process import free_port
 
 
 class GuardedKafka(KafkaBroker):

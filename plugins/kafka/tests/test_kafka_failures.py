@@ -15,7 +15,7 @@ from outbox_kafka.findings import broker_findings
 from outbox_kafka.settings import producer_settings
 from outbox_kafka.topics import Administration
 from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
-from outbox_testkit.services.kafka import KafkaBroker
+from outbox_servers.services.kafka import KafkaBroker
 
 from .guarded_kafka import GuardedKafka
 from .kafka_talk import alter_topic, gather, publisher

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from outbox_kafka.sender import KafkaSender
 from outbox_sdk import Batch, MarkedRecord
-from outbox_testkit.services.kafka import KafkaBroker
+from outbox_servers.services.kafka import KafkaBroker
 
 from .frame_proxy import OFFSET_COMMIT, PRODUCE, FrameProxy
 from .kafka_talk import consume, gather, publisher

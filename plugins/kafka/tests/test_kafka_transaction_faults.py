@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_sdk import AccessDenied, Batch, DriverError, MarkedRecord
-from outbox_testkit.services.kafka import KafkaBroker
+from outbox_servers.services.kafka import KafkaBroker
 
 from .guarded_kafka import GuardedKafka
 from .kafka_talk import committed, publisher

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
+from outbox_servers.services.external import MySql
 from outbox_testkit.conformance import OutboxUnderTest
-from outbox_testkit.services.external import MySql
 
 NewOutbox = Callable[[], OutboxUnderTest]
 

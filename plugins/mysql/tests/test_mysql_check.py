@@ -18,9 +18,9 @@ from cryptography.x509.oid import NameOID
 from outbox_mysql import MySqlDialect, MySqlOptions, findings
 from outbox_mysql.address import Address
 from outbox_sdk import AccessDenied, DriverError, Finding, Intake, Level
+from outbox_servers.services.external import MySql, connect_mysql
+from outbox_servers.services.mysql import MariaDbServer
 from outbox_testkit.conformance import OutboxUnderTest
-from outbox_testkit.services.external import MySql, connect_mysql
-from outbox_testkit.services.mysql import MariaDbServer
 
 LOOSE: dict[str, str | int] = {
     "innodb-flush-log-at-trx-commit": 2,

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 from outbox_sdk import Fate
+from outbox_servers.services.external import connect_mysql
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain
-from outbox_testkit.services.external import connect_mysql
 
 PACKET = 2 << 20
 QUOTES = 1_500_000

@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing
 
 import pytest
 from outbox_sdk import Batch
+from outbox_servers.services.external import connect_mysql
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain
-from outbox_testkit.services.external import connect_mysql
 
 HOSTILE = {
     "sql_select_limit": 10,

@@ -24,8 +24,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from outbox_neli_kafka import NeliElector, NeliOptions
 from outbox_neli_kafka.findings import broker_findings
 from outbox_sdk import ConfigError, DriverError, Level, Seam, find
-from outbox_testkit.services.kafka import KafkaBroker
-from outbox_testkit.services.process import free_port
+from outbox_servers.services.kafka import KafkaBroker
+from outbox_servers.services.process import free_port
 
 NOBODY = "127.0.0.1:1"
 

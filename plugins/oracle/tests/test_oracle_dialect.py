@@ -18,7 +18,7 @@ from outbox_oracle.source import Source
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
 from outbox_sdk.errors import RecordError
 from outbox_sdk.portable import Trouble
-from outbox_testkit.services import free_port
+from outbox_servers.services import free_port
 
 from .fake_oracle import FakeOracle, database_error, driver_error
 

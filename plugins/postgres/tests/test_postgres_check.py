@@ -13,7 +13,7 @@ import pytest
 from outbox_postgres import check
 from outbox_postgres.probes import SERVER_PROBES
 from outbox_sdk import Level
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask, until

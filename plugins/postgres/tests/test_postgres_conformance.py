@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from outbox_servers.services import Postgres
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
-from outbox_testkit.services import Postgres
 
 
 @pytest.fixture(scope="module")

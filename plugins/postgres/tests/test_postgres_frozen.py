@@ -12,7 +12,7 @@ from outbox_postgres import sql, table
 from outbox_postgres.marks import Wanted
 from outbox_postgres.settled import FIRST
 from outbox_sdk import UNBOUNDED, DriverError, LeadershipLost
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import Hand, MakeOutbox, Outbox, ask, prepare, until

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_sdk import DriverError, Intake, LeadershipLost, Level
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 
 from .outbox_hands import MakeOutbox, Outbox
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_sdk import UNBOUNDED, Fate
-from outbox_testkit.services import Postgres
+from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox

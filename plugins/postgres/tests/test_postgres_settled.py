@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from outbox_postgres.settled import FIRST, HEAD_INTERVAL, LISTING_INTERVAL, LISTING_RECORDS, Settled
 from outbox_sdk import ColumnIs
-from outbox_testkit.services import PostgresServer
+from outbox_servers.services import PostgresServer
 
 from .outbox_hands import MakeOutbox, Outbox, ask
 

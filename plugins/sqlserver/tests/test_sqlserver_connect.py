@@ -8,9 +8,9 @@ from pathlib import Path
 import pytds
 import pytest
 from outbox_sdk import AccessDenied, DriverError, Level
+from outbox_servers.services import free_port
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions
 from outbox_sqlserver.wire import Wire
-from outbox_testkit.services import free_port
 
 from .tds_server import TdsServer, certificate, scrambled
 

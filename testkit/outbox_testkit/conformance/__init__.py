@@ -17,17 +17,13 @@ give another table of the same database each time.
 reports (``--junit-xml``).
 """
 
-import pytest
-
-pytest.register_assert_rewrite("outbox_testkit.conformance")
-
-from outbox_testkit.conformance.dialect import DialectConformance  # noqa: E402 - must be imported rewritten
-from outbox_testkit.conformance.publisher import (  # noqa: E402
+from outbox_testkit.conformance.dialect import DialectConformance
+from outbox_testkit.conformance.publisher import (
     PublisherConformance,
     PublisherUnderTest,
     TransactionalConformance,
 )
-from outbox_testkit.conformance.under_test import OutboxUnderTest  # noqa: E402
+from outbox_testkit.conformance.under_test import OutboxUnderTest
 
 __all__ = [
     "DialectConformance",

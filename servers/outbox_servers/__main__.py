@@ -1,0 +1,80 @@
+"""Runs services in the foreground and prints their addresses: ``python -m outbox_servers all``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outbox_servers.services import (
+    KafkaBroker,
+    MariaDbServer,
+    MySqlServer,
+    PostgresServer,
+    ServiceError,
+    SparkStandalone,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Starts the named services, prints an address per line, and serves until SIGINT or SIGTERM.
+
+    Args:
+        arguments: The command line without the program's name; this process's if not given.
+
+    Returns:
+        The exit code: 0, or 1 if a service could not be started.
+    """
+    parser = argparse.ArgumentParser(prog="outbox-services", description=__doc__)
+    parser.add_argument(
+        "services", nargs="+", choices=["postgres", "mysql", "mariadb", "kafka", "spark", "all"]
+    )
+    parser.add_argument("--folder", type=Path, help="keep data here; else it is deleted at the end")
+    options = parser.parse_args(arguments)
+    chosen = {"postgres", "kafka"} if "all" in options.services else set()
+    chosen |= set(options.services) - {"all"}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ExitStack() as stack:
+            for service in sorted(chosen):
+                _print(f"{service}: {_start(service, stack, options.folder)}")
+            _print("ready; press Ctrl-C to stop")
+            while True:
+                signal.pause()
+    except ServiceError as error:
+        _log(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _start(service: str, stack: ExitStack, folder: Path | None) -> str:
+    """Starts a service that the stack will stop, and returns its address."""
+    data = folder and folder / service
+    if service == "postgres":
+        return stack.enter_context(PostgresServer(folder=data, progress=_log)).dsn
+    if service == "mysql":
+        return stack.enter_context(MySqlServer(folder=data, progress=_log)).dsn
+    if service == "mariadb":
+        return stack.enter_context(MariaDbServer(folder=data, progress=_log)).dsn
+    if service == "kafka":
+        return stack.enter_context(KafkaBroker(folder=data, progress=_log)).bootstrap
+    return stack.enter_context(SparkStandalone(progress=_log)).master_url
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the addresses are this program's output
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - progress of a program in the foreground
+
+
+if __name__ == "__main__":
+    sys.exit(main())

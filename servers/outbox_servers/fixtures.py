@@ -1,0 +1,91 @@
+"""Pytest fixtures; loaded by pytest itself wherever outbox-testkit is installed.
+
+A service is started by the first test that asks for it and stopped at the end of the session. One that cannot
+be had fails the test; nothing is skipped.
+
+As this module is loaded in every run of pytest, it imports the clients only when a service is wanted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from outbox_servers.services.external import Kafka, MySql, Postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL server that the whole session shares: do not stop it."""
+    from outbox_servers.finding import open_postgres  # noqa: PLC0415 - see above
+
+    with open_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
+    """The libpq connection string of a database of the test's own, dropped afterwards."""
+    yield from _database(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySql]:
+    """A MySQL server that the whole session shares: do not stop it."""
+    from outbox_servers.finding import open_mysql  # noqa: PLC0415 - see above
+
+    with open_mysql() as server:
+        yield server
+
+
+@pytest.fixture
+def mysql_dsn(mysql_server: MySql) -> Iterator[str]:
+    """The address of a MySQL database of the test's own, dropped afterwards."""
+    yield from _database(mysql_server)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MySql]:
+    """A MariaDB server that the whole session shares: do not stop it."""
+    from outbox_servers.finding import open_mariadb  # noqa: PLC0415 - see above
+
+    with open_mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb_dsn(mariadb_server: MySql) -> Iterator[str]:
+    """The address of a MariaDB database of the test's own, dropped afterwards."""
+    yield from _database(mariadb_server)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Kafka]:
+    """A Kafka cluster that the whole session shares: do not stop it."""
+    from outbox_servers.finding import open_kafka  # noqa: PLC0415 - see above
+
+    with open_kafka() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_bootstrap(kafka_broker: Kafka) -> str:
+    """The address of the session's Kafka, for ``bootstrap.servers``."""
+    return kafka_broker.bootstrap
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that nobody has used before; the topic itself is not created."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+def _database(server: Postgres | MySql) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    yield server.create_database(name)
+    server.drop_database(name)

@@ -1,0 +1,28 @@
+"""Real servers as child processes, for tests, demonstrations and benchmarks; imports no test library."""
+
+from outbox_servers.services.external import Kafka, MySql, Postgres, connect_mysql
+from outbox_servers.services.java import Java, find_java, truststore_options
+from outbox_servers.services.kafka import KafkaBroker
+from outbox_servers.services.mysql import MariaDbServer, MySqlServer
+from outbox_servers.services.postgres import PostgresServer
+from outbox_servers.services.process import ServiceError, free_port
+from outbox_servers.services.service import Service
+from outbox_servers.services.spark import SparkStandalone
+
+__all__ = [
+    "Java",
+    "Kafka",
+    "KafkaBroker",
+    "MariaDbServer",
+    "MySql",
+    "MySqlServer",
+    "Postgres",
+    "PostgresServer",
+    "Service",
+    "ServiceError",
+    "SparkStandalone",
+    "connect_mysql",
+    "find_java",
+    "free_port",
+    "truststore_options",
+]

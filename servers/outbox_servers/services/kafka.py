@@ -1,0 +1,214 @@
+"""A real Kafka broker as a child process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, ClassVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.external import Kafka
+from outbox_servers.services.java import Java, find_java
+from outbox_servers.services.kafka_home import (
+    ClassArchive,
+    class_path,
+    cluster_id,
+    kafka_home,
+    write_properties,
+    write_storage,
+)
+from outbox_servers.services.process import ServerProcess, ServiceError, free_port
+from outbox_servers.services.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+QUICK_JVM = ("-Xmx512m", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Starts in the least time and memory; a benchmark passes options of its own."""
+
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    # One broker holds the only copy of everything.
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    # Groups form at once, and a test may lose a member in a second.
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    # After a crash the controller accepts the new process only once the old one's session is over.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Little memory, little disk.
+    "log.segment.bytes": str(64 << 20),
+    "log.index.size.max.bytes": str(1 << 20),
+    "log.cleaner.dedupe.buffer.size": str(4 << 20),
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+
+
+class KafkaBroker(Service, Kafka):
+    """A single-node Kafka (KRaft) that listens on 127.0.0.1, for tests and demonstrations.
+
+    Its jars are fetched from Maven Central once and kept in the cache folder. Stopped, killed and started
+    again, it keeps its port and its data. What it acknowledged survives ``kill`` but, as Kafka leaves writing
+    to the operating system, not a power cut.
+
+    Args:
+        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
+        properties: Server properties that add to or replace the ones set here.
+        auto_create_topics: Whether a topic is created when a client first names it.
+        proxy_port: A port of 127.0.0.1 where the caller forwards connections to ``proxied_port``: clients
+            that come through it are told to stay on it.
+        jvm_options: Memory and speed of its Java.
+        java: The Java to run it with; found by ``find_java`` if not given.
+        progress: Receives lines of text while jars are fetched and the broker starts.
+    """
+
+    title: ClassVar[str] = "Kafka"
+    port_taken: ClassVar[str] = "BindException"
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        auto_create_topics: bool = True,
+        proxy_port: int | None = None,
+        jvm_options: Sequence[str] = QUICK_JVM,
+        java: Java | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        super().__init__(folder)
+        automatic = {"auto.create.topics.enable": str(auto_create_topics).lower()}
+        self._properties = {**_SETTINGS, **automatic, **(properties or {})}
+        self._proxy_port = proxy_port
+        self._jvm_options = tuple(jvm_options)
+        self._java = java
+        self._progress = progress
+        self._client_port: int | None = None
+        self._controller_port: int | None = None
+        self._proxied_port: int | None = None
+        self._archive: ClassArchive | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port for clients.
+
+        Raises:
+            ServiceError: The broker was never started.
+        """
+        if self._client_port is None:
+            raise ServiceError("Kafka has no address before its first start; start() it first.")
+        return self._client_port
+
+    @property
+    def proxied_port(self) -> int:
+        """The TCP port for connections that come through the caller's proxy.
+
+        Raises:
+            ServiceError: The broker was never started, or has no ``proxy_port``.
+        """
+        if self._proxied_port is None:
+            raise ServiceError("Kafka listens to no proxy; give it a proxy_port and start() it first.")
+        return self._proxied_port
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for ``bootstrap.servers``.
+
+        Raises:
+            ServiceError: The broker was never started.
+        """
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        """Stops the broker in order; the data stays. Idempotent."""
+        if self._process:
+            self._process.stop()
+        if self._archive:
+            self._archive.keep()
+
+    def restart(self) -> None:
+        """Stops the broker in order and starts it again on the same port with the same data."""
+        self.stop()
+        self.start()
+
+    def _choose_ports(self) -> None:
+        self._client_port = free_port()
+        self._controller_port = free_port()
+        self._proxied_port = free_port() if self._proxy_port is not None else None
+
+    def _launch(self) -> ServerProcess:
+        java = self._java = self._java or find_java()
+        home = kafka_home(java, self._progress)
+        self._archive = ClassArchive(java, home, self.folder)
+        self._progress(f"Starting Kafka on {self.bootstrap}")
+        command = [str(java.executable), *self._jvm_options, *self._archive.options()]
+        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path(home)]
+        return ServerProcess(
+            self.title,
+            [*command, "kafka.Kafka", str(self._prepare(home))],
+            log=self.log,
+            environment={name: value for name, value in os.environ.items() if name != "CLASSPATH"},
+            orphan_folder=self._orphan_folder,
+        )
+
+    def _prepare(self, home: Path) -> Path:
+        """Writes the storage folder, if there is none yet, and the settings; returns the settings' path."""
+        data = self.folder / "data"
+        if not data.exists():
+            write_storage(home, data)
+        controller = f"127.0.0.1:{self._controller_port}"
+        listeners, advertised = {"PLAINTEXT": self.bootstrap}, {"PLAINTEXT": self.bootstrap}
+        if self._proxy_port is not None:
+            listeners["PROXIED"] = f"127.0.0.1:{self.proxied_port}"
+            advertised["PROXIED"] = f"127.0.0.1:{self._proxy_port}"
+        addresses = {
+            "log.dirs": str(data),
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": _addresses({**listeners, "CONTROLLER": controller}),
+            "advertised.listeners": _addresses(advertised),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners)
+            ),
+        }
+        return write_properties(self.folder / "server.properties", {**addresses, **self._properties})
+
+    def _ready(self) -> bool:
+        # A refused connection is cheaper than a client's timeout, and nobody complains of it.
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self.port)) != 0:
+                return False
+        client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        try:
+            metadata = client.list_topics(timeout=5)
+        except KafkaException:
+            return False
+        if metadata.cluster_id != cluster_id(self.folder / "data"):
+            return False  # Somebody else's broker took the port; this one is about to end.
+        partitions = [part for topic in metadata.topics.values() for part in topic.partitions.values()]
+        return bool(metadata.brokers) and all(part.leader >= 0 for part in partitions)
+
+    def _shut_down(self) -> None:
+        # A temporary broker's data is not needed again, unless this run is to leave its classes to the next.
+        if self._temporary and not (self._archive and self._archive.pending):
+            self.kill()
+        else:
+            self.stop()
+
+
+def _addresses(listeners: Mapping[str, str]) -> str:
+    return ",".join(f"{name}://{address}" for name, address in listeners.items())

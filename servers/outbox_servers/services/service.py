@@ -1,0 +1,151 @@
+"""What all services share: start, stop, crash, freeze, and start again with the same data."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from outbox_servers.services.process import ServerProcess, ServiceError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_FIRST_START_ATTEMPTS = 3
+
+
+class Service(ABC):
+    """A server with a folder: started, stopped and started again on the same port with the same data.
+
+    A context manager: entering starts it, leaving stops it and deletes the folder if it was a temporary one.
+    It is also closed when the interpreter ends.
+
+    Args:
+        folder: Where data and log live; a new temporary folder if not given.
+
+    Attributes:
+        folder: That folder.
+        log: The file with the server's output.
+    """
+
+    title: ClassVar[str]
+    port_taken: ClassVar[str]
+    """What its log says if somebody else listens on its port."""
+    start_timeout: ClassVar[float] = 60
+    """Seconds that a start may take."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix=f"outbox-{self.title.lower()}-"))
+        self.folder = self.folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / f"{self.title.lower()}.log"
+        self._process: ServerProcess | None = None
+        self._served = False
+        self._owner = os.getpid()
+        atexit.register(self.close)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is alive (perhaps paused)."""
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server.
+
+        Raises:
+            ServiceError: It is not running.
+        """
+        return self._alive().pid
+
+    def start(self) -> Self:
+        """Starts the server and returns when it serves; does nothing if it runs already.
+
+        Raises:
+            ServiceError: It ended, or did not serve in time; the message carries the end of its log.
+        """
+        if self.running:
+            return self
+        attempts = 1 if self._served else _FIRST_START_ATTEMPTS
+        for attempt in range(1, attempts + 1):
+            if not self._served:
+                self._choose_ports()
+            try:
+                self._launch_and_wait()
+                break
+            except ServiceError as error:
+                # Between the look for a free port and its use somebody else may take it.
+                if attempt == attempts or self.port_taken not in str(error):
+                    raise
+        self._served = True
+        return self
+
+    def kill(self) -> None:
+        """Kills the server with SIGKILL, as a crash would; the data stays. Idempotent."""
+        if self._process:
+            self._process.kill()
+
+    def pause(self) -> None:
+        """Freezes the server (SIGSTOP): connections stay open and nothing answers."""
+        self._alive().signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused server go on."""
+        self._alive().signal_all(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stops the server and deletes its folder if that is a temporary one; idempotent."""
+        if os.getpid() != self._owner:
+            return  # A forked child inherits the object, but the server is its parent's.
+        atexit.unregister(self.close)
+        self._shut_down()
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _alive(self) -> ServerProcess:
+        if self._process is None or not self._process.running:
+            raise ServiceError(f"{self.title} is not running; start() it first.")
+        return self._process
+
+    @property
+    def _orphan_folder(self) -> Path | None:
+        return self.folder if self._temporary else None
+
+    def _launch_and_wait(self) -> None:
+        try:
+            self._process = self._launch()
+            self._process.wait_until_ready(self._ready, self.start_timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    @abstractmethod
+    def _choose_ports(self) -> None: ...
+
+    @abstractmethod
+    def _launch(self) -> ServerProcess: ...
+
+    @abstractmethod
+    def _ready(self) -> bool: ...
+
+    @abstractmethod
+    def _shut_down(self) -> None:
+        """Stops the server in the way that is quickest without harm."""
