@@ -9,17 +9,37 @@ import pytest
 from outbox_servers.services import Kafka
 
 from .harvesters import Fleet, Measure
-from .shop import Shop
+from .shop import OpenShop, Shop
+from .switchboard import Switchboard
 
 _MEASURED = "measured"
 
 
 @pytest.fixture
-def shop(postgres_dsn: str, kafka_broker: Kafka, topic: str) -> Shop:
+def open_shop(postgres_dsn: str, topic: str) -> OpenShop:
+    """Opens a shop in a database of the test's own; the test or the session owns the broker."""
+
+    def open_shop(kafka: Kafka, largest_message: int | None = None) -> Shop:
+        shop = Shop(postgres_dsn, kafka, topic)
+        shop.open(largest_message)
+        return shop
+
+    return open_shop
+
+
+@pytest.fixture
+def shop(open_shop: OpenShop, kafka_broker: Kafka) -> Shop:
     """A shop on the servers that the session shares."""
-    shop = Shop(postgres_dsn, kafka_broker, topic)
-    shop.open()
-    return shop
+    return open_shop(kafka_broker)
+
+
+@pytest.fixture(scope="module")
+def switchboard() -> Iterator[Switchboard]:
+    """A broker of the module's own, behind a proxy."""
+    board = Switchboard()
+    with board.kafka:
+        yield board
+    board.proxy.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ whose reply was lost, what was committed and what was not.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from threading import Event
 from typing import Any
@@ -26,8 +26,8 @@ from outbox_core.audit import SEQUENCE_HEADER, Audit, Result, read_topic
 from outbox_sdk import Record
 from outbox_servers.services import Kafka
 
-from .clerk import LATE_CLERKS, LATE_SECONDS, PROMPT_CLERKS, Clerk
 from .databases import Database, Postgres
+from .sale_writer import LATE_SECONDS, LATE_WRITERS, PROMPT_WRITERS, SaleWriter
 from .topics import ends, messages
 
 INSERT = """
@@ -39,7 +39,11 @@ VALUES (now(), %s, %s, %s, %s, %s)
 PARTITIONS = 4
 CUSTOMERS = ["", "клиент", "customer 'x'", *(f"customer-{number}" for number in range(57))]
 PAUSE_SECONDS = 0.015
-"""For which a prompt clerk leaves a transaction open."""
+"""How long a prompt writer leaves a transaction open."""
+
+
+OpenShop = Callable[..., "Shop"]
+"""Opens a shop on a broker, with an upper bound on the bytes of a message if one is given."""
 
 
 class Shop:
@@ -98,23 +102,23 @@ class Shop:
 
     @contextmanager
     def selling(self, pause: float = PAUSE_SECONDS) -> Iterator[None]:
-        """Sells until the block ends: prompt clerks and late ones, some of whose transactions roll back.
+        """Writes sales until the block ends: promptly and late, with some transactions rolled back.
 
         Args:
-            pause: Seconds for which a prompt clerk leaves a transaction open.
+            pause: Seconds for which a prompt writer leaves a transaction open.
         """
         ending = Event()
-        clerks = PROMPT_CLERKS + LATE_CLERKS
+        writers = PROMPT_WRITERS + LATE_WRITERS
         threads = [
-            # Each customer has one clerk: the sales of a customer commit one after another.
-            Clerk(
+            # Each customer has one writer: the sales of a customer commit one after another.
+            SaleWriter(
                 self,
-                CUSTOMERS[number::clerks],
-                LATE_SECONDS if number < LATE_CLERKS else (pause, pause),
+                CUSTOMERS[number::writers],
+                LATE_SECONDS if number < LATE_WRITERS else (pause, pause),
                 seed=number,
                 ending=ending,
             )
-            for number in range(clerks)
+            for number in range(writers)
         ]
         for thread in threads:
             thread.start()
@@ -146,7 +150,7 @@ class Shop:
         self.database.sell(connection, sales, made)
 
     def sell_one(self) -> float:
-        """Sells to a customer of no clerk's, waits until the outbox is empty, and returns when it began."""
+        """Sells to a customer of no writer's, waits until the outbox is empty, and returns when it began."""
         began = time.time()
         with closing(self.database.connect()) as connection:
             self.sell(connection, "passer-by", 1, "sale 1")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from .harvesters import Fleet, Harvester
-from .shop import Shop
+from .shop import OpenShop, Shop
 from .switchboard import Switchboard, recovered, wait_for_lanes
 
 SPELLINGS = ("outbox", "public.outbox")
@@ -18,19 +17,9 @@ PORTION = 4_000
 """Records of one transaction, more than are published between two turns."""
 
 
-@pytest.fixture(scope="module")
-def switchboard() -> Iterator[Switchboard]:
-    board = Switchboard()
-    with board.kafka:
-        yield board
-    board.proxy.close()
-
-
 @pytest.fixture
-def shop(postgres_dsn: str, switchboard: Switchboard, topic: str) -> Shop:
-    shop = Shop(postgres_dsn, switchboard.kafka, topic)
-    shop.open()
-    return shop
+def shop(open_shop: OpenShop, switchboard: Switchboard) -> Shop:
+    return open_shop(switchboard.kafka)
 
 
 def start(fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> Harvester:

@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from .harvesters import Fleet, Harvester, Measure, until
-from .shop import Shop
+from .shop import OpenShop, Shop
 from .switchboard import Switchboard, recovered, wait_for_lanes
 from .topics import place, sequence
 
@@ -20,19 +19,9 @@ SMALL = 1000
 """Bytes of the largest message that the topic takes at first."""
 
 
-@pytest.fixture(scope="module")
-def switchboard() -> Iterator[Switchboard]:
-    board = Switchboard()
-    with board.kafka:
-        yield board
-    board.proxy.close()
-
-
 @pytest.fixture
-def shop(postgres_dsn: str, switchboard: Switchboard, topic: str) -> Shop:
-    shop = Shop(postgres_dsn, switchboard.kafka, topic)
-    shop.open(largest_message=SMALL)
-    return shop
+def shop(open_shop: OpenShop, switchboard: Switchboard) -> Shop:
+    return open_shop(switchboard.kafka, largest_message=SMALL)
 
 
 def start(fleet: Fleet, board: Switchboard, name: str, lanes: int = 2, **harvest: Any) -> Harvester:

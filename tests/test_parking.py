@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from .harvesters import Fleet, Harvester, until
-from .shop import INSERT, Shop
+from .shop import INSERT, OpenShop, Shop
 
 SMALL = 1000
 """Bytes of the largest message that the topic takes at first."""
@@ -29,10 +29,8 @@ LARGE = secrets.token_hex(2500)
 
 
 @pytest.fixture
-def shop(postgres_dsn: str, kafka_broker: Any, topic: str) -> Shop:
-    shop = Shop(postgres_dsn, kafka_broker, topic)
-    shop.open(largest_message=SMALL)
-    return shop
+def shop(open_shop: OpenShop, kafka_broker: Any) -> Shop:
+    return open_shop(kafka_broker, largest_message=SMALL)
 
 
 def stash(shop: Shop, *records: tuple[str, str], topic: str | None = None) -> None:

@@ -51,7 +51,7 @@ class FillDisk(PostgresFault):
         disk = self.host(site).disk
         with self.host(site).administrating() as connection:
             at = time.time()
-            # Marks wait here while clerks use up what room is left in the table's own pages.
+            # Marks wait here while writers use up what room is left in the table's own pages.
             connection.autocommit = False
             connection.execute("SELECT FROM outbox_fence FOR UPDATE")
             with disk.full(self.host(site).database):

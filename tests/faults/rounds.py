@@ -27,7 +27,7 @@ FAULTS: tuple[Fault, ...] = (
 RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """In which records of every lane must flow again; the product's own longest pause is far below."""
 PAUSE_SECONDS = 0.06
-"""Between two transactions of a clerk: what is to be measured is the fault, not the machine."""
+"""Between two transactions of a writer: what is to be measured is the fault, not the machine."""
 NEWEST = 2000
 """Messages among which those are looked for that tell of records flowing."""
 CALM_SECONDS = 0.5
