@@ -18,30 +18,32 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.attempt import portions
-from outbox_kafka.handover import hand_over
+from outbox_kafka.chunks import chunks
 from outbox_kafka.marker import MarkerPlace
+from outbox_kafka.produce import produce
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_kafka.topics import unwritable
-from outbox_kafka.transactional import KafkaTransactionalSender
+from outbox_kafka.topics import ensure_marker_topic, unwritable
+from outbox_kafka.transaction_errors import TransactionErrors
+from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
 from stage import BROKER_JVM
 
-STEPS = ("_send_marker", "_hand_over", "_settle", "_commit")
+STEPS = ("send_offsets", "_enqueue", "_wait", "commit")
 MARKER_TOPIC = "outbox.marker"
 
 
 class MarkerLast(KafkaTransactionalSender):
     """Sends the marker after the records."""
 
-    def _fill(self, records: Sequence[MarkedRecord], text: str, deadline: float) -> KafkaError | None:
-        for portion in portions(records, self._portion):
-            self._attempt.portion = portion
-            self._hand_over(portion)
-            trouble = self._settle(deadline)
-            if trouble is not None or self._attempt:
-                return trouble
+    def _fill(
+        self, records: Sequence[MarkedRecord], text: str, errors: TransactionErrors, deadline: float
+    ) -> KafkaError | None:
+        for chunk in chunks(records, self._chunk_bytes):
+            errors.chunk = chunk
+            failed = self._producer.produce(chunk, errors, deadline)
+            if failed is not None or errors:
+                return failed
         return self._send_marker(text, deadline)
 
 
@@ -54,16 +56,17 @@ class Way:
         self.steps: dict[str, list[float]] = defaultdict(list)
         publisher = KafkaPublisher(KafkaOptions(kafka))
         publisher.prepare([self.topic], partitions)
-        publisher.prepare([MARKER_TOPIC], 1)
+        cluster = ensure_marker_topic(kafka, MARKER_TOPIC)
         if sender is None:
             self._producer = Producer(producer_settings(kafka))
             self._publish = self._flush
             return
         lane = f"outbox.{self.topic}"
-        place = MarkerPlace(kafka, MARKER_TOPIC, lane)
+        place = MarkerPlace(kafka, cluster, MARKER_TOPIC, lane)
         made = sender(transactional_settings(kafka, lane), place, partial(unwritable, kafka))
+        producer = made._producer  # noqa: SLF001 - its steps are what this measures
         for step in STEPS:
-            setattr(made, step, self._timed(step, getattr(made, step)))
+            setattr(producer, step, self._timed(step, getattr(producer, step)))
         self._publish = lambda records: made.publish(records, [Batch(uuid4(), 0, len(records))])
 
     def publish(self, records: Sequence[MarkedRecord]) -> None:
@@ -72,7 +75,7 @@ class Way:
         assert not failures, failures
 
     def _flush(self, records: Sequence[MarkedRecord]) -> None:
-        hand_over(self._producer, records, lambda *_: None, lambda *_: None)
+        produce(self._producer, records, lambda *_: None, lambda *_: None)
         self._producer.flush()
 
     def _timed(self, step: str, call: Callable[..., object]) -> Callable[..., object]:
@@ -112,7 +115,9 @@ def measure(ways: Sequence[Way], count: int, pause: float, arguments: argparse.N
     for way in ways:
         cuts = quantiles(way.steps["all"])
         steps = [
-            f"{step[1:]} {statistics.median(way.steps[step]):.1f}" for step in STEPS if step in way.steps
+            f"{step.lstrip('_')} {statistics.median(way.steps[step]):.1f}"
+            for step in STEPS
+            if step in way.steps
         ]
         print(
             f"{count:>6,} records, {pause:>2g} ms apart, {way.name:<20} "

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
-from outbox_neli_kafka.neli import Leadership, Notice
+from outbox_neli_kafka.leadership import Leadership, LeadershipEvent
 
 from .simulation.audit import Audit
 from .simulation.log import Log, Publication
@@ -189,7 +189,7 @@ TERM = 10
 
 
 class Office(RuleBasedStateMachine):
-    """Leadership is told anything in any order; confirmations arrive late, or of an earlier tenure."""
+    """Leadership is told anything in any order; confirmations arrive late, or of an earlier assignment."""
 
     @initialize()
     def begin(self):
@@ -197,11 +197,13 @@ class Office(RuleBasedStateMachine):
         self.now = 0
         self.asked: list[tuple[int, int]] = []
         self.vouched = float("-inf")  # until when some confirmation that counts vouches
-        self.told = Notice.FENCED
+        self.told = LeadershipEvent.FENCED
 
     def heed(self, notices):
         for notice in notices:
-            assert (notice is Notice.ACQUIRED) != (self.told is Notice.ACQUIRED), "told in turns"
+            assert (notice is LeadershipEvent.ACQUIRED) != (self.told is LeadershipEvent.ACQUIRED), (
+                "told in turns"
+            )
             self.told = notice
 
     @rule(seconds=st.integers(0, 2 * TERM))
@@ -214,15 +216,15 @@ class Office(RuleBasedStateMachine):
 
     @rule()
     def ask(self):
-        self.asked.append((self.leadership.tenure, self.now))
+        self.asked.append((self.leadership.assignment, self.now))
 
     @rule(data=st.data())
     def answer(self, data):
         if self.asked:
-            tenure, at = data.draw(st.sampled_from(self.asked))
-            if self.leadership.owns and tenure == self.leadership.tenure:
+            assignment, at = data.draw(st.sampled_from(self.asked))
+            if self.leadership.owns and assignment == self.leadership.assignment:
                 self.vouched = max(self.vouched, at + TERM)
-            self.heed(self.leadership.confirmed(tenure, at, self.now))
+            self.heed(self.leadership.confirmed(assignment, at, self.now))
 
     @rule()
     def assign(self):
@@ -250,7 +252,7 @@ class Office(RuleBasedStateMachine):
     def leads_only_as_long_as_it_is_vouched_for(self):
         leadership = self.leadership
         assert leadership.lease(self.now) <= max(self.vouched - self.now, 0) or leadership.lease(self.now) < 0
-        assert leadership.leads == (self.told is Notice.ACQUIRED)
+        assert leadership.leads == (self.told is LeadershipEvent.ACQUIRED)
         assert not leadership.leads or leadership.owns
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from outbox_neli_kafka.neli import Leadership, Notice
+from outbox_neli_kafka.leadership import Leadership, LeadershipEvent
 
 if TYPE_CHECKING:
     from .process import Process
@@ -64,7 +64,7 @@ class Coordinator:
     def join(self, process: Process) -> GroupMember:
         return GroupMember(self, process)
 
-    def heartbeat(self, member: GroupMember, tenure: int, sent_at: float) -> None:
+    def heartbeat(self, member: GroupMember, assignment: int, sent_at: float) -> None:
         """Takes a member's heartbeat, and answers whether partition 0 is its own."""
         now = self.world.scheduler.now
         if self.owner is not None and self._seen + SESSION_SECONDS < now:
@@ -74,7 +74,7 @@ class Coordinator:
         if self.owner is member:
             self._seen = now
         owns = self.owner is member or self.lies_until > now
-        member.host.after(self.world.chance.random() * 0.01, member.answered, owns, tenure, sent_at)
+        member.host.after(self.world.chance.random() * 0.01, member.answered, owns, assignment, sent_at)
 
     def left(self, member: GroupMember) -> None:
         """Takes that a member has given partition 0 up."""
@@ -102,12 +102,12 @@ class GroupMember:
         now, world = self.host.clock(), self._coordinator.world
         self._heed(self._leadership.tick(now))
         if world.scheduler.now >= self.cut_until and not self._handing_over:
-            tenure = self._leadership.tenure
+            assignment = self._leadership.assignment
             delay = world.chance.random() * 0.01
-            world.scheduler.after(delay, self._coordinator.heartbeat, self, tenure, now)
+            world.scheduler.after(delay, self._coordinator.heartbeat, self, assignment, now)
         self.host.after(TICK_SECONDS, self.tick)
 
-    def answered(self, owns: bool, tenure: int, sent_at: float) -> None:
+    def answered(self, owns: bool, assignment: int, sent_at: float) -> None:
         """Takes the coordinator's answer to a heartbeat."""
         now, leadership = self.host.clock(), self._leadership
         if self._handing_over or self._coordinator.world.scheduler.now < self.cut_until:
@@ -116,16 +116,16 @@ class GroupMember:
             if leadership.owns:
                 self._heed(leadership.lost(now))
         elif leadership.owns:
-            self._heed(leadership.confirmed(tenure, sent_at, now))
+            self._heed(leadership.confirmed(assignment, sent_at, now))
         else:
             self._heed(leadership.assigned(now))
 
     def hand_over(self) -> None:
         if self._leadership.owns and not self._handing_over:
             self._handing_over = True
-            notices = self._leadership.revoked(self.host.clock())
-            self._heed([notice for notice in notices if notice is not Notice.REVOKED])
-            if Notice.REVOKED in notices:
+            events = self._leadership.revoked(self.host.clock())
+            self._heed([event for event in events if event is not LeadershipEvent.REVOKED])
+            if LeadershipEvent.REVOKED in events:
                 self._process.revoked(self._handed_over)
             else:
                 self._handed_over()
@@ -135,11 +135,11 @@ class GroupMember:
         self._leadership.ended()
         self._coordinator.left(self)
 
-    def _heed(self, notices: Sequence[Notice]) -> None:
-        for notice in notices:
-            if notice is Notice.ACQUIRED:
+    def _heed(self, events: Sequence[LeadershipEvent]) -> None:
+        for event in events:
+            if event is LeadershipEvent.ACQUIRED:
                 self._process.acquired()
-            elif notice is Notice.FENCED:
+            elif event is LeadershipEvent.FENCED:
                 self._process.fenced()
 
 

@@ -1,8 +1,8 @@
-"""The marker of a lane: which batches are in the log, as the metadata of an offset that nobody reads from.
+"""The marker of a lane: the batches that are in the log, stored as the metadata of a committed offset.
 
-A transaction commits offsets of a consumer group together with its records, all or nothing, and with an
-offset goes a short text. The group is named as the lane's transactional id, nobody ever joins it, and the
-offset itself is always 0. So the markers need no storage of their own, and are read in one request.
+A transaction commits offsets of a consumer group atomically with its records, and a short text with each
+offset. The group has the name of the lane's transactional id and no members, and the offset is always 0.
+So the markers need no storage of their own, and one request reads a marker.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from typing import Any, Final
 from uuid import UUID
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.errors import is_refusal
 from outbox_sdk import AccessDenied, Batch, DriverError
 
-from outbox_kafka.client_log import ClientLog
-from outbox_kafka.settings import redact
-from outbox_kafka.verdict import is_refusal, reason
+from outbox_kafka.errors import reason
 
-LENGTH_MAX: Final = 4096
+MAX_LENGTH: Final = 4096
 """Characters that a broker stores with an offset, unless its ``offset.metadata.max.bytes`` says otherwise."""
 
-_FORM = "1"
-"""How a marker is written; the first word of each."""
+_VERSION = "1"
+"""The version of the notation; the first word of each marker."""
 
 _BATCH = re.compile(r"([0-9a-f]{32}):(-?[0-9]+):(-?[0-9]+)")
-_REACH = 15.0
-"""Seconds to wait for a marker; a broker that is completing a transaction with it takes its time."""
+_TIMEOUT = 15.0
+"""Seconds to wait for a marker; the broker answers only once it has completed the transaction with it."""
 
-_SLICE = 2.0
-"""Seconds of one try; a coordinator that has just moved or started is asked for anew."""
+_REQUEST_SECONDS = 2.0
+"""Seconds of one request; the next one looks for the coordinator again, which may have moved."""
 
-_PAUSE = 0.05
-"""Seconds between two tries."""
+_RETRY_SECONDS = 0.05
+"""Seconds between two requests."""
 
 
 def encode(batches: Sequence[Batch]) -> str:
-    """Returns the text of a marker, in ASCII; also that of no batches is some text.
+    """Returns the text of a marker, in ASCII; it is not empty even without batches.
 
     Raises:
-        ValueError: There are too many batches, more than 50, for a marker to hold.
+        ValueError: There are more batches than a marker can hold, which is at least 50.
     """
-    text = f"{_FORM} " + ",".join(f"{batch.leader_id.hex}:{batch.first}:{batch.last}" for batch in batches)
-    if len(text) > LENGTH_MAX:
-        raise ValueError(f"{len(batches)} batches make a marker of {len(text)} characters, {LENGTH_MAX} fit")
+    text = f"{_VERSION} " + ",".join(f"{batch.leader_id.hex}:{batch.first}:{batch.last}" for batch in batches)
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"{len(batches)} batches make a marker of {len(text)} characters, {MAX_LENGTH} fit")
     return text
 
 
 def decode(text: str) -> list[Batch]:
-    """Returns the batches that :func:`encode` made ``text`` of.
+    """Returns the batches of a text from :func:`encode`.
 
     Raises:
-        ValueError: It was not made so.
+        ValueError: It is no such text.
     """
-    form, _, rest = text.partition(" ")
-    if form != _FORM:
-        raise ValueError(f"it has the form {form!r}")
+    version, _, rest = text.partition(" ")
+    if version != _VERSION:
+        raise ValueError(f"it has the version {version!r}")
     batches = []
     for part in rest.split(",") if rest else []:
         match = _BATCH.fullmatch(part)
@@ -68,25 +68,25 @@ def decode(text: str) -> list[Batch]:
 
 
 class MarkerPlace:
-    """Where the marker of one lane is kept.
+    """The consumer group and the topic whose offset carries the marker of one lane.
 
     Attributes:
-        name: Names the place: the cluster's id, a slash, and the topic.
-        group: The group, as the client describes it.
+        name: The cluster's id, a slash, and the topic.
+        group: The group's metadata, as a transactional producer needs it.
     """
 
     def __init__(self, settings: Mapping[str, Any], cluster: str, topic: str, group: str) -> None:
-        """Connects to nothing for longer than it takes to learn how the client describes the group.
+        """Reads the group's metadata from a consumer that is closed again at once.
 
         Args:
             settings: The user's settings.
-            cluster: The id of the cluster that they lead to.
+            cluster: The id of the cluster that they connect to.
             topic: A topic that exists.
-            group: A consumer group of this lane's own.
+            group: The consumer group of this lane.
         """
-        # Static membership is a setting of the elector's, and would be part of the description.
+        # The elector refuses static membership; here it would become part of the group's metadata.
         rest = {name: value for name, value in settings.items() if name != "group.instance.id"}
-        # A reader of committed messages is told of an offset only once no transaction is about to change it.
+        # With read_committed the broker returns an offset only once no open transaction can change it.
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
         self._settings = rest | own | {"client.id": f"{group}.marker"}
         self._cluster = cluster
@@ -97,17 +97,17 @@ class MarkerPlace:
         consumer.close()
 
     def offsets(self, text: str) -> list[TopicPartition]:
-        """Returns what a transaction commits for ``text`` to become the marker."""
+        """Returns the offsets that a transaction commits so that ``text`` becomes the marker."""
         return [TopicPartition(self._topic, 0, 0, text)]
 
     def read(self, place: str = "") -> list[Batch] | None:
-        """Returns the marker that was committed last; ``None`` when the broker has none.
+        """Returns the marker that was committed last; ``None`` if the broker has none.
 
         Args:
             place: The name of another place of the same group; empty for this one.
 
         Raises:
-            DriverError: The broker cannot be reached or refuses, or holds what is no marker; or the place is
+            DriverError: The broker cannot be reached or refuses; what it holds is no marker; or the place is
                 in another cluster.
         """
         group = self._settings["group.id"]
@@ -115,30 +115,30 @@ class MarkerPlace:
         if cluster != self._cluster:
             raise DriverError(
                 f"the marker of group '{group}' is in the Kafka cluster {cluster}, and this is "
-                f"{self._cluster}. Let a harvester publish there once more and stop it in peace; or, if that "
-                "cluster is no more, let 'outbox fence forget' take what is marked for unpublished",
+                f"{self._cluster}. Run a harvester on that cluster once more and stop it gracefully; or, if "
+                "that cluster is gone, run 'outbox fence forget', which treats marked records as unpublished",
                 retryable=False,
             )
         what = f"cannot read the marker of group '{group}'"
         consumer = self._consumer()
-        deadline = time.monotonic() + _REACH
+        deadline = time.monotonic() + _TIMEOUT
         try:
             while True:
                 try:
-                    [found] = consumer.committed([TopicPartition(topic, 0)], timeout=_SLICE)
-                    trouble = found.error
+                    [found] = consumer.committed([TopicPartition(topic, 0)], timeout=_REQUEST_SECONDS)
+                    failure = found.error
                 except KafkaException as error:
-                    # Why the group's coordinator is not to be found is told only here.
-                    told = consumer.poll(0)
-                    trouble = (told and told.error()) or error.args[0]
-                if trouble is None:
+                    # Only the consumer's error event says why the group's coordinator cannot be found.
+                    event = consumer.poll(0)
+                    failure = (event and event.error()) or error.args[0]
+                if failure is None:
                     return None if found.offset < 0 else decode(found.metadata or "")
-                message = f"{what}: {redact(reason(trouble), self._settings)}"
-                if is_refusal(trouble) or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                message = f"{what}: {reason(failure, self._settings)}"
+                if is_refusal(failure) or failure.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise AccessDenied(message)
                 if time.monotonic() > deadline:
                     raise DriverError(message, retryable=True)
-                time.sleep(_PAUSE)
+                time.sleep(_RETRY_SECONDS)
         except ValueError as error:
             message = f"{what}: {error}; was it written by another version of outbox?"
             raise DriverError(message, retryable=False) from error

@@ -16,8 +16,8 @@ class KafkaOptions:
             be text, numbers, booleans, or lists (joined by commas); a setting without a value keeps its
             default. Consumer settings are ignored, so that the mapping can be shared with an elector.
         marker_topic: A topic of one partition under whose name exactly-once delivery commits its markers, as
-            the offsets of consumer groups. Nothing is written into it. It is created if it is missing, and
-            must not be deleted: the markers would go with it.
+            offsets of consumer groups. Nothing is written into it. It is created if it is missing, and
+            must not be deleted: the markers would be deleted with it.
     """
 
     kafka: Mapping[str, Any] = field(

@@ -1,4 +1,4 @@
-"""The Kafka publisher: holds options, and makes senders of them."""
+"""The Kafka publisher: holds the options, and opens senders with them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from outbox_kafka_client.settings import client_settings
 from outbox_sdk import Finding
 
 from outbox_kafka.options import KafkaOptions
-from outbox_kafka.settings import client_settings, producer_settings, transactional_settings, validate
+from outbox_kafka.settings import producer_settings, transactional_settings, validate
 
 if TYPE_CHECKING:
     from outbox_kafka.sender import KafkaSender
-    from outbox_kafka.transactional import KafkaTransactionalSender
+    from outbox_kafka.transactional_sender import KafkaTransactionalSender
 
 _PREFIX = "outbox."
-"""What the names of transactional ids and of the markers' groups begin with, as nobody else's do."""
+"""The prefix of transactional ids and of the markers' groups."""
 
 
 class KafkaPublisher:
     """Publishes to Kafka; see :class:`outbox_sdk.Publisher` for the contract."""
 
     def __init__(self, options: KafkaOptions) -> None:
-        """Takes the options and connects to nothing.
+        """Checks the options; does not connect.
 
         Args:
             options: The user's settings.
 
         Raises:
-            ConfigError: librdkafka does not know a setting or cannot read its value, or a setting
-                contradicts what the order of records rests on, or the time that a transaction is given is
-                too short for its deliveries.
+            ConfigError: librdkafka does not know a setting or cannot parse its value; a setting would break
+                the order of records; or the transaction timeout is shorter than the delivery timeout.
         """
         self._kafka = options.kafka
         self._marker_topic = options.marker_topic
@@ -40,19 +40,19 @@ class KafkaPublisher:
             transactional_settings(options.kafka, _PREFIX)
 
     def open(self, lane: str) -> KafkaSender:
-        """Makes a sender whose ``client.id`` is the lane's name, unless the settings have one.
+        """Opens a sender whose ``client.id`` is the lane's name, unless the settings have one.
 
-        The broker may be down: the sender connects on its own, and reports what it cannot deliver.
+        The broker may be down: the sender connects on its own, and reports records that it cannot deliver.
         """
         from outbox_kafka.sender import KafkaSender  # noqa: PLC0415 - the client is imported late
 
         return KafkaSender(lane, producer_settings(self._kafka, client_id=lane))
 
     def open_transactional(self, lane: str) -> KafkaTransactionalSender:
-        """Makes a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.
+        """Opens a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.
 
-        Its transactional id, and the group whose offset carries the marker, are both named "outbox." and the
-        lane's name. Takes up to 40 s before it gives up.
+        The transactional id, and the group whose offset carries the marker, are "outbox." and the lane's
+        name. Takes up to 40 s before it gives up.
 
         Raises:
             ConfigError: The settings contradict transactions.
@@ -60,13 +60,13 @@ class KafkaPublisher:
         # The client is imported late.
         from outbox_kafka.marker import MarkerPlace  # noqa: PLC0415
         from outbox_kafka.topics import ensure_marker_topic, unwritable  # noqa: PLC0415
-        from outbox_kafka.transactional import KafkaTransactionalSender  # noqa: PLC0415
+        from outbox_kafka.transactional_sender import KafkaTransactionalSender  # noqa: PLC0415
 
         name = f"{_PREFIX}{lane}"
-        settings, own = transactional_settings(self._kafka, name), client_settings(self._kafka)
-        cluster = ensure_marker_topic(own, self._marker_topic)
-        place = MarkerPlace(own, cluster, self._marker_topic, name)
-        return KafkaTransactionalSender(settings, place, partial(unwritable, own))
+        settings, user = transactional_settings(self._kafka, name), client_settings(self._kafka)
+        cluster = ensure_marker_topic(user, self._marker_topic)
+        place = MarkerPlace(user, cluster, self._marker_topic, name)
+        return KafkaTransactionalSender(settings, place, partial(unwritable, user))
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates missing topics with the broker's default replication; see the contract."""
@@ -75,7 +75,8 @@ class KafkaPublisher:
         return create_missing(client_settings(self._kafka), topics, partitions)
 
     def check(self, *, transactional: bool) -> Sequence[Finding]:
-        """Looks at the settings, the broker and what it permits; see the contract."""
-        from outbox_kafka.findings import look  # noqa: PLC0415 - the client is imported late
+        """Checks the settings, the broker and its permissions; see the contract."""
+        from outbox_kafka.check import findings  # noqa: PLC0415 - the client is imported late
 
-        return look(producer_settings(self._kafka), client_settings(self._kafka), transactional=transactional)
+        producer, user = producer_settings(self._kafka), client_settings(self._kafka)
+        return findings(producer, user, transactional=transactional)

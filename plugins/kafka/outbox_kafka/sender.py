@@ -1,4 +1,4 @@
-"""A lane's sender: hands records to librdkafka and gathers its delivery reports."""
+"""A lane's sender: produces records with librdkafka and collects the delivery reports."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from outbox_kafka_client.errors import is_refusal
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord
 
-from outbox_kafka.alone import AloneProducer
-from outbox_kafka.aside import Aside
-from outbox_kafka.client import Client, connect, leave
-from outbox_kafka.clock import Verdict, judge
-from outbox_kafka.gate import TopicGate
-from outbox_kafka.handover import failure, hand_over
-from outbox_kafka.known_topics import KnownTopics, find
-from outbox_kafka.settings import redact
-from outbox_kafka.verdict import (
-    blames_the_batch,
-    is_missing,
+from outbox_kafka.background import BackgroundCalls
+from outbox_kafka.errors import (
+    is_invalid_timestamp,
+    is_missing_topic,
     is_purged,
-    is_refusal,
-    is_untimely,
+    log_client_error,
     reason,
+    rejects_whole_batch,
 )
+from outbox_kafka.produce import failure, produce
+from outbox_kafka.producer_pool import LaneProducer, acquire, release
+from outbox_kafka.timestamps import TimestampRefusal, diagnose
+from outbox_kafka.topic_cache import TopicCache, look_up
+from outbox_kafka.topic_lookup import TopicLookup
+from outbox_kafka.unbatched import UnbatchedProducer
 
-_SLICE = 0.1
-"""Seconds of one wait inside the client: between two, Python handles signals."""
+_POLL_SECONDS = 0.1
+"""Seconds of one wait inside the client; Python handles signals between two waits."""
 
-_TURN = 0.005
-"""Seconds of one wait while something else is looked at in turn, of which the producer knows nothing."""
+_SHORT_POLL_SECONDS = 0.005
+"""Seconds of one wait while there are other sources of events beside the producer."""
 
-_FULL = "Local: Queue full"
+_QUEUE_FULL = "Local: Queue full"
 
 
 class KafkaSender:
-    """Sends over one idempotent producer; see :class:`outbox_sdk.Sender` for the contract."""
+    """Sends with one idempotent producer; see :class:`outbox_sdk.Sender` for the contract."""
 
     def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
-        """Makes the producer, or takes the one that the lane's sender before has left in this process.
+        """Creates the producer, or takes over the one that the lane's previous sender left in this process.
 
-        It connects on its own, so a broker that is down does not hold this up.
+        The producer connects on its own: this does not wait for the broker.
 
         Args:
             lane: The lane's name.
@@ -53,197 +53,219 @@ class KafkaSender:
         """
         self._settings = settings
         self._reports = Deliveries()
-        self._broken: DriverError | None = None
-        self._useless = False
-        self._alone: AloneProducer | None = None
-        self._reasons: dict[int, str] = {}  # of those who are turned away, of whom there may be very many
-        self._untimely: dict[str, list[MarkedRecord]] = {}
-        self._aside = Aside()
-        self._topics = KnownTopics(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
-        self._client: Client | None = connect(lane, settings)
-        self._client.heed = self._heed
-        ask = partial(find, self._client.producer)
-        self._gate = TopicGate(self._topics, ask, self._aside, self._let_through, self._turn_away)
+        self._error: DriverError | None = None
+        self._fatal = False
+        self._unbatched: UnbatchedProducer | None = None
+        self._reasons: dict[int, str] = {}  # by error code, for many refused records
+        self._awaiting_diagnosis: dict[str, list[MarkedRecord]] = {}
+        self._background = BackgroundCalls()
+        self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
+        self._producer: LaneProducer | None = acquire(lane, settings)
+        self._producer.on_error = self._on_client_error
+        self._lookup = TopicLookup(
+            self._topics,
+            partial(look_up, self._producer.producer),
+            self._background,
+            self._produce_looked_up,
+            self._refuse,
+        )
 
     def send(self, records: Sequence[MarkedRecord]) -> None:
         """Hands ``records`` to the client in order; see :meth:`outbox_sdk.Sender.send`.
 
-        Once the client's queue is full the rest of ``records`` fails too, so that none passes another. Where
-        it is not known whether a topic exists, its records are kept here until the broker has told.
+        If the client's queue is full, the remaining ``records`` fail too, so that none overtakes another.
+        Records whose topic is not known to exist are buffered until the broker has answered.
         """
-        if self._broken:
-            raise self._broken
-        self._hand_over(records, self._refuse, self._gate)
-        self._gate.ask()
+        if self._error:
+            raise self._error
+        self._produce(records, self._on_refused, self._lookup)
+        self._lookup.start()
 
     def poll(self, timeout: float) -> Deliveries:
-        """Waits for the first report and takes all that are there; see :meth:`outbox_sdk.Sender.poll`.
+        """Waits for the first report, and returns all reports; see :meth:`outbox_sdk.Sender.poll`.
 
-        Reports that came in before the client broke are returned first; the call after raises.
+        If the client has failed, returns the reports from before; the next call raises.
         """
-        if self._broken is None:
+        if self._error is None:
             self._wait(timeout)
-        reports = self._take()
-        if self._broken and not (reports.delivered or reports.failed):
-            raise self._broken
+        reports = self._take_reports()
+        if self._error and not (reports.delivered or reports.failed):
+            raise self._error
         return reports
 
     def close(self, timeout: float) -> Deliveries:
-        """Flushes, and drops what is left; see :meth:`outbox_sdk.Sender.close`.
+        """Flushes, and drops what is not delivered; see :meth:`outbox_sdk.Sender.close`.
 
-        If anything may be under way still, the connection stays for the lane's next sender in this process.
+        If requests may still be in the network, the producer is kept for the lane's next sender in this
+        process.
         """
-        client = self._client
-        if client is None:
+        lane = self._producer
+        if lane is None:
             return Deliveries()
-        producer, deadline = client.producer, time.monotonic() + timeout
-        while (len(producer) or self._alone or self._gate) and self._broken is None:
+        producer, deadline = lane.producer, time.monotonic() + timeout
+        while (len(producer) or self._unbatched or self._lookup) and self._error is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            self._serve(producer, min(left, _SLICE))
-        client.doubtful = not self._useless and (client.doubtful or len(producer) > 0)
+            self._poll_once(producer, min(left, _POLL_SECONDS))
+        lane.has_unreported = not self._fatal and (lane.has_unreported or len(producer) > 0)
         producer.purge()
-        # What was purged reports itself now; those reports only say that nothing is known.
-        self._serve(producer, 0)
-        self._aside.close()  # it asks through the producer
-        if self._alone is not None:
-            self._alone.close()
-            self._alone = None
-        self._client = None
-        leave(client)
-        return self._take()
+        # Reports the purged records, whose outcome is unknown; the sender ignores these reports.
+        self._poll_once(producer, 0)
+        self._background.close()  # its calls use the producer
+        if self._unbatched is not None:
+            self._unbatched.close()
+            self._unbatched = None
+        self._producer = None
+        release(lane)
+        return self._take_reports()
 
-    def _open(self) -> Client:
-        if self._client is None:
+    def _open_producer(self) -> LaneProducer:
+        if self._producer is None:
             raise DriverError("the sender is closed; open a new one", retryable=True)
-        return self._client
+        return self._producer
 
-    def _hand_over(
+    # --- producing ----------------------------------------------------------------------------------
+
+    def _produce(
         self,
         records: Sequence[MarkedRecord],
-        refuse: Callable[[MarkedRecord, Exception], None],
-        gate: TopicGate | None = None,
+        on_refused: Callable[[MarkedRecord, Exception], None],
+        lookup: TopicLookup | None = None,
     ) -> None:
-        taken = hand_over(self._open().producer, records, self._report, refuse, gate)
-        self._reports.failed.extend(Failure(rest, _FULL, retryable=True) for rest in records[taken:])
+        producer = self._open_producer().producer
+        handled = produce(producer, records, self._on_delivery, on_refused, lookup)
+        self._reports.failed.extend(Failure(rest, _QUEUE_FULL, retryable=True) for rest in records[handled:])
 
-    def _let_through(self, records: Sequence[MarkedRecord]) -> None:
-        self._hand_over(records, self._reject)
+    def _produce_looked_up(self, records: Sequence[MarkedRecord]) -> None:
+        self._produce(records, self._fail)
 
-    def _turn_away(self, records: Sequence[MarkedRecord], error: KafkaError, may_pass: bool) -> None:
-        why = self._reasons.get(error.code())
-        if why is None:
-            why = self._reasons[error.code()] = redact(reason(error), self._settings)
-        self._reports.failed.extend(Failure(record, why, retryable=may_pass) for record in records)
+    def _produce_unbatched(self, record: MarkedRecord) -> None:
+        """Produces a record again whose batch was refused; raises nothing, as the client calls it."""
+        try:
+            if self._unbatched is None:
+                self._unbatched = UnbatchedProducer(
+                    self._settings, self._on_unbatched_delivery, self._on_client_error
+                )
+            self._unbatched.produce(record)
+        except BufferError as error:
+            self._reports.failed.append(Failure(record, str(error), retryable=True))
+        except KafkaException as error:
+            self._fail(record, error.args[0])
+
+    # --- waiting for reports ------------------------------------------------------------------------
 
     def _wait(self, timeout: float) -> None:
-        producer, reports = self._open().producer, self._reports
+        producer, reports = self._open_producer().producer, self._reports
         deadline = time.monotonic() + timeout
         left = 0.0 if reports.failed else timeout
         while True:
-            self._serve(producer, min(left, _SLICE))
-            if reports.delivered or reports.failed or self._broken:
+            self._poll_once(producer, min(left, _POLL_SECONDS))
+            if reports.delivered or reports.failed or self._error:
                 return
             left = deadline - time.monotonic()
             if left <= 0:
                 return
 
-    def _serve(self, producer: Producer, timeout: float) -> None:
+    def _poll_once(self, producer: Producer, timeout: float) -> None:
         try:
-            if self._aside:
-                timeout = min(timeout, _TURN)
-                self._aside.serve()
-            if not self._alone:
+            if self._background:
+                timeout = min(timeout, _SHORT_POLL_SECONDS)
+                self._background.poll()
+            if not self._unbatched:
                 producer.poll(timeout)
             else:
                 producer.poll(0)
-                self._alone.poll(min(timeout, _TURN))
+                self._unbatched.poll(min(timeout, _SHORT_POLL_SECONDS))
         except KafkaException as error:
-            self._break(error.args[0])
+            self._end(error.args[0])
 
-    def _take(self) -> Deliveries:
+    def _take_reports(self) -> Deliveries:
         reports, self._reports = self._reports, Deliveries()
-        if reports.delivered and self._client:
-            self._client.proven = True
+        if reports.delivered and self._producer:
+            self._producer.has_delivered = True
         return reports
 
-    def _report(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
-        if error is None:
-            self._reports.delivered.append(record)
-        elif self._client is None or is_purged(error):
-            return
-        elif blames_the_batch(error):
-            self._send_alone(record)
-        else:
-            self._reject(record, error)
+    # --- callbacks ----------------------------------------------------------------------------------
 
-    def _report_alone(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
+    def _on_delivery(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             self._reports.delivered.append(record)
-        elif is_untimely(error) and not record.timestamp_ms:
-            self._judge(record)
+        elif self._producer is None or is_purged(error):
+            return
+        elif rejects_whole_batch(error):
+            self._produce_unbatched(record)
+        else:
+            self._fail(record, error)
+
+    def _on_unbatched_delivery(
+        self, record: MarkedRecord, error: KafkaError | None, _message: Message
+    ) -> None:
+        if error is None:
+            self._reports.delivered.append(record)
+        elif is_invalid_timestamp(error) and not record.timestamp_ms:
+            self._diagnose(record)
         elif not is_purged(error):
-            self._reject(record, error)
+            self._fail(record, error)
 
-    def _send_alone(self, record: MarkedRecord) -> None:
-        """Sends again what was refused in a batch; an error in here would end the client's own call."""
-        try:
-            if self._alone is None:
-                self._alone = AloneProducer(self._settings, self._report_alone, self._heed)
-            self._alone.send(record)
-        except BufferError as error:
-            self._reports.failed.append(Failure(record, str(error), retryable=True))
-        except KafkaException as error:
-            self._reject(record, error.args[0])
-
-    def _judge(self, record: MarkedRecord) -> None:
-        """Has it found out why the broker refused the time that we gave a record."""
-        if record.topic not in self._untimely:
-            self._untimely[record.topic] = []
-            self._aside.ask(partial(judge, self._settings, record.topic), partial(self._rule, record.topic))
-        self._untimely[record.topic].append(record)
-
-    def _rule(self, topic: str, verdict: Verdict) -> None:
-        """Fails the records that waited for the verdict, or ends the sender: no fault of theirs."""
-        records = self._untimely.pop(topic)
-        if verdict.clock:
-            self._broken = self._broken or DriverError(verdict.reason, retryable=False)
+    def _on_refused(self, record: MarkedRecord, error: Exception) -> None:
+        if isinstance(error, KafkaException) and is_missing_topic(error.args[0]):
+            # The client's cache says so. The topic may exist by now, and a look-up updates that cache.
+            self._topics.set_missing(record.topic)
+            self._lookup.add(record)
         else:
-            self._reports.failed.extend(Failure(each, verdict.reason, retryable=True) for each in records)
+            self._fail(record, error)
 
-    def _refuse(self, record: MarkedRecord, error: Exception) -> None:
-        if isinstance(error, KafkaException) and is_missing(error.args[0]):
-            # By what the client remembers; it may exist by now, and asking makes the client look again.
-            self._topics.lose(record.topic)
-            self._gate.take(record)
-        else:
-            self._reject(record, error)
+    def _on_client_error(self, error: KafkaError) -> None:
+        """Receives an error of the client itself. The client reconnects, so few of them end the sender."""
+        producer = self._open_producer()
+        log_client_error(producer.log, self._settings, error)
+        # After the first delivery the credentials are known to be valid. A later refusal concerns one broker
+        # (say, during a rolling change of passwords), and the client may recover.
+        if is_refusal(error) and not producer.has_delivered:
+            self._end(error)
 
-    def _reject(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
-        trouble = error.args[0] if isinstance(error, KafkaException) else error
-        if isinstance(trouble, KafkaError) and is_missing(trouble):
-            self._gate.lose(record)
+    # --- failures -----------------------------------------------------------------------------------
+
+    def _fail(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
+        cause = error.args[0] if isinstance(error, KafkaException) else error
+        if isinstance(cause, KafkaError) and is_missing_topic(cause):
+            self._lookup.on_missing(record)
             return
-        failed = failure(record, trouble, self._settings)
-        self._open().doubtful |= failed.retryable
+        failed = failure(record, cause, self._settings)
+        self._open_producer().has_unreported |= failed.retryable
         self._reports.failed.append(failed)
-        if isinstance(trouble, KafkaError) and trouble.fatal():
-            self._break(trouble)
+        if isinstance(cause, KafkaError) and cause.fatal():
+            self._end(cause)
 
-    def _heed(self, error: KafkaError) -> None:
-        """Takes an error of the client's own; it reconnects by itself, so few of them end anything."""
-        client = self._open()
-        client.log.tell(self._settings, error)
-        # Once something was delivered the credentials are known to be good, and a refusal is the trouble of
-        # one broker (say, a rolling change of passwords) that the client may outlive.
-        if is_refusal(error) and not client.proven:
-            self._break(error)
+    def _refuse(self, records: Sequence[MarkedRecord], error: KafkaError, retryable: bool) -> None:
+        why = self._reasons.get(error.code())
+        if why is None:
+            why = self._reasons[error.code()] = reason(error, self._settings)
+        self._reports.failed.extend(Failure(record, why, retryable=retryable) for record in records)
 
-    def _break(self, error: KafkaError) -> None:
-        if self._broken:
+    def _diagnose(self, record: MarkedRecord) -> None:
+        """Finds out in the background why the broker refused the time that this machine gave the record."""
+        topic = record.topic
+        if topic not in self._awaiting_diagnosis:
+            self._awaiting_diagnosis[topic] = []
+            self._background.submit(
+                partial(diagnose, self._settings, topic), partial(self._on_diagnosis, topic)
+            )
+        self._awaiting_diagnosis[topic].append(record)
+
+    def _on_diagnosis(self, topic: str, refusal: TimestampRefusal) -> None:
+        """Fails the topic's waiting records, or ends the sender if this machine's clock is wrong."""
+        records = self._awaiting_diagnosis.pop(topic)
+        if refusal.clock_is_wrong:
+            self._error = self._error or DriverError(refusal.reason, retryable=False)
+        else:
+            self._reports.failed.extend(Failure(each, refusal.reason, retryable=True) for each in records)
+
+    def _end(self, error: KafkaError) -> None:
+        if self._error:
             return
-        self._useless, refused = True, is_refusal(error)
+        self._fatal, refused = True, is_refusal(error)
         cure = "check the credentials and the permissions" if refused else "open a new sender"
-        message = f"the Kafka producer can go on no longer: {redact(reason(error), self._settings)}; {cure}"
-        self._broken = AccessDenied(message) if refused else DriverError(message, retryable=True)
+        message = f"the Kafka producer cannot continue: {reason(error, self._settings)}; {cure}"
+        self._error = AccessDenied(message) if refused else DriverError(message, retryable=True)

@@ -1,34 +1,31 @@
-"""From the user's settings to those of a producer: what is forced, what is a default, what is refused."""
+"""Builds a producer's settings from the user's: forced values, defaults, refused contradictions."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from outbox_kafka_client.settings import as_text, client_settings, config_error
 from outbox_sdk import ConfigError
-
-from outbox_kafka.properties import nearest
 
 _DEFAULTS: Mapping[str, object] = {
     "client.id": "outbox",
     "compression.type": "lz4",
-    # Shorter than the election's session (10 s): a message of a leader that has lost its place must not
-    # arrive after its successor has begun.
+    # Shorter than the election's session (10 s): a message of a former leader must not arrive after its
+    # successor has started.
     "delivery.timeout.ms": 8000,
-    # A record of a key waits for the one before it, so waiting costs more than small requests do; while
-    # requests are under way the next ones fill up by themselves.
+    # A record waits for the one before it of the same key, so lingering costs more than small requests do.
+    # While requests are in flight, the next batches fill up anyway.
     "linger.ms": 0,
     # librdkafka's own default sends empty keys to random partitions, which would break their order.
     "partitioner": "consistent",
-    # The lane bounds what is in flight; a second limit here could only get in its way (0 = no limit).
+    # The lane limits the records in flight, so the client needs no limit of its own (0 = no limit).
     "queue.buffering.max.messages": 0,
-    # A topic that still does not exist after this long is reported as missing, well before the delivery
-    # timeout would report it as merely late.
+    # A topic that does not exist after this long is reported as missing, well before the delivery timeout.
     "topic.metadata.propagation.max.ms": 5000,
-    # The client's own default can wait 10 s before it tries a broker again, longer than a delivery may take.
+    # librdkafka's own default waits up to 10 s before it reconnects, longer than a delivery may take.
     "reconnect.backoff.max.ms": 1000,
-    # An idle connection that the broker closes is nothing to tell.
+    # A broker closes idle connections; this needs no log line.
     "log.connection.close": False,
 }
 _ALIASES: Mapping[str, str] = {
@@ -37,17 +34,13 @@ _ALIASES: Mapping[str, str] = {
     "delivery.timeout.ms": "message.timeout.ms",
     "linger.ms": "queue.buffering.max.ms",
 }
-_SETTLING_MS = 7000
-"""Milliseconds of a transaction in which no record is under way: for its marker and its end."""
+_OVERHEAD_MS = 7000
+"""Milliseconds of a transaction beside its deliveries: for the marker and the commit."""
 
-_RETRY_MS = 1
-"""Milliseconds before the second try, twice that before the third, and so on: a transaction is refused for as
-long as the one before is not complete, usually a few milliseconds.
+_RETRY_BACKOFF_MS = 1
+"""Milliseconds before the first retry; doubles with each further one. A broker refuses a transaction while it
+completes the one before, usually for a few milliseconds.
 """
-
-_SECRET = re.compile(r"password|secret|token|\.pem$|jaas|oauthbearer\.config")
-_UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')
-_REDACTED = "[redacted]"
 
 
 def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) -> dict[str, Any]:
@@ -58,48 +51,48 @@ def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) ->
         client_id: Replaces the default ``client.id``.
 
     Raises:
-        ConfigError: A setting contradicts what the order of records rests on.
+        ConfigError: A setting would break the order of records.
     """
     settings = client_settings(kafka)
     for name, value in _DEFAULTS.items():
         if name not in settings and _ALIASES.get(name) not in settings:
-            settings[name] = _text(value)
+            settings[name] = as_text(value)
     if client_id and "client.id" not in kafka:
         settings["client.id"] = client_id
     _refuse_contradictions(settings)
     if settings["partitioner"] == "consistent_random":
-        # The same for every key but the empty one, which it would scatter.
+        # Both place every key the same, except that consistent_random scatters the empty key.
         settings["partitioner"] = "consistent"
     return settings | {"enable.idempotence": "true", "acks": "all"}
 
 
 def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Returns the settings of a producer that sends in transactions.
+    """Returns the settings of a transactional producer.
 
-    ``transaction.timeout.ms`` is the time for deliveries and a little more. Where a harvester dies and no
-    other takes its place, readers of committed messages wait that long.
+    ``transaction.timeout.ms`` is the delivery timeout plus a few seconds. If a harvester dies and no other
+    replaces it, readers of committed messages wait that long.
 
     Args:
         kafka: The user's settings.
         name: The transactional id.
 
     Raises:
-        ConfigError: A setting contradicts what the order of records rests on, or transactions.
+        ConfigError: A setting would break the order of records, or contradicts transactions.
     """
     settings = producer_settings(kafka, client_id=name)
-    if (trouble := timeouts_trouble(settings)) is not None:
-        raise ConfigError(f"Kafka setting {trouble[0]}; {trouble[1]}")
+    if (conflict := timeout_conflict(settings)) is not None:
+        raise ConfigError(f"Kafka setting {conflict[0]}; {conflict[1]}")
     timeout_ms = transaction_timeout_ms(settings)
-    # A client that has lost all connections would forget its brokers, and with them the marker that is on its
-    # way: the call waits out the transaction's time. A sender that fails is opened anew, with all brokers.
-    defaults = {"retry.backoff.ms": str(_RETRY_MS), "metadata.recovery.strategy": "none"} | settings
-    # Only failures need to be known one by one; that the rest went through shows in what is left.
+    # By default, a client that has lost all connections discards its brokers, and with them the request for
+    # the marker: the call would wait until the transaction times out. A sender that fails is reopened anyway.
+    defaults = {"retry.backoff.ms": str(_RETRY_BACKOFF_MS), "metadata.recovery.strategy": "none"} | settings
+    # Only failures need reports; the length of the client's queue shows when the rest is delivered.
     own = {"transactional.id": name, "delivery.report.only.error": True}
     return defaults | own | {"transaction.timeout.ms": str(timeout_ms)}
 
 
-def timeouts_trouble(producer: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Returns how a transaction may end before its deliveries do, and the cure; ``None`` if it may not.
+def timeout_conflict(producer: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns how a transaction can time out before its deliveries do, and the cure; ``None`` if it cannot.
 
     Args:
         producer: The settings of a producer, complete.
@@ -118,28 +111,23 @@ def timeouts_trouble(producer: Mapping[str, Any]) -> tuple[str, str] | None:
 def transaction_timeout_ms(producer: Mapping[str, Any]) -> int:
     """Returns how many milliseconds a transaction may take, given the complete settings of a producer."""
     delivery_ms = int(producer[_delivery_timeout_name(producer)])
-    return int(producer.get("transaction.timeout.ms", delivery_ms + _SETTLING_MS))
+    return int(producer.get("transaction.timeout.ms", delivery_ms + _OVERHEAD_MS))
 
 
 def _delivery_timeout_name(settings: Mapping[str, Any]) -> str:
     return "delivery.timeout.ms" if "delivery.timeout.ms" in settings else "message.timeout.ms"
 
 
-def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the user's settings in the form that the client takes; those without a value are left out."""
-    return {str(name): _text(value) for name, value in kafka.items() if value is not None}
-
-
 def validate(settings: Mapping[str, Any]) -> None:
-    """Makes sure that librdkafka knows every property and can read its value; opens nothing.
+    """Checks that librdkafka knows every property and can parse its value; opens no connection.
 
     Raises:
-        ConfigError: It does not; the message names the property and, for an unknown one, the nearest.
+        ConfigError: It does not. The message names the property, and the most similar one if it is unknown.
     """
     from confluent_kafka import KafkaException, Producer  # noqa: PLC0415 - the client is imported late
 
-    # The client reads the properties in order and stops at the first bad one. A last one that cannot be
-    # right keeps it from going on to make a producer and its threads.
+    # The client parses the properties in order and stops at the first invalid one. An invalid last property
+    # keeps it from creating a producer and its threads.
     probe = "outbox.probe"
     try:
         Producer({**settings, probe: ""})
@@ -149,34 +137,6 @@ def validate(settings: Mapping[str, Any]) -> None:
             raise config_error(message, settings) from None  # the cause may quote a secret
     except (TypeError, ValueError) as error:
         raise config_error(str(error), settings) from None  # the cause may quote a secret
-
-
-def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError:
-    """Makes a readable error of librdkafka's complaint about settings, free of their secrets."""
-    unknown = _UNKNOWN.search(message)
-    if unknown is None:
-        return ConfigError(f"Kafka setting refused: {redact(message, settings)}")
-    guess = nearest(unknown[1])
-    hint = f"; did you mean '{guess}'?" if guess else "; see librdkafka's CONFIGURATION.md for the names"
-    return ConfigError(f"unknown Kafka setting '{unknown[1]}'{hint}")
-
-
-def redact(message: str, settings: Mapping[str, Any]) -> str:
-    """Returns ``message`` with the value of every secret setting taken out."""
-    for name, value in settings.items():
-        if value and isinstance(value, str) and _SECRET.search(name):
-            message = message.replace(value, _REDACTED)
-    return message
-
-
-def _text(value: object) -> object:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return ",".join(str(_text(item)) for item in value)
-    return value
 
 
 def _refuse_contradictions(settings: Mapping[str, Any]) -> None:
@@ -199,7 +159,7 @@ def _refuse_contradictions(settings: Mapping[str, Any]) -> None:
     if _lower(settings.get("delivery.report.only.error", "false")) not in ("false", "f", "0"):
         raise ConfigError(
             "Kafka setting 'delivery.report.only.error' must not be true: records are deleted from the "
-            "outbox on the report of their delivery, which it turns off; remove the setting"
+            "outbox once their delivery is reported, which it turns off; remove the setting"
         )
     if "transactional.id" in settings:
         raise ConfigError(

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.findings import broker_findings
+from outbox_kafka.check import broker_findings
 from outbox_kafka.settings import producer_settings
-from outbox_kafka.topics import Administration
 from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
@@ -96,8 +95,8 @@ def test_broker_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture, topic
 
 
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    monkeypatch.setattr("outbox_kafka.topics._REACH", 1.0)
-    monkeypatch.setattr("outbox_kafka.findings._REACH", 1.0)
+    monkeypatch.setattr("outbox_kafka.topics._TIMEOUT", 1.0)
+    monkeypatch.setattr("outbox_kafka.check._TIMEOUT", 1.0)
     kafka = publisher(NOBODY)
     began = time.monotonic()
     sender = kafka.open("outbox.0")
@@ -152,7 +151,7 @@ def test_fatal_error_is_raised_after_the_reports_before_it(kafka_bootstrap: str,
     sender = publisher(kafka_bootstrap).open("outbox.0")
     record = MarkedRecord(1, topic, "k", "v")
     fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence lost", fatal=True)
-    sender._report(record, fatal, None)  # type: ignore[arg-type]  # a report that no broker makes on demand
+    sender._on_delivery(record, fatal, None)  # type: ignore[arg-type]  # a report that no broker makes on demand
     [failure] = sender.poll(0).failed
     assert failure.record == record
     assert failure.retryable
@@ -181,28 +180,6 @@ def test_broker_settings_are_judged(broker: dict[str, str], brokers: int, subjec
 
 
 def test_late_delivery_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_kafka.findings._REACH", 0.1)
+    monkeypatch.setattr("outbox_kafka.check._TIMEOUT", 0.1)
     findings = publisher(NOBODY, delivery_timeout_ms=10_000).check(transactional=False)
     assert ("Kafka delivery timeout", Level.WARNING) in [(f.subject, f.level) for f in findings]
-
-
-def test_a_broker_that_does_not_count_itself_yet_is_waited_for(
-    kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    administration = Administration({"bootstrap.servers": kafka_bootstrap})
-    answer, asked = administration.client.list_topics, []
-
-    class Waking:
-        def list_topics(self, timeout: float) -> object:
-            asked.append(timeout)
-            cluster = answer(timeout=timeout)
-            if len(asked) < 3:
-                cluster.brokers = {}
-            return cluster
-
-        def poll(self, timeout: float) -> None:
-            pass
-
-    monkeypatch.setattr(administration, "client", Waking())
-    assert len(administration.reach(10).brokers) == 1
-    assert len(asked) == 3

@@ -77,7 +77,7 @@ def test_what_the_network_delays_is_refused_behind_what_the_lane_has_sent_since(
 def test_a_marker_that_comes_after_its_transaction_was_aborted_leaves_no_doubt(
     place: Place, topic: str, monkeypatch: pytest.MonkeyPatch, opened_first: bool
 ) -> None:
-    monkeypatch.setattr("outbox_kafka.marker._REACH", 2.0)
+    monkeypatch.setattr("outbox_kafka.marker._TIMEOUT", 2.0)
     kafka = publisher(place.through, delivery_timeout_ms=1500, transaction_timeout_ms=2500)
     kafka.prepare([topic], 1)
     first, second = Batch(uuid4(), 1, 1), Batch(uuid4(), 2, 2)

@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outbox_kafka.attempt import portions
-from outbox_kafka.marker import LENGTH_MAX, decode, encode
+from outbox_kafka.check_transactions import TransactionLog, transaction_findings
+from outbox_kafka.chunks import chunks
+from outbox_kafka.marker import MAX_LENGTH, decode, encode
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_kafka.transaction_findings import TransactionLog, transaction_findings
 from outbox_sdk import Batch, ConfigError, DriverError, Level, MarkedRecord
 
 from .kafka_talk import publisher
@@ -23,7 +23,7 @@ def test_marker_comes_back_as_it_was(batches: list[Batch]) -> None:
     text = encode(batches)
     assert text.isascii()
     assert text
-    assert len(text) <= LENGTH_MAX
+    assert len(text) <= MAX_LENGTH
     assert decode(text) == batches
 
 
@@ -34,7 +34,7 @@ def test_marker_that_is_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "2 x", "1 x", f"1 {UUID(int=1).hex}:1:2,", f"1 {UUID(int=1).hex}:1"])
 def test_strange_marker_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"form|names no batch"):
+    with pytest.raises(ValueError, match=r"version|names no batch"):
         decode(text)
 
 
@@ -74,15 +74,15 @@ def test_mock_of_a_broker_is_refused() -> None:
     assert not caught.value.retryable
 
 
-def test_portions_keep_order_and_limit() -> None:
+def test_chunks_keep_order_and_limit() -> None:
     records = [
         MarkedRecord(i, "t", "k", "v" * size) for i, size in enumerate([10, 500, 10, 10, 10, 500, 500])
     ]
-    assert list(portions(records, None)) == [records]
-    assert list(portions([], None)) == [[]]
-    assert [len(portion) for portion in portions(records, 100)] == [1, 1, 3, 1, 1]
-    assert [len(portion) for portion in portions(records, 0)] == [1] * 7
-    assert [record for portion in portions(records, 100) for record in portion] == records
+    assert list(chunks(records, None)) == [records]
+    assert list(chunks([], None)) == [[]]
+    assert [len(chunk) for chunk in chunks(records, 100)] == [1, 1, 3, 1, 1]
+    assert [len(chunk) for chunk in chunks(records, 0)] == [1] * 7
+    assert [record for chunk in chunks(records, 100) for record in chunk] == records
 
 
 _LOG = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
@@ -96,9 +96,9 @@ _NONE, _UNSEEN = TransactionLog(missing=True), TransactionLog()
         (_LOG, 3, _NONE, Level.OK),
         (_LOG, 2, _NONE, Level.ERROR),
         (_LOG, 2, _UNSEEN, Level.WARNING),
-        (_LOG, 2, TransactionLog(replicas=3, least=2), Level.OK),
-        (_LOG, 1, TransactionLog(replicas=1, least=1), Level.OK),
-        (_LOG, 3, TransactionLog(replicas=1, least=2), Level.ERROR),
+        (_LOG, 2, TransactionLog(replicas=3, min_in_sync=2), Level.OK),
+        (_LOG, 1, TransactionLog(replicas=1, min_in_sync=1), Level.OK),
+        (_LOG, 3, TransactionLog(replicas=1, min_in_sync=2), Level.ERROR),
         (_LOG | {"transaction.state.log.min.isr": "4"}, 3, _UNSEEN, Level.ERROR),
         (_SINGLE, 3, _NONE, Level.WARNING),
         ({"transaction.max.timeout.ms": "10000"}, 1, _NONE, Level.ERROR),
@@ -117,7 +117,7 @@ def test_what_exactly_once_needs_of_a_broker_is_judged(
 
 
 def test_what_exactly_once_needs_of_the_settings_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_kafka.findings._REACH", 0.1)
+    monkeypatch.setattr("outbox_kafka.check._TIMEOUT", 0.1)
     kafka = publisher("127.0.0.1:1", message_timeout_ms=0)
     [found] = [each for each in kafka.check(transactional=True) if each.subject == "Kafka transactions"]
     assert found.level is Level.ERROR

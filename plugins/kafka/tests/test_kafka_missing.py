@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from outbox_kafka import KafkaPublisher
-from outbox_kafka.aside import Aside
-from outbox_kafka.gate import TopicGate
-from outbox_kafka.known_topics import Answers, KnownTopics, Standing
+from outbox_kafka.background import BackgroundCalls
 from outbox_kafka.sender import KafkaSender
+from outbox_kafka.topic_cache import Statuses, TopicCache, TopicStatus
+from outbox_kafka.topic_lookup import TopicLookup
 from outbox_sdk import Deliveries, MarkedRecord
 
 from .kafka_talk import consume, gather, publisher
@@ -89,40 +89,40 @@ def test_a_topic_that_the_broker_creates_fails_nothing(kafka_bootstrap: str, top
 
 
 class Talk:
-    """A gate whose broker, clock and client are the test's."""
+    """A topic look-up whose broker, clock and client are the test's."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        self.said: Answers = {}
+        self.said: Statuses = {}
         self.asked: list[tuple[set[str], set[str]]] = []
         self.sent: list[int] = []
         self.refused: list[tuple[int, int, bool]] = []
-        self.aside = Aside()
-        self.known = KnownTopics(PATIENCE, lambda: self.now)
-        self.gate = TopicGate(self.known, self._find, self.aside, self._let_through, self._refuse)
-        monkeypatch.setattr("outbox_kafka.gate.time.monotonic", lambda: self.now)
+        self.background = BackgroundCalls()
+        self.cache = TopicCache(PATIENCE, lambda: self.now)
+        self.lookup = TopicLookup(self.cache, self._look_up, self.background, self._produce, self._refuse)
+        monkeypatch.setattr("outbox_kafka.topic_lookup.time.monotonic", lambda: self.now)
 
-    def _find(self, topics: Collection[str], news: Collection[str]) -> Answers:
-        self.asked.append((set(topics), set(news)))
-        return {topic: self.said.get(topic, Standing.UNTOLD) for topic in topics}
+    def _look_up(self, topics: Collection[str], new: Collection[str]) -> Statuses:
+        self.asked.append((set(topics), set(new)))
+        return {topic: self.said.get(topic, TopicStatus.UNKNOWN) for topic in topics}
 
-    def _let_through(self, records: Collection[MarkedRecord]) -> None:
+    def _produce(self, records: Collection[MarkedRecord]) -> None:
         self.sent += [record.id for record in records]
 
-    def _refuse(self, records: Collection[MarkedRecord], error: KafkaError, may_pass: bool) -> None:
-        self.refused += [(record.id, error.code(), may_pass) for record in records]
+    def _refuse(self, records: Collection[MarkedRecord], error: KafkaError, retryable: bool) -> None:
+        self.refused += [(record.id, error.code(), retryable) for record in records]
 
     def send(self, *records: tuple[int, str]) -> None:
         for number, topic in records:
-            if topic in self.gate.there:
+            if topic in self.lookup.existing:
                 self.sent.append(number)
             else:
-                self.gate.take(MarkedRecord(number, topic, "k", "v"))
-        self.gate.ask()
+                self.lookup.add(MarkedRecord(number, topic, "k", "v"))
+        self.lookup.start()
 
     def answer(self) -> None:
-        while self.aside:
-            self.aside.serve()
+        while self.background:
+            self.background.poll()
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ NO_TOPIC, NO_NAME, LATE = KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION,
 
 
 def test_what_comes_while_a_topic_is_asked_for_keeps_its_order(talk: Talk) -> None:
-    talk.said = {"a": Standing.THERE, "b": Standing.MISSING}
+    talk.said = {"a": TopicStatus.EXISTS, "b": TopicStatus.MISSING}
     talk.send((1, "a"), (2, "b"), (3, "a"))
     talk.send((4, "a"), (5, "c"))
     assert talk.sent == []
@@ -143,35 +143,35 @@ def test_what_comes_while_a_topic_is_asked_for_keeps_its_order(talk: Talk) -> No
     assert talk.sent == [1, 3, 4, 5, 6], "what the broker does not tell of is left to the client"
     assert talk.refused == [(2, NO_TOPIC, True)]
     assert talk.asked == [({"a", "b"}, {"a", "b"}), ({"c"}, {"c"})]
-    assert not talk.gate
+    assert not talk.lookup
 
 
 def test_a_missing_topic_is_asked_for_now_and_then_only(talk: Talk) -> None:
-    talk.said = {"a": Standing.MISSING}
+    talk.said = {"a": TopicStatus.MISSING}
     for number in range(100):
         talk.send((number, "a"))
         talk.answer()
         talk.now += 0.125
     assert len(talk.asked) in range(20, 26), "every half second, and not while nobody sends"
     assert talk.asked[0][1] == {"a"}
-    assert not any(news for _, news in talk.asked[1:]), "only news is waited for"
-    assert [may_pass for _, _, may_pass in talk.refused] == [True] * 40 + [False] * 60
+    assert not any(new for _, new in talk.asked[1:]), "only new topics are waited for"
+    assert [retryable for _, _, retryable in talk.refused] == [True] * 40 + [False] * 60
     talk.now += 60
-    talk.said = {"a": Standing.THERE}
+    talk.said = {"a": TopicStatus.EXISTS}
     talk.send((100, "a"))
     talk.answer()
     assert talk.sent == [100], "after a while it is asked for before anything is refused"
 
 
 def test_what_no_topic_can_be_called_fails_for_good(talk: Talk) -> None:
-    talk.said = {"!": Standing.NO_NAME}
+    talk.said = {"!": TopicStatus.INVALID_NAME}
     talk.send((1, "!"))
     talk.answer()
     assert talk.refused == [(1, NO_NAME, False)]
 
 
 def test_a_lane_that_stood_still_sends_nothing_that_it_had_kept(talk: Talk) -> None:
-    talk.said = {"a": Standing.THERE}
+    talk.said = {"a": TopicStatus.EXISTS}
     talk.send((1, "a"))
     talk.now += 60
     talk.answer()
@@ -181,10 +181,10 @@ def test_a_lane_that_stood_still_sends_nothing_that_it_had_kept(talk: Talk) -> N
 
 
 def test_a_topic_that_the_client_takes_for_missing_is_asked_for_again(talk: Talk) -> None:
-    talk.said = {"a": Standing.THERE}
+    talk.said = {"a": TopicStatus.EXISTS}
     talk.send((1, "a"))
     talk.answer()
-    talk.gate.lose(MarkedRecord(1, "a", "k", "v"))
+    talk.lookup.on_missing(MarkedRecord(1, "a", "k", "v"))
     assert talk.refused == [(1, NO_TOPIC, True)]
     talk.send((2, "a"))
     talk.answer()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.properties import known_properties
 from outbox_kafka.settings import producer_settings
+from outbox_kafka_client.properties import known_properties
 from outbox_sdk import ConfigError, Seam, find
 
 
@@ -84,7 +84,7 @@ def test_unknown_property_is_named_with_the_nearest() -> None:
         ({"acks": 1}, "can lose it"),
         ({"request_required_acks": "0"}, "can lose it"),
         ({"partitioner": "random"}, "no order"),
-        ({"delivery_report_only_error": True}, "report of their delivery"),
+        ({"delivery_report_only_error": True}, "once their delivery is reported"),
         ({"transactional_id": "mine"}, "fence one another"),
         ({"linger_ms": "soon"}, "Invalid value"),
     ],

@@ -41,14 +41,14 @@ def test_lost_broker_is_an_error_in_bounded_time_and_later_the_marker_tells(
     first, second = Batch(uuid4(), 1, 1), Batch(uuid4(), 2, 11)
     assert sender.publish([MarkedRecord(1, topic, "k", "1")], [first]) == []
     strike = broker.pause if fault == "freeze" else broker.kill
-    commit = sender._commit
+    commit = sender._producer.commit
 
     def struck(deadline: float) -> None:
         strike()
         commit(deadline)
 
     if moment == "commit":
-        sender._commit = struck  # type: ignore[method-assign]
+        sender._producer.commit = struck  # type: ignore[method-assign]
     else:
         strike()
     began = time.monotonic()

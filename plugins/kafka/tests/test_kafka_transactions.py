@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.transactional import KafkaTransactionalSender
+from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, DriverError, MarkedRecord
 
 from .kafka_talk import alter_topic, committed, publisher
@@ -202,13 +202,13 @@ from outbox_sdk import Batch, MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
 bootstrap, lane, topic, when, name = sys.argv[1:]
 sender = KafkaPublisher(KafkaOptions({"bootstrap.servers": bootstrap})).open_transactional(lane)
-commit = sender._commit
+commit = sender._producer.commit
 def die(deadline):
     if when == "after":
         commit(deadline)
     print("dying", flush=True)
     sys.stdin.read()
-sender._commit = die
+sender._producer.commit = die
 sender.publish([MarkedRecord(i, topic, f"k{i}", str(i)) for i in range(100)], [Batch(UUID(name), 0, 99)])
 """
 
@@ -242,7 +242,7 @@ def test_answer_that_is_lost_is_no_commit_and_no_abort(
     """The commit succeeds, and the client is told of trouble: the worst that an answer can say."""
     kafka = publisher(kafka_bootstrap)
     sender = kafka.open_transactional(lane)
-    retry = sender._retry
+    retry = sender._producer._retry
     aborted: list[bool] = []
     mapping_lost = KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "lost", txn_requires_abort=True)
 
@@ -250,14 +250,14 @@ def test_answer_that_is_lost_is_no_commit_and_no_abort(
         retry(deadline, call)  # type: ignore[arg-type]
         raise KafkaException(mapping_lost)
 
-    monkeypatch.setattr(sender, "_abort", lambda: aborted.append(True))
-    commit = sender._commit
+    monkeypatch.setattr(sender._producer, "abort", lambda: aborted.append(True))
+    commit = sender._producer.commit
 
     def commit_unheard(deadline: float) -> None:
-        monkeypatch.setattr(sender, "_retry", lose)
+        monkeypatch.setattr(sender._producer, "_retry", lose)
         commit(deadline)
 
-    monkeypatch.setattr(sender, "_commit", commit_unheard)
+    monkeypatch.setattr(sender._producer, "commit", commit_unheard)
     sent = batch()
     with pytest.raises(DriverError, match="is unknown") as caught:
         sender.publish(records(topic, 3), [sent])
@@ -273,13 +273,13 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
     kafka = publisher(kafka_bootstrap, delivery_timeout_ms=500, transaction_timeout_ms=1000)
     kafka.prepare([topic], PARTITIONS)
     sender = kafka.open_transactional(lane)
-    commit = sender._commit
+    commit = sender._producer.commit
 
     def late(deadline: float) -> None:
         time.sleep(4)
         commit(deadline)
 
-    sender._commit = late  # type: ignore[method-assign]
+    sender._producer.commit = late  # type: ignore[method-assign]
     with pytest.raises(DriverError) as caught:
         sender.publish(records(topic, 3), [batch()])
     assert caught.value.retryable

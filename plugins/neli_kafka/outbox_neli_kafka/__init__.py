@@ -16,10 +16,10 @@ topic's partitions to one member, and the owner of partition 0 leads::
           |     revoked, or told to stop (revoked: may block)                       |
           +<------------------------------------------------------------------------+
 
-A confirmation is a commit of an offset that the group's coordinator has taken: it takes one from a member
-of the current generation only, and counts it as a sign of life. Each is worth a lease that starts when it was
-*sent*. The process learns of the end of its lease by its own clock, so one that was frozen or cut off from
-Kafka stops by itself before a successor can be elected.
+A confirmation is an offset commit that the group's coordinator has accepted. The coordinator accepts commits
+from members of the current generation only, and treats them like heartbeats. Each confirmation extends the
+lease, from the time when the commit was *sent*. A process measures its lease by its own clock. So a leader
+that was frozen or cut off from Kafka stops by itself before a successor can be elected.
 """
 
 from __future__ import annotations

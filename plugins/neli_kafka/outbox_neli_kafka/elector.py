@@ -1,4 +1,4 @@
-"""The elector: holds options, and takes part in the election through a member."""
+"""The elector: holds the options, and takes part in the election as a member of the group."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from outbox_kafka_client.settings import client_settings
 from outbox_sdk import Candidate, ConfigError, Finding
 
 from outbox_neli_kafka.options import NeliOptions
+from outbox_neli_kafka.settings import refuse_reserved
 
 if TYPE_CHECKING:
     from outbox_neli_kafka.member import Member
@@ -18,8 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def elapsed() -> float:
-    """Returns seconds on a clock that never goes back and, where there is one, counts a suspended machine's
-    time too: while it slept somebody else may have been elected.
+    """Returns seconds on a clock that never goes back.
+
+    The clock includes the time that the machine was suspended, where the system has such a clock: during that
+    time another process may have been elected.
     """
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -30,19 +34,17 @@ class NeliElector:
     """Takes part in a NELI election; see :class:`outbox_sdk.Elector` for the contract."""
 
     def __init__(self, options: NeliOptions, clock: Callable[[], float] = elapsed) -> None:
-        """Takes the options and connects to nothing.
+        """Checks the options; does not connect.
 
         Args:
             options: How to reach Kafka, and the names and times of the election.
-            clock: Returns seconds, and never goes back.
+            clock: Returns seconds; never goes back.
 
         Raises:
             ConfigError: A setting contradicts the election.
         """
-        from outbox_neli_kafka.settings import refuse_reserved  # noqa: PLC0415 - the client is imported late
-
         refuse_reserved(options.kafka)
-        if options.term <= 0:
+        if options.lease_duration <= 0:
             raise ConfigError("the election's heartbeat timeout and session timeout must be longer than 0")
         self._options = options
         self._clock = clock
@@ -51,7 +53,7 @@ class NeliElector:
     def start(self, candidate: Candidate) -> None:
         """Creates the topic if it is missing, and joins the group; see :meth:`outbox_sdk.Elector.start`.
 
-        Waits up to ten seconds for the broker, and up to five for what it says of the group. A refusal at the
+        Waits up to ten seconds for the broker, and up to five for the group's permissions. A refusal at the
         start is an error; a later one ends the candidacy once it has lasted for ``stop_after``.
 
         Raises:
@@ -60,18 +62,17 @@ class NeliElector:
         """
         from outbox_neli_kafka.member import Member  # noqa: PLC0415 - the client is imported late
         from outbox_neli_kafka.permissions import ensure_group  # noqa: PLC0415 - likewise
-        from outbox_neli_kafka.settings import client_settings  # noqa: PLC0415 - likewise
-        from outbox_neli_kafka.topic import ensure_topic  # noqa: PLC0415 - likewise
+        from outbox_neli_kafka.topics import ensure_topic  # noqa: PLC0415 - likewise
 
         log.info("election: group '%s', topic '%s'", self._options.group, self._options.topic)
         settings = client_settings(self._options.kafka)
-        administration = ensure_topic(settings, self._options.topic)
-        ensure_group(administration.client, self._options, settings)
+        admin = ensure_topic(settings, self._options.topic)
+        ensure_group(admin.client, self._options, settings)
         self._member = Member(self._options, candidate, self._clock)
         self._member.start()
 
     def lease(self) -> float:
-        """Returns what is left of the last confirmation's worth; see :meth:`outbox_sdk.Elector.lease`."""
+        """Returns the seconds left of the lease; see :meth:`outbox_sdk.Elector.lease`."""
         return self._member.lease() if self._member is not None else 0.0
 
     def stop(self) -> None:
@@ -80,7 +81,7 @@ class NeliElector:
             self._member.stop()
 
     def check(self) -> Sequence[Finding]:
-        """Looks at the times, the broker and what it permits; see the contract."""
-        from outbox_neli_kafka.findings import look  # noqa: PLC0415 - the client is imported late
+        """Checks the times, the broker and its permissions; see the contract."""
+        from outbox_neli_kafka.check import findings  # noqa: PLC0415 - the client is imported late
 
-        return look(self._options)
+        return findings(self._options)

@@ -9,11 +9,11 @@ from typing import Any
 from outbox_sdk import ConfigError, Duration
 
 _LEASE_SHARE = 0.6
-"""Of a session: what is left of it is the margin for a message that is under way when the lease ends."""
+"""The lease's share of the session; the rest is a margin for requests in the network when the lease ends."""
 
 
 def milliseconds(name: str, value: object) -> float:
-    """Reads the value of a Kafka setting that is a time.
+    """Parses the value of a Kafka setting that is a time.
 
     Raises:
         ConfigError: It is not a number.
@@ -30,15 +30,16 @@ class NeliOptions:
 
     Attributes:
         kafka: librdkafka settings by their own names. Producer settings are ignored, so that the mapping can
-            be shared with a publisher; those that the election rests on must not be among them.
-        leader_topic: The topic that stands for leadership; the group's name and ``.neli`` if not given.
-        leader_group_id: The name that the competing processes share; nobody is elected without one.
-        min_poll_interval: Seconds that at least pass between two confirmations.
-        heartbeat_timeout: Seconds after which a leader without a confirmation gives up.
-        session_timeout: Seconds after which Kafka gives up a member that it does not hear from. The same for
-            all processes; ``session.timeout.ms`` in ``kafka`` wins over it.
-        stop_after: Seconds that the broker may refuse this process (a permission was withdrawn) before its
-            candidacy ends; it tries again meanwhile.
+            be shared with a publisher. Settings that would break the election are refused.
+        leader_topic: The topic whose partition 0 stands for leadership; by default the group's name and
+            ``.neli``.
+        leader_group_id: The consumer group that the competing processes share; required for an election.
+        min_poll_interval: The shortest time between two confirmations, in seconds.
+        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
+        session_timeout: Seconds without a heartbeat before Kafka removes a member from the group. The same
+            for all processes; ``session.timeout.ms`` in ``kafka`` takes precedence.
+        stop_after: Seconds for which the broker may refuse this process (a permission was withdrawn) before
+            its candidacy ends; it retries until then.
     """
 
     kafka: Mapping[str, Any] = field(
@@ -53,7 +54,7 @@ class NeliOptions:
 
     @property
     def group(self) -> str:
-        """The name that the competing processes share.
+        """The consumer group that the competing processes share.
 
         Raises:
             ConfigError: There is none.
@@ -64,22 +65,22 @@ class NeliOptions:
 
     @property
     def topic(self) -> str:
-        """The topic that stands for leadership."""
+        """The topic whose partition 0 stands for leadership."""
         return self.leader_topic or f"{self.group}.neli"
 
     @property
     def session(self) -> float:
-        """Seconds after which Kafka gives up a member that it does not hear from."""
+        """Seconds without a heartbeat before Kafka removes a member from the group."""
         name = "session.timeout.ms"
         value = self.kafka.get(name)
         return self.session_timeout if value is None else milliseconds(name, value) / 1000
 
     @property
-    def term(self) -> float:
-        """Seconds that one confirmation is worth, from when it was sent."""
+    def lease_duration(self) -> float:
+        """Seconds that a confirmation is valid, from when its request was sent."""
         return min(_LEASE_SHARE * self.session, self.heartbeat_timeout)
 
     @property
-    def pace(self) -> float:
-        """Seconds between two confirmations: several must fail in a row before leadership is given up."""
-        return max(self.min_poll_interval, self.term / 5)
+    def confirm_interval(self) -> float:
+        """Seconds between two confirmations: the lease survives several failed ones in a row."""
+        return max(self.min_poll_interval, self.lease_duration / 5)

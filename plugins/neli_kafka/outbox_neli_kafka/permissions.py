@@ -1,4 +1,4 @@
-"""What a member of the election needs to be granted."""
+"""The permissions that a member of the election needs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AdminClient,
 )
 
+from outbox_neli_kafka.errors import driver_error, is_refusal
 from outbox_neli_kafka.options import NeliOptions
-from outbox_neli_kafka.settings import driver_error, is_refusal
 
-REACH: Final = 5.0
+TIMEOUT: Final = 5.0
 """Seconds to wait for each of the broker's answers."""
 
 
-def needed(options: NeliOptions) -> str:
-    """Returns what an administrator has to grant, for messages."""
+def required(options: NeliOptions) -> str:
+    """Returns what an administrator must grant, for messages."""
     return f"grant READ on group '{options.group}', and READ, WRITE and DESCRIBE on topic '{options.topic}'"
 
 
@@ -30,7 +30,7 @@ def missing_on_group(admin: AdminClient, group: str) -> Sequence[str]:
         KafkaException: The broker does not answer, or hides the group.
     """
     [future] = admin.describe_consumer_groups(
-        [group], include_authorized_operations=True, request_timeout=REACH
+        [group], include_authorized_operations=True, request_timeout=TIMEOUT
     ).values()
     return _missing(future.result().authorized_operations, [AclOperation.READ])
 
@@ -42,24 +42,24 @@ def missing_on_topic(admin: AdminClient, topic: str) -> Sequence[str]:
         KafkaException: The broker does not answer, or hides the topic.
     """
     [future] = admin.describe_topics(
-        TopicCollection([topic]), include_authorized_operations=True, request_timeout=REACH
+        TopicCollection([topic]), include_authorized_operations=True, request_timeout=TIMEOUT
     ).values()
     return _missing(future.result().authorized_operations, [AclOperation.READ, AclOperation.WRITE])
 
 
 def ensure_group(admin: AdminClient, options: NeliOptions, settings: Mapping[str, Any]) -> None:
-    """Makes sure that the broker does not refuse the group; what it does not answer is not judged.
+    """Checks that the broker does not refuse the group; ignores other errors.
 
     Raises:
-        DriverError: It refuses.
+        DriverError: The broker refuses.
     """
     try:
         missing_on_group(admin, options.group)
     except KafkaException as error:
         if is_refusal(error.args[0]):
-            what = f"cannot join the election; {needed(options)}"
+            what = f"cannot join the election; {required(options)}"
             raise driver_error(what, error.args[0], settings) from error
 
 
-def _missing(granted: Sequence[AclOperation] | None, needed: Sequence[AclOperation]) -> Sequence[str]:
-    return [] if granted is None else [each.name for each in needed if each not in granted]
+def _missing(granted: Sequence[AclOperation] | None, required: Sequence[AclOperation]) -> Sequence[str]:
+    return [] if granted is None else [each.name for each in required if each not in granted]

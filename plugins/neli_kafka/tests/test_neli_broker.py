@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -17,12 +18,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ClusterMetadata,
     NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 from outbox_neli_kafka import NeliElector, NeliOptions
-from outbox_neli_kafka.findings import broker_findings
+from outbox_neli_kafka.check import broker_findings
 from outbox_sdk import ConfigError, DriverError, Level, Seam, find
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.process import free_port
@@ -127,9 +129,9 @@ def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: st
     for _ in range(30):
         leases.append(elector.lease())
         time.sleep(0.1)
-    # Renewed about every fifth of the term, and never worth more than it.
-    assert election.term - 1.2 * election.pace - 0.5 < min(leases)
-    assert max(leases) <= election.term
+    # Renewed after about every fifth of the lease duration, and never longer than it.
+    assert election.lease_duration - 1.2 * election.confirm_interval - 0.5 < min(leases)
+    assert max(leases) <= election.lease_duration
     assert [finding for finding in elector.check() if finding.level is not Level.OK] == []
     elector.stop()
     elector.stop()
@@ -187,8 +189,8 @@ def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
 
 
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    monkeypatch.setattr("outbox_neli_kafka.topic.REACH", 1.0)
-    monkeypatch.setattr("outbox_neli_kafka.findings.REACH", 1.0)
+    monkeypatch.setattr("outbox_neli_kafka.topics._TIMEOUT", 1.0)
+    monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 1.0)
     elector, candidate = NeliElector(options(NOBODY, topic)), Notebook()
     with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
         elector.start(candidate)
@@ -358,7 +360,7 @@ def test_what_the_broker_permits_is_judged() -> None:
     ("election", "warning"),
     [
         (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=20), "has no effect"),
-        (NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4), "one that is late ends it"),
+        (NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4), "one late confirmation ends it"),
         (NeliOptions({"bootstrap.servers": NOBODY, "delivery.timeout.ms": 10_000}), "could still deliver"),
         (NeliOptions({"bootstrap.servers": NOBODY, "heartbeat.interval.ms": 5000}), "a third"),
     ],
@@ -366,10 +368,47 @@ def test_what_the_broker_permits_is_judged() -> None:
 def test_times_that_do_not_fit_are_warned_of(
     monkeypatch: pytest.MonkeyPatch, election: NeliOptions, warning: str
 ) -> None:
-    monkeypatch.setattr("outbox_neli_kafka.findings.REACH", 0.1)
+    monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 0.1)
     [finding] = [each for each in NeliElector(election).check() if each.level is Level.WARNING]
     assert warning in finding.message
     assert finding.cure
+
+
+def test_check_waits_for_a_broker_that_does_not_list_itself_yet(
+    kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    asked = []
+
+    class RestartingAdmin(AdminClient):
+        def list_topics(self, *arguments: Any, **options: Any) -> ClusterMetadata:
+            cluster = super().list_topics(*arguments, **options)
+            asked.append(cluster)
+            if len(asked) < 3:
+                cluster.brokers = {}
+            return cluster
+
+    monkeypatch.setattr("outbox_kafka_client.admin.AdminClient", RestartingAdmin)
+    findings = {
+        finding.subject: finding.level for finding in NeliElector(options(kafka_bootstrap, topic)).check()
+    }
+    assert findings["election broker"] is Level.OK
+    assert findings["election session"] is Level.OK
+    assert len(asked) == 3
+
+
+def test_check_says_that_no_broker_is_listed(
+    kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    class EmptyAdmin(AdminClient):
+        def list_topics(self, *arguments: Any, **options: Any) -> ClusterMetadata:
+            cluster = super().list_topics(*arguments, **options)
+            cluster.brokers = {}
+            return cluster
+
+    monkeypatch.setattr("outbox_kafka_client.admin.AdminClient", EmptyAdmin)
+    monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 0.2)
+    findings = NeliElector(options(kafka_bootstrap, topic)).check()
+    assert [finding.subject for finding in findings if finding.level is Level.ERROR] == ["election broker"]
 
 
 def test_without_a_group_nobody_is_elected(kafka_bootstrap: str) -> None:

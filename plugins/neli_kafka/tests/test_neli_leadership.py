@@ -5,10 +5,10 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from outbox_neli_kafka.neli import Leadership, Notice, Patience
+from outbox_neli_kafka.leadership import Leadership, LeadershipEvent, RefusalTimeout
 
 TERM = 5.0
-ACQUIRED, REVOKED, FENCED = Notice.ACQUIRED, Notice.REVOKED, Notice.FENCED
+ACQUIRED, REVOKED, FENCED = LeadershipEvent.ACQUIRED, LeadershipEvent.REVOKED, LeadershipEvent.FENCED
 
 
 def leading(at: float = 0.0) -> Leadership:
@@ -68,7 +68,7 @@ def test_lost() -> None:
     assert leadership.confirmed(1, 1, 1) == []
 
 
-def test_confirmation_of_an_earlier_tenure_does_not_count() -> None:
+def test_confirmation_of_an_earlier_assignment_does_not_count() -> None:
     leadership = leading()
     leadership.lost(1)
     assert leadership.assigned(2) == []
@@ -106,7 +106,7 @@ class Any(RuleBasedStateMachine):
         self.now = 0.0
         self.leadership = Leadership(TERM)
         self.sent: list[tuple[int, float]] = []
-        self.told: list[Notice] = []
+        self.told: list[LeadershipEvent] = []
         self.worth = float("-inf")
 
     @rule(seconds=st.floats(0, 3 * TERM))
@@ -123,14 +123,14 @@ class Any(RuleBasedStateMachine):
 
     @rule()
     def ask(self) -> None:
-        self.sent.append((self.leadership.tenure, self.now))
+        self.sent.append((self.leadership.assignment, self.now))
 
     @rule(data=st.data())
     def confirm(self, data: st.DataObject) -> None:
         if self.sent:
-            tenure, sent_at = self.sent.pop(data.draw(st.integers(0, len(self.sent) - 1)))
-            self.told += self.leadership.confirmed(tenure, sent_at, self.now)
-            if self.leadership.owns and tenure == self.leadership.tenure:
+            assignment, sent_at = self.sent.pop(data.draw(st.integers(0, len(self.sent) - 1)))
+            self.told += self.leadership.confirmed(assignment, sent_at, self.now)
+            if self.leadership.owns and assignment == self.leadership.assignment:
                 self.worth = max(self.worth, sent_at + TERM)
 
     @rule()
@@ -179,20 +179,20 @@ def test_lease_never_outlives_the_session_of_a_rival(pauses: list[float]) -> Non
 
 
 def test_refusal_is_borne_for_a_while() -> None:
-    patience = Patience(60)
-    assert not patience.exhausted(1000)
+    patience = RefusalTimeout(60)
+    assert not patience.has_expired(1000)
     patience.refused(10)
     patience.refused(40)  # still the same
-    assert patience.tried
-    assert not patience.exhausted(69.9)
-    assert patience.exhausted(70)
+    assert patience.is_running
+    assert not patience.has_expired(69.9)
+    assert patience.has_expired(70)
 
 
 def test_permission_between_two_refusals_ends_the_first() -> None:
-    patience = Patience(60)
+    patience = RefusalTimeout(60)
     patience.refused(10)
     patience.permitted()
-    assert not patience.tried
+    assert not patience.is_running
     patience.refused(50)
-    assert not patience.exhausted(109)
-    assert patience.exhausted(110)
+    assert not patience.has_expired(109)
+    assert patience.has_expired(110)

@@ -1,4 +1,4 @@
-"""Waits no longer than it wants for a call that may never return."""
+"""Limits the time that a caller waits for a call that may never return."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ Call = Callable[[], object]
 Outcome = SimpleQueue[Exception | None]
 
 
-class Bounded:
-    """Makes calls on a thread of its own, one after the other; used by one thread at a time.
+class CallTimeout:
+    """Runs calls on a thread of its own, one after the other; used by one thread at a time.
 
-    The thread begins with the first call and lasts, as starting one takes up to a millisecond. It keeps no
-    process from ending.
+    The thread starts with the first call and is kept, because starting one takes up to a millisecond. It is
+    a daemon thread, so it does not keep the process alive.
     """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Call, Outcome] | None] | None = None
 
-    def call(self, call: Call, timeout: float) -> bool:
-        """Runs ``call``; returns whether it has returned within ``timeout`` seconds.
+    def run(self, call: Call, timeout: float) -> bool:
+        """Runs ``call``; returns whether it returned within ``timeout`` seconds.
 
-        If it has not, it goes on behind the caller's back, and what is called next has another thread.
+        A call that takes longer continues in the background; later calls run on another thread.
 
         Raises:
             Exception: What ``call`` raised within that time.
         """
         if self._calls is None:
             self._calls = SimpleQueue()
-            Thread(target=_serve, args=(self._calls,), name="outbox-kafka-bounded", daemon=True).start()
+            Thread(target=_serve, args=(self._calls,), name="outbox-kafka-call", daemon=True).start()
         outcome: Outcome = SimpleQueue()
         self._calls.put((call, outcome))
         try:
@@ -43,7 +43,7 @@ class Bounded:
         return True
 
     def close(self) -> None:
-        """Lets the thread end, as soon as a call that it is still busy with returns. Idempotent."""
+        """Ends the thread once its current call has returned; does not wait. Idempotent."""
         if self._calls is not None:
             self._calls.put(None)
             self._calls = None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-from outbox_kafka.clock import Bounds, verdict
+from outbox_kafka.timestamps import TimestampLimits, explain
 from outbox_sdk import Batch, Deliveries, DriverError, MarkedRecord
 
 from .kafka_talk import alter_topic, gather, publisher
@@ -42,7 +42,7 @@ def impatient(topic: str, kafka_bootstrap: str) -> str:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes any bounds of a topic for such that only a wrong clock fails."""
-    monkeypatch.setattr("outbox_kafka.clock._SOUND_MS", 0)
+    monkeypatch.setattr("outbox_kafka.timestamps._MAX_CLOCK_ERROR_MS", 0)
 
 
 def test_only_the_records_fail_that_ask_for_a_time_that_is_refused(kafka_bootstrap: str, topic: str) -> None:
@@ -119,18 +119,20 @@ def test_a_topic_that_no_clock_can_satisfy_holds_up_no_other(kafka_bootstrap: st
 @pytest.mark.parametrize(
     ("bounds", "clock", "says"),
     [
-        (Bounds(2**63 - 1, 3_600_000), True, "it is more than 3600 s ahead of the broker's"),
-        (Bounds(60_000, 2**63 - 1), True, "it is more than 60 s behind the broker's"),
-        (Bounds(7_200_000, 3_600_000), True, "more than 3600 s ahead of or more than 7200 s behind"),
-        (Bounds(2**63 - 1, 2**63 - 1), True, "far from the broker's"),
-        (Bounds(59_999, 3_600_000), False, "permits 59999 ms before"),
+        (TimestampLimits(2**63 - 1, 3_600_000), True, "it is more than 3600 s ahead of the broker's"),
+        (TimestampLimits(60_000, 2**63 - 1), True, "it is more than 60 s behind the broker's"),
+        (TimestampLimits(7_200_000, 3_600_000), True, "more than 3600 s ahead of or more than 7200 s behind"),
+        (TimestampLimits(2**63 - 1, 2**63 - 1), True, "far from the broker's"),
+        (TimestampLimits(59_999, 3_600_000), False, "permits 59999 ms before"),
         (None, True, "or look at message.timestamp.before.max.ms"),
     ],
 )
-def test_what_the_topic_permits_tells_who_is_to_blame(bounds: Bounds | None, clock: bool, says: str) -> None:
-    assert verdict("t", bounds, NOW).clock is clock
-    assert says in verdict("t", bounds, NOW).reason
-    assert "2026-07-01T12:00:00Z" in verdict("t", bounds, NOW).reason
+def test_what_the_topic_permits_tells_who_is_to_blame(
+    bounds: TimestampLimits | None, clock: bool, says: str
+) -> None:
+    assert explain("t", bounds, NOW).clock_is_wrong is clock
+    assert says in explain("t", bounds, NOW).reason
+    assert "2026-07-01T12:00:00Z" in explain("t", bounds, NOW).reason
 
 
 def batch() -> Batch:

@@ -1,7 +1,7 @@
-"""The names of all properties that the installed librdkafka knows, for the hint in an error.
+"""Lists the properties that the installed librdkafka knows, for the hint in an error.
 
-The Python client has no call for it, so librdkafka's own ``rd_kafka_conf_properties_show`` is asked through
-ctypes. Only hints depend on this: where it does not work there are none.
+The Python client has no call for it, so this module calls librdkafka's ``rd_kafka_conf_properties_show``
+through ctypes. Only hints depend on it: where it does not work there are none.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def known_properties() -> list[str]:
 
 
 def nearest(name: str) -> str | None:
-    """Returns the known property whose name is most like ``name``, if any is like it."""
+    """Returns the known property whose name is most similar to ``name``, if any is similar."""
     matches = get_close_matches(name, known_properties(), n=1)
     return matches[0] if matches else None

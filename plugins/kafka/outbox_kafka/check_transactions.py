@@ -1,0 +1,130 @@
+"""Checks settings and broker for exactly-once delivery, for ``outbox check``.
+
+Whatever makes exactly-once delivery impossible or unsafe is an error, and prevents the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from outbox_sdk import Finding, Level
+
+from outbox_kafka.marker import MAX_LENGTH
+from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
+from outbox_kafka.topics import MOCK
+
+LOG_TOPIC: Final = "__transaction_state"
+"""The brokers' internal topic; they create it with the first transaction."""
+
+_SUBJECT: Final = "Kafka transactions"
+_MARKERS: Final = "Kafka markers"
+_DAY: Final = 24 * 60
+"""Minutes."""
+
+
+class TransactionLog(NamedTuple):
+    """The brokers' transaction log, as far as it can be seen.
+
+    Attributes:
+        replicas: How many replicas it has; ``None`` if that cannot be seen, or before it is created.
+        min_in_sync: How many of them must be in sync; ``None`` likewise.
+        missing: Whether it certainly does not exist yet.
+    """
+
+    replicas: int | None = None
+    min_in_sync: int | None = None
+    missing: bool = False
+
+
+def settings_finding(producer: Mapping[str, Any]) -> Finding:
+    """Checks the complete settings of a producer for transactions; needs no broker."""
+    conflict = timeout_conflict(producer)
+    if conflict is not None:
+        return Finding(Level.ERROR, _SUBJECT, *conflict)
+    return Finding(Level.OK, _SUBJECT, f"one may take {transaction_timeout_ms(producer)} ms")
+
+
+def mock_finding() -> Finding:
+    """Returns the finding for librdkafka's mock of a broker."""
+    cure = "remove test.mock.num.brokers: exactly-once delivery needs a real Kafka"
+    return Finding(Level.ERROR, _SUBJECT, MOCK, cure)
+
+
+def transaction_findings(
+    broker: Mapping[str, str], brokers: int, producer: Mapping[str, Any], log: TransactionLog
+) -> Iterator[Finding]:
+    """Checks a broker's settings for transactions and markers; skips settings that it does not tell.
+
+    Args:
+        broker: The broker's settings.
+        brokers: How many brokers are running.
+        producer: The settings of a producer, complete.
+        log: The brokers' transaction log.
+    """
+    factor = broker.get("transaction.state.log.replication.factor")
+    min_in_sync = broker.get("transaction.state.log.min.isr")
+    if log.replicas is not None and log.min_in_sync is not None:
+        yield _log(log.replicas, log.min_in_sync, brokers)
+    elif factor is not None and min_in_sync is not None:
+        yield _future_log(int(factor), int(min_in_sync), brokers, certain=log.missing)
+    longest = broker.get("transaction.max.timeout.ms")
+    if longest is not None and transaction_timeout_ms(producer) > int(longest):
+        yield Finding(
+            Level.ERROR,
+            _SUBJECT,
+            f"exactly-once delivery needs transactions of up to {transaction_timeout_ms(producer)} ms, "
+            f"the broker permits {longest} ms",
+            "lower delivery.timeout.ms and transaction.timeout.ms, or raise transaction.max.timeout.ms there",
+        )
+    minutes = broker.get("offsets.retention.minutes")
+    if minutes is not None:
+        yield _retention(int(minutes))
+    length = broker.get("offset.metadata.max.bytes")
+    if length is not None and int(length) < MAX_LENGTH:
+        yield Finding(
+            Level.ERROR,
+            _MARKERS,
+            f"the broker stores {length} bytes with an offset; exactly-once delivery may need {MAX_LENGTH}",
+            f"set offset.metadata.max.bytes={MAX_LENGTH} on the brokers, or leave it out",
+        )
+
+
+def _future_log(factor: int, min_in_sync: int, brokers: int, *, certain: bool) -> Finding:
+    """Checks the settings with which the brokers create the log, or have created it."""
+    if factor <= brokers:
+        return _log(factor, min_in_sync, brokers)
+    message = f"the transaction log is created with {factor} replicas, which {brokers} brokers cannot hold"
+    if certain:
+        cure = "start more brokers, or lower transaction.state.log.replication.factor on them"
+        return Finding(Level.ERROR, _SUBJECT, f"{message}, so exactly-once delivery cannot start", cure)
+    # The log may have been created while there were more brokers; then nothing is wrong.
+    message += "; exactly-once delivery cannot start unless the log exists already, which cannot be seen"
+    cure = f"grant DESCRIBE and DESCRIBE_CONFIGS on topic {LOG_TOPIC} to see it here"
+    return Finding(Level.WARNING, _SUBJECT, message, cure)
+
+
+def _log(replicas: int, min_in_sync: int, brokers: int) -> Finding:
+    message = f"the transaction log has {replicas} replicas, of which {min_in_sync} must be in sync"
+    if min_in_sync > replicas:
+        cure = (
+            "raise its replicas (transaction.state.log.replication.factor), or lower its min.insync.replicas"
+        )
+        cure += " (transaction.state.log.min.isr)"
+        return Finding(Level.ERROR, _SUBJECT, f"{message}: exactly-once delivery cannot start", cure)
+    if brokers > 1 and replicas < 2:  # noqa: PLR2004 - one copy more than one
+        cure = "set transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 there"
+        message = f"{message}: while its broker is down, exactly-once delivery stops"
+        return Finding(Level.WARNING, _SUBJECT, message, cure)
+    return Finding(Level.OK, _SUBJECT, message)
+
+
+def _retention(minutes: int) -> Finding:
+    if minutes >= _DAY:
+        return Finding(Level.OK, _MARKERS, f"kept for {minutes // _DAY} days after a lane's last batch")
+    message = (
+        f"the brokers delete a lane's marker {minutes} minutes after its last batch: a harvester that is "
+        "down for longer after a crash cannot tell what it published, which breaks exactly-once delivery"
+    )
+    cure = "set offsets.retention.minutes to several days (10080 is the brokers' default)"
+    return Finding(Level.ERROR, _MARKERS, message, cure)

@@ -1,0 +1,175 @@
+"""Classifies Kafka's errors: which a retry can cure, which blame a record, and what a user can do."""
+
+# ruff: noqa: SLF001 - librdkafka spells the codes of its own errors with a leading underscore
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.errors import concerns_all_brokers, describe, is_refusal
+from outbox_sdk import AccessDenied, DriverError
+
+_PERMANENT = frozenset(
+    {
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError._BAD_MSG,
+        KafkaError._INVALID_ARG,
+        KafkaError._KEY_SERIALIZATION,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._VALUE_SERIALIZATION,
+    }
+)
+_UNRECOVERABLE = frozenset(
+    {
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+_FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED})
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_WHOLE_BATCH = _TOO_LARGE | {
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+}
+_SECONDARY = frozenset(
+    {
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.OPERATION_NOT_ATTEMPTED,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._STATE,
+    }
+)
+_CREATE_TOPIC = "create the topic, or let the brokers create topics (auto.create.topics.enable)"
+_CURES = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the group, best on all with the prefix 'outbox.'",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "set transaction.timeout.ms in the Kafka settings to at most the brokers' transaction.max.timeout.ms"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "make the record smaller, or raise message.max.bytes in the Kafka settings "
+        "and max.message.bytes of the topic"
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE on the topic",
+    KafkaError.TOPIC_EXCEPTION: "topic names have 1 to 249 letters, digits, '.', '_' and '-'",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant WRITE and DESCRIBE on the transactional id, best on all with the prefix 'outbox.'"
+    ),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _CREATE_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _CREATE_TOPIC,
+}
+_MISSING_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+def is_permanent(error: KafkaError) -> bool:
+    """Returns whether sending the same record again cannot succeed."""
+    return error.code() in _PERMANENT
+
+
+def is_missing_topic(error: KafkaError) -> bool:
+    """Returns whether the topic is missing, according to the broker or to the client's cache."""
+    return error.code() in _MISSING_TOPIC
+
+
+def is_purged(error: KafkaError) -> bool:
+    """Returns whether the record was dropped because the sender was closed: its outcome is unknown."""
+    return error.code() in _PURGED
+
+
+def is_secondary(error: KafkaError) -> bool:
+    """Returns whether the error only says that the record's transaction had failed before."""
+    return error.code() in _SECONDARY
+
+
+def is_invalid_timestamp(error: KafkaError) -> bool:
+    """Returns whether the broker refuses the timestamp of the record, or of another one in its batch."""
+    return error.code() == KafkaError.INVALID_TIMESTAMP
+
+
+def rejects_whole_batch(error: KafkaError) -> bool:
+    """Returns whether the broker refused all records of a batch, without naming the ones at fault.
+
+    A record that is sent by itself shows whether it is at fault.
+    """
+    return error.code() in _WHOLE_BATCH
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Returns whether the broker refuses this producer because there is one with a higher epoch."""
+    return error.code() in _FENCED
+
+
+def is_unrecoverable(error: KafkaError) -> bool:
+    """Returns whether a client with the same settings would meet the same error."""
+    return error.code() in _UNRECOVERABLE or is_refusal(error)
+
+
+def reason(error: KafkaError, settings: Mapping[str, Any]) -> str:
+    """Returns Kafka's sentence, the error's name, and a known cure, without the secrets in ``settings``."""
+    what = describe(error, settings)
+    cure = _CURES.get(error.code())
+    return f"{what}; {cure}" if cure else what
+
+
+def driver_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
+    """Creates an error that says what failed and why, without the secrets in ``settings``."""
+    message = f"{what}: {reason(error, settings)}"
+    if is_refusal(error):
+        return AccessDenied(message)
+    return DriverError(message, retryable=not is_permanent(error))
+
+
+def transaction_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
+    """Creates the error after which a transactional producer can only be closed.
+
+    Args:
+        what: What is known of its transaction.
+        error: Why the producer cannot continue.
+        settings: The producer's settings, whose secrets stay out of the message.
+    """
+    why, name = reason(error, settings), settings["transactional.id"]
+    if is_refusal(error) or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return AccessDenied(f"{what}, as Kafka refuses '{name}': {why}")
+    if is_fenced(error):
+        return DriverError(
+            f"{what}: somebody else has opened '{name}', or it took longer than transaction.timeout.ms "
+            f"({why}); open a new sender",
+            retryable=True,
+        )
+    return DriverError(f"{what}: {why}; open a new sender", retryable=True)
+
+
+def log_client_error(log: ClientLog, settings: Mapping[str, Any], error: KafkaError) -> None:
+    """Logs an error of the client itself: a warning if it concerns all brokers, else a debug message.
+
+    The client's log lines already tell of errors of a single connection.
+
+    Args:
+        log: The client's log.
+        settings: The client's settings, whose secrets stay out of the log.
+        error: The error.
+    """
+    line = f"{settings['client.id']}: {reason(error, settings)}"
+    if concerns_all_brokers(error):
+        log.warn_once(line)
+    else:
+        log.debug(line)

@@ -1,0 +1,102 @@
+"""Hands records to librdkafka's producer, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from outbox_sdk import Failure, MarkedRecord
+
+from outbox_kafka.errors import is_permanent, reason
+from outbox_kafka.topic_cache import MISSING_TOPIC, LookUp, TopicCache
+from outbox_kafka.topic_lookup import TopicLookup
+
+OnDelivery = Callable[[MarkedRecord, KafkaError | None, Message], None]
+"""Receives a record and its delivery report."""
+
+_ANY_PARTITION = -1
+_NOW = 0
+
+
+def produce(
+    producer: Producer,
+    records: Sequence[MarkedRecord],
+    on_delivery: OnDelivery,
+    on_refused: Callable[[MarkedRecord, Exception], None],
+    lookup: TopicLookup | None = None,
+) -> int:
+    """Hands ``records`` to the producer in order; does not wait.
+
+    Args:
+        producer: The producer.
+        records: The records.
+        on_delivery: Receives each record that the client accepted, and its delivery report, during ``poll``.
+        on_refused: Receives a record that the client refused, and why: a ``KafkaException``, or what Python
+            raises for a value that does not fit into a message.
+        lookup: Receives records whose topic is not known to exist; without it, the client receives them.
+
+    Returns:
+        How many records were handled: fewer than all of them if the client's queue is full.
+    """
+    send = producer.produce
+    existing = frozenset[str]() if lookup is None else lookup.existing
+    for index, record in enumerate(records):
+        _, topic, key, value, headers, partition, timestamp, _ = record
+        if lookup is not None and topic not in existing:
+            lookup.add(record)
+            continue
+        try:
+            send(
+                topic,
+                value,
+                key,
+                _ANY_PARTITION if partition is None else partition,
+                partial(on_delivery, record),
+                None,
+                timestamp or _NOW,
+                (headers if type(headers) is list else list(headers)) if headers else None,
+            )
+        except BufferError:
+            return index
+        except (KafkaException, TypeError, ValueError, OverflowError) as error:
+            on_refused(record, error)
+    return len(records)
+
+
+def missing_topic_failures(
+    cache: TopicCache, look_up: LookUp, records: Sequence[MarkedRecord], settings: Mapping[str, Any]
+) -> list[Failure]:
+    """Returns the records whose topics do not exist, the first of each key; may wait for the broker.
+
+    Args:
+        cache: The known topics; is updated.
+        look_up: Asks the broker, on the calling thread.
+        records: The records to be produced.
+        settings: The producer's settings, whose secrets stay out of the reasons.
+    """
+    unknown = {record.topic for record in records} - cache.existing
+    if topics := {topic for topic in unknown if not cache.is_missing(topic)}:
+        cache.update(look_up(topics, set(filter(cache.is_new, topics))))
+    missing = set(filter(cache.is_missing, unknown))
+    failures: dict[str, Failure] = {}
+    for record in records if missing else ():
+        if record.topic in missing and record.key not in failures:
+            may_appear = cache.may_appear(record.topic)
+            failures[record.key] = replace(failure(record, MISSING_TOPIC, settings), retryable=may_appear)
+    return list(failures.values())
+
+
+def failure(record: MarkedRecord, error: KafkaError | Exception, settings: Mapping[str, Any]) -> Failure:
+    """Creates the failure of a record.
+
+    Args:
+        record: The record.
+        error: Kafka's error, or what Python raised for a value that does not fit into a message.
+        settings: The producer's settings, whose secrets stay out of the reason.
+    """
+    if isinstance(error, KafkaError):
+        return Failure(record, reason(error, settings), retryable=not is_permanent(error))
+    return Failure(record, f"cannot be made into a message: {error}", retryable=False)

@@ -1,0 +1,117 @@
+"""Keeps a lane's producer for the lane's next sender, while requests of it may still be in the network.
+
+When an idempotent producer drops a request whose outcome is unknown, it raises its epoch. A broker that has
+accepted anything of the new epoch for a partition refuses delayed requests of the old epoch there. If the
+next sender used another producer, the broker would accept a delayed request behind the new sender's records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock, Timer
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.settings import config_error
+
+_KEEP_SECONDS = 900.0
+"""Seconds for which an unused producer is kept: about as long as a network may delay a request."""
+
+
+class LaneProducer:
+    """A producer with its log and its state.
+
+    Attributes:
+        producer: librdkafka's idempotent producer.
+        log: Receives its log lines.
+        on_error: Receives its errors, during ``poll``.
+        has_delivered: Whether it has ever delivered a record.
+        has_unreported: Whether requests may be in the network for which there will be no report.
+    """
+
+    def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
+        """Creates the producer; it connects on its own.
+
+        Args:
+            lane: The lane's name.
+            settings: librdkafka's settings, complete.
+
+        Raises:
+            ConfigError: librdkafka refuses the settings.
+        """
+        self.key = _key(lane, settings)
+        self.log = ClientLog()
+        self.on_error: Callable[[KafkaError], None] = _ignore
+        self.has_delivered = self.has_unreported = False
+        try:
+            self.producer = Producer({**settings, "logger": self.log, "error_cb": self._on_error})
+        except KafkaException as error:
+            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.on_error(error)
+
+
+class _Pool:
+    """The producers that no sender uses at present, up to one for each lane."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._idle: dict[object, tuple[LaneProducer, Timer]] = {}
+
+    def take(self, key: object) -> LaneProducer | None:
+        with self._lock:
+            producer, timer = self._idle.pop(key, (None, None))
+        if timer is not None:
+            timer.cancel()
+        return producer
+
+    def put(self, producer: LaneProducer) -> None:
+        timer = Timer(_KEEP_SECONDS, self._expire, (producer,))
+        timer.daemon = True
+        previous = self.take(producer.key)
+        with self._lock:
+            self._idle[producer.key] = producer, timer
+        timer.start()
+        if previous is not None:
+            previous.producer.close()
+
+    def _expire(self, producer: LaneProducer) -> None:
+        with self._lock:
+            if self._idle.get(producer.key, (None, None))[0] is not producer:
+                return
+            del self._idle[producer.key]
+        producer.producer.close()
+
+
+_pool = _Pool()
+
+
+def acquire(lane: str, settings: Mapping[str, Any]) -> LaneProducer:
+    """Returns the producer of the lane's previous sender, if it was kept, or a new one.
+
+    Raises:
+        ConfigError: librdkafka refuses the settings.
+    """
+    return _pool.take(_key(lane, settings)) or LaneProducer(lane, settings)
+
+
+def release(producer: LaneProducer) -> None:
+    """Keeps the producer of a closed sender if it has unreported requests, else closes it.
+
+    Its queues must be empty.
+    """
+    producer.on_error = _ignore
+    if producer.has_unreported:
+        _pool.put(producer)
+    else:
+        producer.producer.close()
+
+
+def _key(lane: str, settings: Mapping[str, Any]) -> object:
+    return lane, frozenset((name, repr(value)) for name, value in settings.items())
+
+
+def _ignore(_error: KafkaError) -> None:
+    pass

@@ -1,0 +1,142 @@
+"""Caches which of a lane's topics exist and which are missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+_MISSING_SECONDS = 0.5
+"""Seconds for which a missing topic is taken for missing without another look-up."""
+
+_LOOK_UP_TIMEOUT = 1.0
+"""Seconds to wait for the broker's answer."""
+
+_RETRY_DELAYS = (0.02, 0.05, 0.1, 0.15, 0.2)
+"""Seconds before each further look-up of a topic that the broker may be creating."""
+
+_MAX_MISSING = 10_000
+"""Missing topics in the cache."""
+
+
+class TopicStatus(Enum):
+    """What a broker says about a topic."""
+
+    EXISTS = "it exists, though the broker may not permit writing to it"
+    MISSING = "it does not exist"
+    INVALID_NAME = "no topic can have this name"
+    UNKNOWN = "the broker did not answer"
+
+
+Statuses = dict[str, TopicStatus]
+"""Topic → what the broker said about it."""
+LookUp = Callable[[Collection[str], Collection[str]], Statuses]
+"""Looks topics up, given those among them that may be in creation; see :func:`look_up`."""
+
+MISSING_TOPIC: Final = KafkaError(KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - librdkafka's spelling
+"""The error of a record that is not sent because its topic is missing."""
+
+_STATUSES = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: TopicStatus.MISSING,
+    KafkaError.TOPIC_EXCEPTION: TopicStatus.INVALID_NAME,
+}
+
+
+@dataclass(slots=True)
+class _Missing:
+    since: float
+    looked_up_at: float
+
+
+class TopicCache:
+    """Remembers the status of topics. No I/O; used by one thread.
+
+    Attributes:
+        existing: The topics known to exist; senders look here first.
+    """
+
+    def __init__(self, propagation_time: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Creates an empty cache.
+
+        Args:
+            propagation_time: Seconds for which a topic that was just created may still seem to be missing.
+            clock: Returns seconds; never goes back.
+        """
+        self.existing: set[str] = set()
+        self._missing: dict[str, _Missing] = {}
+        self._propagation_time = propagation_time
+        self._clock = clock
+
+    def is_missing(self, topic: str) -> bool:
+        """Returns whether a recent look-up found the topic missing; if not, it has to be looked up."""
+        missing = self._missing.get(topic)
+        return missing is not None and self._clock() - missing.looked_up_at < _MISSING_SECONDS
+
+    def may_appear(self, topic: str) -> bool:
+        """Returns whether the topic is missing, but may have been created within the propagation time."""
+        missing = self._missing.get(topic)
+        return missing is not None and self._clock() - missing.since < self._propagation_time
+
+    def is_new(self, topic: str) -> bool:
+        """Returns whether nothing is known about the topic."""
+        return topic not in self.existing and topic not in self._missing
+
+    def update(self, statuses: Statuses) -> None:
+        """Stores the broker's answers."""
+        now = self._clock()
+        for topic, status in statuses.items():
+            if status is TopicStatus.EXISTS:
+                self.existing.add(topic)
+                self._missing.pop(topic, None)
+            elif status is TopicStatus.MISSING:
+                self.set_missing(topic, now)
+
+    def set_missing(self, topic: str, looked_up_at: float = float("-inf")) -> None:
+        """Stores that the topic is missing, or seems to be.
+
+        Args:
+            topic: The topic.
+            looked_up_at: When the broker said so; left out, the topic is looked up before the next record.
+        """
+        self.existing.discard(topic)
+        if len(self._missing) >= _MAX_MISSING:
+            self._missing.clear()
+        missing = self._missing.setdefault(topic, _Missing(self._clock(), looked_up_at))
+        missing.looked_up_at = looked_up_at
+
+
+def look_up(producer: Producer, topics: Collection[str], new: Collection[str]) -> Statuses:
+    """Asks the broker for the status of topics; brokers that create topics on first use create them now.
+
+    Takes milliseconds for each topic, about half a second more if a new one is missing, and one second if the
+    broker does not answer. Afterwards the producer's own cache of topics is up to date.
+
+    Args:
+        producer: Sends the requests.
+        topics: The topics to look up.
+        new: Those of them to wait for, because the broker may be creating them.
+    """
+    statuses = _look_up_once(producer, topics)
+    for delay in _RETRY_DELAYS:
+        pending = [topic for topic in new if statuses[topic] is TopicStatus.MISSING]
+        if not pending:
+            break
+        time.sleep(delay)
+        statuses |= _look_up_once(producer, pending)
+    return statuses
+
+
+def _look_up_once(producer: Producer, topics: Iterable[str]) -> Statuses:
+    statuses = dict.fromkeys(topics, TopicStatus.UNKNOWN)
+    with suppress(KafkaException):  # the broker does not answer, and would not for the next topic either
+        for topic in statuses:
+            # The client itself refuses what cannot be a topic's name, and does so again for the record.
+            with suppress(RuntimeError, TypeError, ValueError):
+                error = producer.list_topics(topic, timeout=_LOOK_UP_TIMEOUT).topics[topic].error
+                statuses[topic] = _STATUSES.get(error and error.code(), TopicStatus.EXISTS)
+    return statuses

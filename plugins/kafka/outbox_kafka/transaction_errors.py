@@ -1,0 +1,107 @@
+"""Collects the errors of a transaction's records, and decides which records are at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from outbox_sdk import Failure, MarkedRecord
+
+from outbox_kafka.errors import is_invalid_timestamp, is_missing_topic, is_secondary, rejects_whole_batch
+from outbox_kafka.produce import failure
+
+_NOT_AUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class TransactionErrors:
+    """The errors of one transaction's records; true if there is any.
+
+    Attributes:
+        chunk: The records that were produced last.
+        delivery_failed: Whether the client accepted a record and then failed to deliver it.
+        missing_topics: The topics that are missing, according to the client.
+    """
+
+    def __init__(self) -> None:
+        self.chunk: Sequence[MarkedRecord] = ()
+        self.delivery_failed = False
+        self.missing_topics: set[str] = set()
+        self._errors: dict[int, KafkaError | Exception] = {}
+
+    def __bool__(self) -> bool:
+        """Returns whether any record has an error."""
+        return bool(self._errors)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether a batch was refused as a whole, and no error shows which of its records is at fault.
+
+        A broker checks whole batches. It refuses every record of one that is too large, or that contains an
+        invalid timestamp.
+        """
+        primary = [error for error in self._errors.values() if not _is_secondary(error)]
+        batch = all(isinstance(error, KafkaError) and rejects_whole_batch(error) for error in primary)
+        return self.delivery_failed and batch and len(primary) > 1 and len(self.chunk) > 1
+
+    def first_with_our_invalid_timestamp(self, records: Iterable[MarkedRecord]) -> MarkedRecord | None:
+        """Returns the first record that was refused for the time that this machine gave it, if any."""
+        for record in records:
+            error = self._errors.get(record.id)
+            if isinstance(error, KafkaError) and is_invalid_timestamp(error) and not record.timestamp_ms:
+                return record
+        return None
+
+    def blames_no_record(self, transaction_error: KafkaError | None) -> bool:
+        """Returns whether neither the records' errors nor ``transaction_error`` say why it failed."""
+        secondary = all(map(_is_secondary, self._errors.values()))
+        return secondary and (transaction_error is None or is_secondary(transaction_error))
+
+    def on_delivery(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
+        """Receives a delivery report."""
+        if error is not None:
+            self.delivery_failed = True
+            self._add(record, error)
+
+    def on_refused(self, record: MarkedRecord, error: Exception) -> None:
+        """Receives a record that the client did not accept."""
+        self._add(record, error.args[0] if isinstance(error, KafkaException) else error)
+
+    def add_unauthorized(self, records: Iterable[MarkedRecord]) -> None:
+        """Adds records whose topic this client may not write to."""
+        self._errors.update((record.id, _NOT_AUTHORIZED) for record in records)
+
+    def failures(
+        self,
+        records: Sequence[MarkedRecord],
+        transaction_error: KafkaError | None,
+        settings: Mapping[str, Any],
+    ) -> list[Failure]:
+        """Returns the records at fault, the first of each key, in the order produced.
+
+        If no record is at fault, returns the first record with a retryable failure.
+
+        Args:
+            records: All records of the transaction.
+            transaction_error: The error of the transaction as a whole.
+            settings: The producer's settings, whose secrets stay out of the reasons.
+        """
+        failures: dict[str, Failure] = {}
+        for record in records:
+            error = self._errors.get(record.id)
+            if error is not None and not _is_secondary(error) and record.key not in failures:
+                failures[record.key] = failure(record, error, settings)
+        if failures or not records:
+            return list(failures.values())
+        cause = transaction_error or next(iter(self._errors.values()))
+        return [replace(failure(records[0], cause, settings), retryable=True)]
+
+    def _add(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
+        self._errors[record.id] = error
+        if isinstance(error, KafkaError) and is_missing_topic(error):
+            self.missing_topics.add(record.topic)
+
+
+def _is_secondary(error: KafkaError | Exception) -> bool:
+    return isinstance(error, KafkaError) and is_secondary(error)

@@ -1,0 +1,269 @@
+"""A transactional producer of librdkafka, with time limits, and with errors that say what is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.errors import is_refusal
+from outbox_kafka_client.settings import config_error
+from outbox_sdk import AccessDenied, DriverError, MarkedRecord
+
+from outbox_kafka.call_timeout import CallTimeout
+from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
+from outbox_kafka.produce import produce
+from outbox_kafka.topic_cache import Statuses, look_up
+from outbox_kafka.transaction_errors import TransactionErrors
+
+NOT_COMMITTED = "nothing of the transaction was committed"
+
+_INITIALIZE_SECONDS = 30.0
+"""Seconds for the coordinator to end the previous producer's transaction and to register this producer."""
+
+_POLL_SECONDS = 0.1
+"""Seconds of one wait inside the client; Python handles signals and errors between two waits."""
+
+_RETRY_SECONDS = 0.02
+"""Seconds before a failed call is repeated."""
+
+_CALL_GRACE_SECONDS = 1.0
+"""Seconds that a call may exceed its own timeout by."""
+
+_TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
+
+
+class TransactionalProducer:
+    """Runs transactions one after the other; used by one thread.
+
+    A method that raises a ``DriverError`` ends the producer: only :meth:`close` is left to call.
+
+    Attributes:
+        error: What ended the producer; ``None`` while it can be used.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Creates the producer; it connects on its own.
+
+        Args:
+            settings: librdkafka's settings, complete.
+
+        Raises:
+            ConfigError: librdkafka refuses the settings.
+        """
+        self.error: DriverError | None = None
+        self._settings = settings
+        self._timeout = int(settings["transaction.timeout.ms"]) / 1000
+        self._call_timeout = CallTimeout()
+        log = ClientLog()
+        try:
+            self._producer: Producer | None = Producer(
+                {**settings, "logger": log, "error_cb": partial(log_client_error, log, settings)}
+            )
+        except KafkaException as error:
+            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+
+    def close(self) -> None:
+        """Disconnects at once. Idempotent.
+
+        librdkafka's own ``close`` aborts and flushes first, and waits for the broker without a limit. A
+        producer without references is destroyed at once, so only this attribute may refer to it: not even a
+        local variable may, because an error's traceback would keep it alive. The next producer with the same
+        transactional id aborts an open transaction, or the broker does once it times out.
+        """
+        self._call_timeout.close()
+        self._producer = None
+
+    def initialize(self) -> None:
+        """Registers with the coordinator, which fences earlier producers and ends their transactions.
+
+        Raises:
+            DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
+        """
+        what = f"cannot begin transactions as '{self._settings['transactional.id']}'"
+        deadline = time.monotonic() + _INITIALIZE_SECONDS
+        while True:
+            try:
+                self._client.init_transactions(_POLL_SECONDS * 10)
+            except KafkaException as caught:
+                error = caught.args[0]
+                self._flush(0)
+                if error.retriable() and time.monotonic() < deadline:
+                    continue
+                message = f"{what}: {reason(error, self._settings)}"
+                if is_refusal(error):
+                    raise AccessDenied(message) from caught
+                raise DriverError(message, retryable=not is_unrecoverable(error)) from caught
+            else:
+                return
+
+    def begin(self) -> float:
+        """Begins a transaction; returns its deadline on the monotonic clock.
+
+        Raises:
+            DriverError: The producer has ended.
+        """
+        self._flush(0)
+        if self.error is not None:
+            raise self.error
+        try:
+            self._client.begin_transaction()
+        except KafkaException as error:
+            raise self.end("nothing of the transaction was sent", error) from error
+        return time.monotonic() + self._timeout
+
+    def send_offsets(
+        self, offsets: list[TopicPartition], group: object, deadline: float
+    ) -> KafkaError | None:
+        """Adds offsets of a consumer group to the transaction; returns why the transaction failed, if it did.
+
+        After a failure the producer is not usable for another transaction: a request that the client has
+        given up may still be sent, and would then belong to the next transaction.
+
+        Raises:
+            DriverError: The producer has ended for another reason than the transaction.
+        """
+
+        def call(timeout: float) -> None:
+            # The client ignores its own timeout while it looks for the group's coordinator.
+            if not self._call_timeout.run(
+                lambda: self._client.send_offsets_to_transaction(offsets, group, timeout),
+                timeout + _CALL_GRACE_SECONDS,
+            ):
+                raise KafkaException(_TIMED_OUT)
+
+        try:
+            self._retry(deadline, call)
+        except KafkaException as caught:
+            ended = self.end(NOT_COMMITTED, caught)
+            error: KafkaError = caught.args[0]
+            if not error.txn_requires_abort() or is_refusal(error):
+                raise ended from caught
+            return error
+        return None
+
+    def produce(
+        self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
+    ) -> KafkaError | None:
+        """Produces records and waits for their delivery; returns why the transaction failed, if it did.
+
+        Args:
+            records: The records.
+            errors: Collects the records' own errors, which end the transaction too.
+            deadline: When to give up.
+
+        Raises:
+            DriverError: The producer has ended.
+        """
+        self._enqueue(records, errors)
+        return self._wait(errors, deadline)
+
+    def commit(self, deadline: float) -> None:
+        """Commits the transaction.
+
+        Raises:
+            DriverError: The outcome is unknown.
+        """
+        try:
+            # A bound method would refer to the client (see close).
+            self._retry(deadline, lambda left: self._client.commit_transaction(left))  # noqa: PLW0108
+        except KafkaException as error:
+            raise self.end("whether the transaction was committed is unknown", error) from error
+
+    def abort(self) -> None:
+        """Aborts the transaction.
+
+        Raises:
+            DriverError: The abort failed; nothing of the transaction was committed all the same.
+        """
+        deadline = time.monotonic() + self._timeout
+        try:
+            # As in commit.
+            self._retry(deadline, lambda left: self._client.abort_transaction(left))  # noqa: PLW0108
+        except KafkaException as error:
+            ended = self.end(NOT_COMMITTED, error)
+            # The broker knows of no transaction, as when no request of it arrived: equal to an abort.
+            if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
+                raise ended from error
+
+    def look_up(self, topics: Collection[str], new: Collection[str]) -> Statuses:
+        """Asks the broker for the status of topics, see :func:`outbox_kafka.topic_cache.look_up`."""
+        return look_up(self._client, topics, new)
+
+    def end(self, what: str, caught: KafkaException) -> DriverError:
+        """Ends the producer; returns the error to raise.
+
+        Args:
+            what: What is known of the transaction.
+            caught: Why the producer cannot continue.
+        """
+        self.error = transaction_error(what, caught.args[0], self._settings)
+        return self.error
+
+    @property
+    def _client(self) -> Producer:
+        if self._producer is None:
+            raise DriverError("the sender is closed; open a new one", retryable=True)
+        return self._producer
+
+    def _enqueue(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
+        rest = records
+        while True:
+            handled = produce(self._client, rest, errors.on_delivery, errors.on_refused)
+            rest = rest[handled:]
+            if not rest or errors:
+                return
+            self._flush(_POLL_SECONDS)  # the client's queue is full
+
+    def _wait(self, errors: TransactionErrors, deadline: float) -> KafkaError | None:
+        """Waits until every record is delivered or one is not; returns why the transaction failed, if so."""
+        waiting = len(self._client)
+        while waiting and not errors.delivery_failed:
+            self._flush(_POLL_SECONDS)
+            if self.error is not None:
+                raise self.error
+            before, waiting = waiting, len(self._client)
+            error = self._transaction_error() if waiting == before else None
+            if error is not None or time.monotonic() >= deadline:
+                return error or _TIMED_OUT
+        return self._transaction_error() if errors.delivery_failed else None
+
+    def _transaction_error(self) -> KafkaError | None:
+        """Returns why the transaction as a whole has failed, if it has: delivery reports do not tell."""
+        try:
+            self._client.begin_transaction()  # always refused inside a transaction; the error tells its state
+        except KafkaException as caught:
+            error: KafkaError = caught.args[0]
+            if error.fatal():
+                raise self.end(NOT_COMMITTED, caught) from caught
+            return error if error.txn_requires_abort() else None
+        raise AssertionError("a transaction began inside another")
+
+    def _retry(self, deadline: float, call: Callable[[float], Any]) -> None:
+        """Repeats ``call`` until it succeeds, raises an error that is not retryable, or time is up.
+
+        Args:
+            deadline: When to give up, on the monotonic clock.
+            call: Receives the seconds that are left.
+        """
+        while True:
+            try:
+                call(max(deadline - time.monotonic(), _POLL_SECONDS))
+            except KafkaException as caught:
+                error = caught.args[0]
+                if not error.retriable() or error.txn_requires_abort() or time.monotonic() >= deadline:
+                    raise
+                self._flush(0)
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _flush(self, timeout: float) -> None:
+        """Receives delivery reports until all have arrived or ``timeout`` seconds have passed."""
+        try:
+            self._client.flush(timeout)
+        except KafkaException as error:
+            self.end(NOT_COMMITTED, error)

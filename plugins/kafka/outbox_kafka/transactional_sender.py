@@ -1,0 +1,179 @@
+"""A lane's transactional sender: publishes a batch and its marker atomically."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from outbox_sdk import Batch, DriverError, Failure, MarkedRecord
+
+from outbox_kafka.chunks import chunks
+from outbox_kafka.errors import transaction_error
+from outbox_kafka.marker import MarkerPlace, encode
+from outbox_kafka.produce import missing_topic_failures
+from outbox_kafka.timestamps import diagnose
+from outbox_kafka.topic_cache import TopicCache
+from outbox_kafka.transaction_errors import TransactionErrors
+from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProducer
+
+_REQUEST_BYTES = 1_000_000
+"""Bytes that the client puts into a request by default; smaller chunks are fractions of it."""
+
+_RETRIES = 2
+"""Retries of a transaction that failed, but not because of a record. The one after a refused batch always
+fails: the client has counted the refused records in its sequence, the broker has not, and the next abort
+resets both.
+"""
+
+
+class KafkaTransactionalSender:
+    """Sends with one transactional producer; see :class:`outbox_sdk.TransactionalSender` for the contract.
+
+    The request to commit is the point of no return. Before it, any error aborts the transaction, with a
+    certain outcome. After it, anything but a success is an unknown outcome: even an error that the client
+    calls abortable may be the answer to a second request, of which the first succeeded.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        place: MarkerPlace,
+        unwritable: Callable[[Collection[str]], set[str]],
+    ) -> None:
+        """Connects, and ends the transaction of an earlier sender.
+
+        Args:
+            settings: librdkafka's settings, complete.
+            place: Where the lane's marker is stored.
+            unwritable: Returns those topics that this client may not write to.
+
+        Raises:
+            ConfigError: librdkafka refuses the settings.
+            DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
+        """
+        self._settings = settings
+        self._place = place
+        self._unwritable = unwritable
+        self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
+        self._chunk_bytes: int | None = None
+        self._producer = TransactionalProducer(settings)
+        try:
+            self._producer.initialize()
+            self._cancel_earlier_marker()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.place`."""
+        return self._place.name
+
+    def marker(self, place: str = "") -> list[Batch] | None:
+        """Reads the marker; see :meth:`outbox_sdk.TransactionalSender.marker`."""
+        return self._place.read(place)
+
+    def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch]) -> list[Failure]:
+        """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.
+
+        Takes up to about twice ``transaction.timeout.ms``. It takes several times that in the rare case that
+        a topic accepts smaller batches than the client sends: then it retries with ever smaller chunks, one
+        at a time, until it is clear which record is too large by itself.
+
+        Raises:
+            ValueError: The marker holds too many batches.
+        """
+        text = encode(marker)
+        retries = _RETRIES
+        if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
+            return failures
+        while True:
+            errors = TransactionErrors()
+            deadline = self._producer.begin()
+            error = self._fill(records, text, errors, deadline)
+            if error is None and not errors:
+                self._producer.commit(deadline)
+                return []
+            self._producer.abort()
+            if errors.is_ambiguous:
+                self._chunk_bytes = (self._chunk_bytes or _REQUEST_BYTES) // 4
+            elif retries and self._producer.error is None and errors.blames_no_record(error):
+                retries -= 1
+            else:
+                return self._failures(records, errors, error)
+
+    def close(self) -> None:
+        """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
+        self._producer.close()
+
+    def _cancel_earlier_marker(self) -> None:
+        """Cancels a marker that an earlier sender requested, however late the request reaches the broker.
+
+        A broker that does not verify transactions (before KIP-890, or by configuration) accepts a request
+        that arrives after the abort, and the marker would stay pending for ever. Another aborted transaction
+        ends that. The broker has then seen our epoch, and refuses requests that arrive even later.
+        """
+        try:
+            # Shows a refusal now, and makes the broker load the group: a producer may wait in vain for that.
+            self._place.read()
+        except DriverError as error:
+            if not error.retryable:
+                raise
+        failed = self._send_marker(encode([]), self._producer.begin())
+        self._producer.abort()
+        if failed is not None:
+            raise transaction_error(NOT_COMMITTED, failed, self._settings)
+
+    def _fill(
+        self, records: Sequence[MarkedRecord], text: str, errors: TransactionErrors, deadline: float
+    ) -> KafkaError | None:
+        """Produces everything and waits for its delivery; returns why the transaction failed, if it did.
+
+        The transaction has failed, too, if there are ``errors`` afterwards. The marker goes first: while the
+        broker completes the previous transaction, it refuses requests of the next. The client then repeats
+        the request for a marker after ``retry.backoff.ms``, but the one for records only after 20 ms.
+        """
+        failed = self._send_marker(text, deadline)
+        if failed is not None:
+            return failed
+        for chunk in chunks(records, self._chunk_bytes):
+            errors.chunk = chunk
+            failed = self._producer.produce(chunk, errors, deadline)
+            if failed is not None or errors:
+                return failed
+        return None
+
+    def _send_marker(self, text: str, deadline: float) -> KafkaError | None:
+        return self._producer.send_offsets(self._place.offsets(text), self._place.group, deadline)
+
+    def _failures(
+        self, records: Sequence[MarkedRecord], errors: TransactionErrors, failed: KafkaError | None
+    ) -> list[Failure]:
+        """Returns the records at fault for an aborted transaction, the first of each key.
+
+        Args:
+            records: All records of the transaction.
+            errors: Their errors.
+            failed: The error of the transaction as a whole.
+
+        Raises:
+            DriverError: The cause is not a record.
+        """
+        if failed is not None and failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            # The error names no topic; it may be the marker's.
+            refused = self._unwritable({record.topic for record in records})
+            if not refused:
+                raise self._producer.end(NOT_COMMITTED, KafkaException(failed))
+            errors.add_unauthorized(record for record in records if record.topic in refused)
+        for topic in errors.missing_topics:
+            self._topics.set_missing(topic)
+        if (record := errors.first_with_our_invalid_timestamp(records)) is not None:
+            refusal = diagnose(self._settings, record.topic)
+            if refusal.clock_is_wrong:
+                raise DriverError(f"{NOT_COMMITTED}: {refusal.reason}", retryable=False)
+            return [Failure(record, refusal.reason, retryable=True)]
+        failures = errors.failures(records, failed, self._settings)
+        if not failures:
+            raise DriverError("a transaction without records failed", retryable=True)
+        return failures

@@ -1,0 +1,158 @@
+"""Administers a cluster: waits until it can be reached, reads its configuration, creates topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    NewTopic,
+)
+from outbox_sdk import DriverError
+
+from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.errors import is_refusal
+from outbox_kafka_client.settings import bootstrap_servers, config_error
+
+CreateError = Callable[[str, KafkaError, Mapping[str, Any]], DriverError]
+"""Creates an error from what failed, Kafka's error, and the settings, whose secrets stay out of it."""
+
+_POLL_SECONDS = 0.5
+"""Seconds of one request for metadata; connection errors are handled between two requests."""
+
+_RETRY_SECONDS = 0.05
+"""Seconds between two requests."""
+
+_BROKER_DEFAULT = -1
+
+_PRODUCER_ONLY = frozenset(
+    {
+        "acks",
+        "delivery.report.only.error",
+        "enable.gapless.guarantee",
+        "enable.idempotence",
+        "request.required.acks",
+        "transaction.timeout.ms",
+        "transactional.id",
+    }
+)
+"""librdkafka's admin client is a producer, and would be held to these promises like any other."""
+
+
+class KafkaAdmin:
+    """An admin client that reports why it cannot reach the broker.
+
+    Attributes:
+        client: The admin client of confluent-kafka.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], create_error: CreateError) -> None:
+        """Creates the client; it logs to ``outbox.kafka``.
+
+        Args:
+            settings: The user's settings, or the complete settings of a producer.
+            create_error: Classifies Kafka's errors for the plugin.
+
+        Raises:
+            ConfigError: librdkafka refuses the settings.
+        """
+        self._settings = settings
+        self._create_error = create_error
+        self._errors: list[KafkaError] = []
+        own = {name: value for name, value in settings.items() if name not in _PRODUCER_ONLY}
+        try:
+            self.client = AdminClient(own, error_cb=self._errors.append, logger=ClientLog())
+        except KafkaException as error:
+            raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
+
+    def wait_for_cluster(self, timeout: float) -> ClusterMetadata:
+        """Returns the cluster's metadata, with at least one broker.
+
+        Args:
+            timeout: Seconds to try; a refusal ends it sooner.
+
+        Raises:
+            DriverError: The broker cannot be reached, or it refuses this client.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            error = KafkaError(KafkaError.BROKER_NOT_AVAILABLE)
+            try:
+                cluster = self.client.list_topics(timeout=_POLL_SECONDS)
+                # A broker that has just restarted may not list any broker yet, not even itself.
+                if cluster.brokers:
+                    return cluster
+            except KafkaException as caught:
+                error = caught.args[0]
+            self.client.poll(0)
+            refusals = [each for each in self._errors if is_refusal(each)]
+            if refusals or time.monotonic() > deadline:
+                what = f"cannot reach Kafka at {bootstrap_servers(self._settings)}"
+                raise self._create_error(what, (refusals or self._errors or [error])[0], self._settings)
+            time.sleep(_RETRY_SECONDS)
+
+    def broker_config(self, cluster: ClusterMetadata, timeout: float) -> dict[str, str]:
+        """Returns the configuration of one of the cluster's brokers, see :meth:`topic_config`."""
+        return self._config(ConfigResource(ConfigResource.Type.BROKER, str(min(cluster.brokers))), timeout)
+
+    def topic_config(self, topic: str, timeout: float) -> dict[str, str]:
+        """Returns the configuration of a topic by name; settings without a value are left out.
+
+        Args:
+            topic: The topic.
+            timeout: Seconds to wait.
+
+        Raises:
+            KafkaException: The topic does not exist, the broker refuses, or it does not answer in time.
+        """
+        return self._config(ConfigResource(ConfigResource.Type.TOPIC, topic), timeout)
+
+    def create_topics(
+        self,
+        topics: Sequence[str],
+        partitions: int,
+        timeout: float,
+        *,
+        config: Mapping[str, str] | None = None,
+        what: str = "cannot create topic",
+        cure: str = "",
+    ) -> list[str]:
+        """Creates topics, replicated as the broker does by default.
+
+        Args:
+            topics: Their names.
+            partitions: How many partitions each of them gets.
+            timeout: Seconds to wait.
+            config: Settings of the topics.
+            what: Begins the message of an error; the topic's name follows.
+            cure: Ends it.
+
+        Returns:
+            Those that did not exist, in the order given.
+
+        Raises:
+            DriverError: The broker refuses or does not answer in time.
+        """
+        if not topics:
+            return []
+        wanted = [NewTopic(topic, partitions, _BROKER_DEFAULT, config=dict(config or {})) for topic in topics]
+        created = []
+        for topic, future in self.client.create_topics(wanted, operation_timeout=timeout).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    message = f"{what} '{topic}'{cure}"
+                    raise self._create_error(message, error.args[0], self._settings) from error
+            else:
+                created.append(topic)
+        return created
+
+    def _config(self, resource: ConfigResource, timeout: float) -> dict[str, str]:
+        [future] = self.client.describe_configs([resource], request_timeout=timeout).values()
+        return {name: entry.value for name, entry in future.result().items() if entry.value is not None}

@@ -1,0 +1,39 @@
+"""Classifies librdkafka's errors and describes them without secrets."""
+
+# ruff: noqa: SLF001 - librdkafka spells the codes of its own errors with a leading underscore
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from outbox_kafka_client.settings import redact
+
+_REFUSALS = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.SECURITY_DISABLED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError._AUTHENTICATION,
+    }
+)
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Returns whether the broker refused this client as a whole, whatever it sends."""
+    return error.code() in _REFUSALS
+
+
+def concerns_all_brokers(error: KafkaError) -> bool:
+    """Returns whether an error of the client concerns more than one connection."""
+    return error.code() == KafkaError._ALL_BROKERS_DOWN or is_refusal(error)
+
+
+def describe(error: KafkaError, settings: Mapping[str, Any]) -> str:
+    """Returns Kafka's own sentence and the error's name, without the secrets in ``settings``."""
+    return f"{redact(error.str(), settings)} ({error.name()})"

@@ -1,0 +1,59 @@
+"""The administration of a cluster; no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from outbox_kafka_client.admin import KafkaAdmin
+from outbox_sdk import DriverError
+
+
+def create_error(what: str, error: KafkaError, settings: Mapping[str, Any]) -> DriverError:
+    return DriverError(f"{what}: {error.name()}", retryable=True)
+
+
+class RestartingBroker:
+    """Answers with metadata that lists no broker, for the first requests."""
+
+    def __init__(self, requests: int) -> None:
+        self.left = requests
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        self.left -= 1
+        return SimpleNamespace(brokers={1: "broker"} if self.left < 0 else {})
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+
+def admin(broker: RestartingBroker, monkeypatch: pytest.MonkeyPatch) -> KafkaAdmin:
+    made = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, create_error)
+    monkeypatch.setattr(made, "client", broker)
+    return made
+
+
+def test_waits_for_a_broker_that_does_not_list_itself_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = RestartingBroker(3)
+    assert len(admin(broker, monkeypatch).wait_for_cluster(10).brokers) == 1
+    assert broker.left == -1
+
+
+def test_cluster_without_a_broker_is_an_error_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DriverError, match=r"cannot reach Kafka at 127\.0\.0\.1:1: BROKER_NOT_AVAILABLE"):
+        admin(RestartingBroker(1000), monkeypatch).wait_for_cluster(0.2)
+
+
+def test_producer_settings_do_not_bind_an_administrator() -> None:
+    KafkaAdmin(
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "enable.gapless.guarantee": "true",
+            "transactional.id": "a",
+            "acks": "0",
+        },
+        create_error,
+    )
