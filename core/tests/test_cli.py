@@ -179,9 +179,15 @@ def test_drivers_as_json(capsys: pytest.CaptureFixture[str]):
 def test_every_distribution_of_ours_is_in_the_folder_that_the_hint_names():
     root = Path(__file__).parents[2]
     for name, distribution in DISTRIBUTIONS.items():
-        project = tomllib.loads((root / installation(name).split()[-1] / "pyproject.toml").read_text("utf-8"))
-        assert project["project"]["name"] == distribution
-        assert name in project["project"]["entry-points"]["outbox"]
+        folders = [root / folder for folder in installation(name).split()[2:]]
+        projects = [
+            tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"] for folder in folders
+        ]
+        assert projects[-1]["name"] == distribution
+        assert name in projects[-1]["entry-points"]["outbox"]
+        required = {re.split("[<>=]", each)[0] for each in projects[-1]["dependencies"]} - {"outbox-sdk"}
+        ours = {each for each in required if each.startswith("outbox-")}
+        assert ours == {project["name"] for project in projects[:-1]}
 
 
 @pytest.fixture

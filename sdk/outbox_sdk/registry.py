@@ -30,6 +30,9 @@ DISTRIBUTIONS = {
 }
 """Driver name → the distribution of this repository that provides it."""
 
+_KAFKA_DRIVERS = ("kafka", "neli-kafka")
+"""The drivers that need ``outbox-kafka-client``, which is in this repository, too."""
+
 
 class Seam(StrEnum):
     """The four places where a plugin can be put."""
@@ -96,7 +99,8 @@ def installation(name: str) -> str:
 
     Our distributions are on no public index yet, and somebody else's may have their names (docs/install.md).
     """
-    return f"pip install ./plugins/{name.replace('-', '_')}"
+    shared = "./plugins/kafka_client " if name in _KAFKA_DRIVERS else ""
+    return f"pip install {shared}./plugins/{name.replace('-', '_')}"
 
 
 def installed() -> list[Installed]:

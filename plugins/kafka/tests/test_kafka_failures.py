@@ -15,8 +15,8 @@ from outbox_kafka.check import broker_findings
 from outbox_kafka.settings import producer_settings
 from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
+from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .guarded_kafka import GuardedKafka
 from .kafka_talk import alter_topic, gather, publisher
 
 NOBODY = "127.0.0.1:1"
@@ -30,8 +30,8 @@ def strict_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[GuardedKafka]:
-    with GuardedKafka() as broker:
+def secured() -> Iterator[SecuredKafka]:
+    with SecuredKafka() as broker:
         yield broker
 
 
@@ -112,9 +112,9 @@ def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert capfd.readouterr().err == ""
 
 
-def test_wrong_password_ends_the_sender(guarded: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_password_ends_the_sender(secured: SecuredKafka, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "outbox.kafka")
-    kafka = KafkaPublisher(KafkaOptions(guarded.settings("hunter2")))
+    kafka = KafkaPublisher(KafkaOptions(secured.settings("hunter2")))
     sender = kafka.open("outbox.0")
     with pytest.raises(DriverError, match="check the credentials") as caught:
         sender.poll(5)
@@ -130,9 +130,9 @@ def test_wrong_password_ends_the_sender(guarded: GuardedKafka, caplog: pytest.Lo
     assert "hunter2" not in f"{caplog.text} {caught.value} {refused.value} {findings}"
 
 
-def test_lack_of_permission_fails_the_record(guarded: GuardedKafka, topic: str) -> None:
-    publisher(guarded.bootstrap).prepare([topic], 1)
-    kafka = KafkaPublisher(KafkaOptions(guarded.settings("right")))
+def test_lack_of_permission_fails_the_record(secured: SecuredKafka, topic: str) -> None:
+    publisher(secured.bootstrap).prepare([topic], 1)
+    kafka = KafkaPublisher(KafkaOptions(secured.settings("right")))
     sender = kafka.open("outbox.0")
     sender.send([MarkedRecord(1, topic, "k", "v")])
     [failure] = gather(sender, 1).failed

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_sdk import AccessDenied, Batch, DriverError, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
+from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .guarded_kafka import GuardedKafka
 from .kafka_talk import committed, publisher
 
 
@@ -89,8 +89,8 @@ def _open_at_last(kafka: KafkaPublisher, lane: str):
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[GuardedKafka]:
-    with GuardedKafka() as broker:
+def secured() -> Iterator[SecuredKafka]:
+    with SecuredKafka() as broker:
         yield broker
 
 
@@ -106,9 +106,9 @@ def grant(broker: KafkaBroker, kind: ResourceType, name: str, *operations: AclOp
         future.result()
 
 
-def test_every_permission_that_is_missing_is_named(guarded: GuardedKafka, topic: str) -> None:
-    kafka = KafkaPublisher(KafkaOptions(guarded.settings("right")))
-    free = publisher(guarded.bootstrap)
+def test_every_permission_that_is_missing_is_named(secured: SecuredKafka, topic: str) -> None:
+    kafka = KafkaPublisher(KafkaOptions(secured.settings("right")))
+    free = publisher(secured.bootstrap)
     free.prepare([topic, f"{topic}-other"], 1)
     free.open_transactional("warm").close()  # makes the topic of the markers
 
@@ -118,15 +118,15 @@ def test_every_permission_that_is_missing_is_named(guarded: GuardedKafka, topic:
         assert not caught.value.retryable
         return str(caught.value)
 
-    grant(guarded, ResourceType.TOPIC, "outbox.marker", AclOperation.DESCRIBE)
+    grant(secured, ResourceType.TOPIC, "outbox.marker", AclOperation.DESCRIBE)
     assert "transactional id" in refusal()
-    grant(guarded, ResourceType.TRANSACTIONAL_ID, "outbox.", AclOperation.WRITE, AclOperation.DESCRIBE)
+    grant(secured, ResourceType.TRANSACTIONAL_ID, "outbox.", AclOperation.WRITE, AclOperation.DESCRIBE)
     assert "grant READ on the group" in refusal()
-    grant(guarded, ResourceType.GROUP, "outbox.", AclOperation.READ)
+    grant(secured, ResourceType.GROUP, "outbox.", AclOperation.READ)
     # A topic that may be seen but not written to is told apart from one that may be.
-    grant(guarded, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-    grant(guarded, ResourceType.TOPIC, f"{topic}-other", AclOperation.WRITE)
-    grant(guarded, ResourceType.TOPIC, "outbox.marker", AclOperation.READ)
+    grant(secured, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    grant(secured, ResourceType.TOPIC, f"{topic}-other", AclOperation.WRITE)
+    grant(secured, ResourceType.TOPIC, "outbox.marker", AclOperation.READ)
     sender = kafka.open_transactional("a")
     other = MarkedRecord(1, f"{topic}-other", "o", "v")
     [failure] = sender.publish([other, MarkedRecord(2, topic, "k", "v"), other], [])

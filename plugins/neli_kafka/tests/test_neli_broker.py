@@ -27,7 +27,7 @@ from outbox_neli_kafka import NeliElector, NeliOptions
 from outbox_neli_kafka.check import broker_findings
 from outbox_sdk import ConfigError, DriverError, Level, Seam, find
 from outbox_servers.services.kafka import KafkaBroker
-from outbox_servers.services.process import free_port
+from outbox_servers.services.secured_kafka import SecuredKafka
 
 NOBODY = "127.0.0.1:1"
 
@@ -80,43 +80,14 @@ def options(bootstrap: str, group: str, **kafka: object) -> NeliOptions:
     return NeliOptions({"bootstrap.servers": bootstrap, **settings}, leader_group_id=group, session_timeout=6)
 
 
-class GuardedKafka(KafkaBroker):
-    """A broker with a second listener, where clients must know a password and may do nothing."""
-
-    guarded: str
-
-    def _choose_ports(self) -> None:
-        super()._choose_ports()
-        self.guarded = f"127.0.0.1:{free_port()}"
-        own = f"PLAINTEXT://{self.bootstrap},GUARDED://{self.guarded}"
-        plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
-        protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT"
-        self._properties |= {
-            "listeners": f"{own},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": own,
-            "listener.security.protocol.map": protocols,
-            "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.guarded.plain.sasl.jaas.config": f'{plain} required user_app="right";',
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        }
-
-
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[GuardedKafka]:
-    with GuardedKafka() as broker:
+def secured() -> Iterator[SecuredKafka]:
+    with SecuredKafka() as broker:
         yield broker
 
 
-def guarded_options(broker: GuardedKafka, group: str, password: str) -> NeliOptions:
-    return options(
-        broker.guarded,
-        group,
-        security_protocol="sasl_plaintext",
-        sasl_mechanisms="PLAIN",
-        sasl_username="app",
-        sasl_password=password,
-    )
+def secured_options(broker: SecuredKafka, group: str, password: str) -> NeliOptions:
+    return NeliOptions(broker.settings(password), leader_group_id=group, session_timeout=6)
 
 
 def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: str) -> None:
@@ -204,10 +175,10 @@ def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 
 def test_wrong_password_is_refused_at_the_start(
-    guarded: GuardedKafka, caplog: pytest.LogCaptureFixture, topic: str
+    secured: SecuredKafka, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    elector = NeliElector(guarded_options(guarded, topic, "hunter2"))
+    elector = NeliElector(secured_options(secured, topic, "hunter2"))
     with pytest.raises(DriverError, match="Authentication") as caught:
         elector.start(Notebook())
     assert not caught.value.retryable
@@ -227,13 +198,13 @@ def topic_acl(group: str) -> AclBinding:
     return acl(ResourceType.TOPIC, f"{group}.neli", AclOperation.ALL)
 
 
-def grant(broker: GuardedKafka, *acls: AclBinding) -> None:
+def grant(broker: SecuredKafka, *acls: AclBinding) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_acls(list(acls)).values():
         future.result()
 
 
-def withdraw(broker: GuardedKafka, binding: AclBinding) -> None:
+def withdraw(broker: SecuredKafka, binding: AclBinding) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     where = AclBindingFilter(
         binding.restype,
@@ -248,21 +219,21 @@ def withdraw(broker: GuardedKafka, binding: AclBinding) -> None:
     assert len(future.result()) == 1
 
 
-def create_election(broker: GuardedKafka, group: str, *acls: AclBinding) -> None:
+def create_election(broker: SecuredKafka, group: str, *acls: AclBinding) -> None:
     """Creates the topic and grants what is given, and waits until both can be seen."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(f"{group}.neli", 1)])[f"{group}.neli"].result()
     grant(broker, *acls)
-    app = AdminClient(dict(guarded_options(broker, group, "right").kafka))
+    app = AdminClient(dict(secured_options(broker, group, "right").kafka))
     until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 5)
 
 
-def test_lack_of_permission_is_refused_at_the_start(guarded: GuardedKafka, topic: str) -> None:
-    elector, candidate = NeliElector(guarded_options(guarded, topic, "right")), Notebook()
+def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic: str) -> None:
+    elector, candidate = NeliElector(secured_options(secured, topic, "right")), Notebook()
     with pytest.raises(DriverError, match="cannot create leader topic") as caught:
         elector.start(candidate)
     assert not caught.value.retryable
-    create_election(guarded, topic, topic_acl(topic))
+    create_election(secured, topic, topic_acl(topic))
     with pytest.raises(DriverError, match=f"grant READ on group '{topic}'") as caught:
         elector.start(candidate)
     assert not caught.value.retryable
@@ -277,23 +248,23 @@ def test_lack_of_permission_is_refused_at_the_start(guarded: GuardedKafka, topic
 
 @pytest.mark.parametrize("withdrawn", [group_acl, topic_acl])
 def test_permission_that_comes_back_costs_no_candidate(
-    guarded: GuardedKafka,
+    secured: SecuredKafka,
     caplog: pytest.LogCaptureFixture,
     topic: str,
     withdrawn: Callable[[str], AclBinding],
 ) -> None:
-    create_election(guarded, topic, group_acl(topic), topic_acl(topic))
-    electors = [NeliElector(guarded_options(guarded, topic, "right")) for _ in range(2)]
+    create_election(secured, topic, group_acl(topic), topic_acl(topic))
+    electors = [NeliElector(secured_options(secured, topic, "right")) for _ in range(2)]
     leader, standby = Notebook(), Notebook()
     electors[0].start(leader)
     leader.wait(["acquired"], 15)
     electors[1].start(standby)
     time.sleep(2)  # it has joined
-    withdraw(guarded, withdrawn(topic))
+    withdraw(secured, withdrawn(topic))
     leader.wait(["acquired", "fenced"], 10)
     time.sleep(6)  # longer than the session, so that the group has given up both
     assert f"grant READ on group '{topic}', and READ, WRITE and DESCRIBE on topic" in caplog.text
-    grant(guarded, withdrawn(topic))
+    grant(secured, withdrawn(topic))
     until(
         lambda: sum(elector.lease() > 0 for elector in electors) == 1,
         15,
@@ -305,13 +276,13 @@ def test_permission_that_comes_back_costs_no_candidate(
         elector.stop()
 
 
-def test_permission_that_stays_away_ends_the_candidacy(guarded: GuardedKafka, topic: str) -> None:
-    create_election(guarded, topic, group_acl(topic), topic_acl(topic))
-    election = replace(guarded_options(guarded, topic, "right"), stop_after=8)
+def test_permission_that_stays_away_ends_the_candidacy(secured: SecuredKafka, topic: str) -> None:
+    create_election(secured, topic, group_acl(topic), topic_acl(topic))
+    election = replace(secured_options(secured, topic, "right"), stop_after=8)
     elector, candidate = NeliElector(election), Notebook()
     elector.start(candidate)
     candidate.wait(["acquired"], 15)
-    withdraw(guarded, group_acl(topic))
+    withdraw(secured, group_acl(topic))
     candidate.wait(["acquired", "fenced", "failed"], 20)
     assert isinstance(candidate.error, DriverError)
     assert not candidate.error.retryable
