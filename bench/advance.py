@@ -12,15 +12,11 @@ import time
 from uuid import UUID, uuid4
 
 import psycopg
+from backlog import insert, tidy
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_sdk import Batch
 from outbox_servers.services import PostgresServer
 from sequential import MARK, PURGE
-
-FILL = """
-INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
-SELECT now(), 'orders', 'key-' || g %% 1000, repeat('x', 100), '{h}', '{v}' FROM generate_series(1, %s) AS g
-"""
 
 
 def main() -> None:
@@ -54,9 +50,8 @@ def fill(dsn: str, rows: int) -> None:
     """Writes a backlog in one transaction, as one that appears at once."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("TRUNCATE outbox RESTART IDENTITY")
-        connection.execute("VACUUM (ANALYZE) outbox")
-        connection.execute("CHECKPOINT")
-        connection.execute(FILL, (rows,))
+        tidy(connection)
+        insert(connection, "orders", rows, "'key-' || mod(g, 1000)", "repeat('x', 100)")
 
 
 def advance(dsn: str, batch: int) -> float:

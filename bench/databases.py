@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from environment import BROKER_JVM, harvester
 from outbox_sdk import Batch, Dialect, Record, Seam, Stasher, find
 from outbox_servers.finding import open_mariadb, open_mysql, open_postgres
 from outbox_servers.services import KafkaBroker
-from stage import BROKER_JVM, wait_for
 
 MODES = ("at-least-once", "exactly-once")
 ALONE = ("mark-purge", "advance")
@@ -69,20 +66,11 @@ def alone(dialect: Dialect, who: str) -> None:
             return
 
 
-@contextmanager
-def harvester(folder: Path, harvest: dict[str, object]) -> Iterator[None]:
-    """Runs ``outbox run`` until the block ends."""
+def settings(folder: Path, harvest: dict[str, object]) -> Path:
+    """Writes a configuration file."""
     path = folder / f"{uuid4().hex}.yaml"
     path.write_text(json.dumps({"harvest": harvest}))
-    with path.with_suffix(".log").open("w+") as log:
-        command = [sys.executable, "-m", "outbox_core", "run", "-f", str(path)]
-        process = subprocess.Popen(command, stderr=log, text=True)
-        try:
-            wait_for(log.name, "leader acquired", process)
-            yield
-        finally:
-            process.terminate()
-            process.wait(30)
+    return path
 
 
 def empty(dialect: Dialect) -> float:
@@ -117,7 +105,7 @@ def measure(database: str, arguments: argparse.Namespace, bootstrap: str, folder
                     alone(dialect, who)
                     seconds = time.monotonic() - started
                 else:
-                    with harvester(folder, {**base, "name": f"{database}-{who}", "delivery": who}):
+                    with harvester(settings(folder, {**base, "name": f"{database}-{who}", "delivery": who})):
                         fill(dialect, driver, arguments.rows // 10, arguments.keys)  # warms it up
                         empty(dialect)
                         fill(dialect, driver, arguments.rows, arguments.keys)

@@ -9,28 +9,23 @@ from __future__ import annotations
 import argparse
 import time
 
-from stage import Stage, stage
+from backlog import insert
+from environment import Environment, environment, harvester
 
 OTHERS = 19
 PATIENCE = 120.0
 """Seconds after which the others count as not delivered."""
 
 
-def write(on: Stage, topic: str, obstacle: str, rows: int, keys: int) -> None:
+def write(on: Environment, topic: str, obstacle: str, rows: int, keys: int) -> None:
     """Writes so many rows of so many keys to the obstacle's topic, and the others behind them."""
     with on.connect() as connection, connection.transaction():
         connection.execute("DELETE FROM outbox")
         for to, prefix, count, spread in ((obstacle, "front", rows, keys), (topic, "other", OTHERS, OTHERS)):
-            connection.execute(
-                """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
-                                       kafka_header_keys, kafka_header_values)
-                   SELECT now(), %s, %s || (g %% %s), lpad(g::text, 100, '.'), '{h}', '{v}'
-                   FROM generate_series(1, %s) AS g""",
-                (to, prefix, spread, count),
-            )
+            insert(connection, to, count, f"'{prefix}' || mod(g, {spread})")
 
 
-def seconds_of_others(on: Stage) -> float:
+def seconds_of_others(on: Environment) -> float:
     """Returns how long it takes until the others are gone."""
     started = time.monotonic()
     with on.connect() as connection:
@@ -53,11 +48,11 @@ def main() -> None:
         (f"{arguments.rows:,} rows of 1,000 failing keys", "no-such-topic", arguments.rows, 1000),
         (f"{arguments.hot_rows:,} rows of one key", "", arguments.hot_rows, 1),
     )
-    with stage(auto_create_topics=False) as on:
+    with environment(auto_create_topics=False) as on:
         topic = on.topic()
         for name, missing, rows, keys in obstacles:
             settings = on.settings("bench", engine=arguments.engine)
-            with on.harvester(settings):
+            with harvester(settings):
                 on.fill(topic, 1000, 1000)
                 on.seconds_until_empty()
                 write(on, topic, missing or topic, rows, keys)

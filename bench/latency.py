@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 import psycopg
 from confluent_kafka import Consumer
-from stage import stage
+from environment import environment, harvester
 
 INSERT = """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,
             kafka_header_values) VALUES (now(), %s, %s, %s, '{h}', '{v}')"""
@@ -78,10 +78,10 @@ def main() -> None:
     arguments = parser.parse_args()
     limits: dict[str, object] = dict(each.split("=") for each in arguments.limit)
     limits = {key: int(value) if str(value).isdigit() else value for key, value in limits.items()}
-    with stage() as on:
+    with environment() as on:
         topic = on.topic()
         settings = on.settings("bench", engine=arguments.engine, delivery=arguments.delivery, limits=limits)
-        with on.harvester(settings):
+        with harvester(settings):
             on.fill(on.topic(), 20_000, arguments.keys)  # warms caches and compilers
             on.seconds_until_empty()
             ours, theirs = multiprocessing.Pipe()

@@ -15,18 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from backlog import insert, tidy
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_sdk import Fence, OutboxTable
 from outbox_servers.services import PostgresServer
 
 DEAD = 200_000
 ROUNDS = 30
-FILL = """
-INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
-SELECT now(), 'orders', 'key-' || {key}, repeat('x', 100), ARRAY['trace'], ARRAY['abcdef']
-FROM generate_series(1, {rows}) AS i
-"""
-MANY_KEYS = "i % 1000"
+VALUE = "repeat('x', 100)"
+MANY_KEYS = "'key-' || mod(g, 1000)"
 
 
 def main() -> None:
@@ -98,8 +95,8 @@ class Bench:
             "SELECT i FROM generate_series(1, 99) AS i "
             "WHERE (hashtext('key-' || i) & 2147483647) % 8 = 1 LIMIT 1",
         )
-        self._fill(str(key), backlog)
-        self._admin.execute(FILL.format(key=MANY_KEYS, rows=8 * self._limit * (ROUNDS + 2)))
+        self._fill(f"'key-{key}'", backlog)
+        insert(self._admin, "orders", 8 * self._limit * (ROUNDS + 2), MANY_KEYS, VALUE)
         return self._marks(8)
 
     def _marks(self, lanes: int, before: int = 0) -> list[float]:
@@ -122,9 +119,8 @@ class Bench:
 
     def _fill(self, key: str, rows: int) -> None:
         self._admin.execute("TRUNCATE outbox RESTART IDENTITY")
-        self._admin.execute(FILL.format(key=key, rows=rows))
-        self._admin.execute("VACUUM (ANALYZE) outbox")
-        self._admin.execute("CHECKPOINT")
+        insert(self._admin, "orders", rows, key, VALUE)
+        tidy(self._admin)
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:

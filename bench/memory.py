@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 
 import psutil
-from stage import Stage, stage
+from environment import Environment, environment, harvester
 
 MIB = 1024 * 1024
 
@@ -56,7 +56,7 @@ class Peak:
         return f"{self.total / MIB:.0f} MiB ({parts})"
 
 
-def wait_until_settled(on: Stage) -> int:
+def wait_until_settled(on: Environment) -> int:
     """Waits until every record is delivered, or its key parked; returns how many rows are left."""
     with on.connect() as connection:
         parked = "SELECT kafka_key FROM outbox_dead_letters"
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--engine", default="spark", choices=["spark", "inline"])
     parser.add_argument("--delivery", default="at-least-once", choices=["at-least-once", "exactly-once"])
     arguments = parser.parse_args()
-    with stage() as on, ExitStack() as stack:
+    with environment() as on, ExitStack() as stack:
         processes = []
         for name in ("leader", "standby"):
             settings = on.settings(
@@ -85,7 +85,7 @@ def main() -> None:
                 leaderGroupID="bench",
             )
             ready = "leader acquired" if name == "leader" else "joined the election"
-            processes.append(stack.enter_context(on.harvester(settings, ready)))
+            processes.append(stack.enter_context(harvester(settings, ready)))
         idle = [Peak(process.pid) for process in processes]
         time.sleep(5)
         for peak in idle:

@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from backlog import PADDED, insert, tidy
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from stage import Stage, stage
+from environment import Environment, environment, harvester
 
 POISONED = "key-7"
 PATIENCE = 300
@@ -21,7 +22,7 @@ LARGEST = 10_000
 """Bytes of the largest message that the topic takes."""
 
 
-def limit(on: Stage, topic: str, largest: int) -> None:
+def limit(on: Environment, topic: str, largest: int) -> None:
     """Sets the largest message that a topic takes, in bytes."""
     entry = ConfigEntry("max.message.bytes", str(largest), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
@@ -30,28 +31,17 @@ def limit(on: Stage, topic: str, largest: int) -> None:
         done.result()
 
 
-def fill(on: Stage, topic: str, rows: int, keys: int, *, poisoned: bool) -> None:
+def fill(on: Environment, topic: str, rows: int, keys: int, *, poisoned: bool) -> None:
     """Writes a backlog at once; where poisoned, one record in its middle is larger than the topic takes."""
+    middle = keys * (rows // keys // 2) + int(POISONED.removeprefix("key-"))
+    large = secrets.token_hex(LARGEST)  # larger also when it is compressed
+    value = f"CASE WHEN g = {middle} THEN '{large}' ELSE {PADDED} END" if poisoned else PADDED
     with on.connect() as connection:
-        connection.execute("VACUUM (ANALYZE) outbox")
-        connection.execute("CHECKPOINT")
-        connection.execute(
-            """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
-                                   kafka_header_keys, kafka_header_values)
-               SELECT now(), %(topic)s, 'key-' || (g %% %(keys)s),
-                      CASE WHEN g = %(poison)s THEN %(large)s ELSE lpad(g::text, 100, '.') END, '{h}', '{v}'
-               FROM generate_series(1, %(rows)s) AS g""",
-            {
-                "topic": topic,
-                "keys": keys,
-                "poison": keys * (rows // keys // 2) + int(POISONED.removeprefix("key-")) if poisoned else 0,
-                "large": secrets.token_hex(LARGEST),  # larger also when it is compressed
-                "rows": rows,
-            },
-        )
+        tidy(connection)
+        insert(connection, topic, rows, f"'key-' || mod(g, {keys})", value)
 
 
-def drain(on: Stage, *, poisoned: bool) -> float:
+def drain(on: Environment, *, poisoned: bool) -> float:
     """Returns seconds until every key but the poisoned one is empty."""
     started = time.monotonic()
     with on.connect() as connection:
@@ -84,11 +74,11 @@ def main() -> None:
     parser.add_argument("--engine", default="spark", choices=["spark", "inline"])
     arguments = parser.parse_args()
     ratios = []
-    with stage() as on:
+    with environment() as on:
         settings = on.settings("bench", engine=arguments.engine)
         topic = on.topic()
         limit(on, topic, LARGEST)
-        with on.harvester(settings):
+        with harvester(settings):
             for pair in range(arguments.pairs + 1):
                 seconds = {}
                 for poisoned in (False, True) if pair % 2 else (True, False):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from stage import Stage, stage
+from environment import Environment, environment, harvester
 
 LOOPS = {"loop-flush": "flush", "loop-commit": "commit", "mark-and-purge": "discard"}
 """The plain loop of ``sequential.py``: acknowledged records, committed transactions, no broker at all."""
@@ -20,7 +20,7 @@ WARM_UP_ROWS = 20_000
 
 
 @contextmanager
-def loop(on: Stage, how: str) -> Iterator[None]:
+def loop(on: Environment, how: str) -> Iterator[None]:
     """Runs the plain sequential loop in a process of its own."""
     program = Path(__file__).with_name("sequential.py")
     process = subprocess.Popen([sys.executable, str(program), on.dsn, on.bootstrap, how])
@@ -32,14 +32,14 @@ def loop(on: Stage, how: str) -> Iterator[None]:
         process.wait()
 
 
-def running(on: Stage, who: str, engine: str, limits: dict[str, int]) -> AbstractContextManager[object]:
+def running(on: Environment, who: str, engine: str, limits: dict[str, int]) -> AbstractContextManager[object]:
     """Starts one of those that are compared."""
     if who in LOOPS:
         return loop(on, LOOPS[who])
-    return on.harvester(on.settings(f"bench-{who}", engine=engine, delivery=who, limits=limits))
+    return harvester(on.settings(f"bench-{who}", engine=engine, delivery=who, limits=limits))
 
 
-def drain(on: Stage, topic: str, rows: int, keys: int) -> float:
+def drain(on: Environment, topic: str, rows: int, keys: int) -> float:
     """Returns rows per second from the commit of a backlog to an empty table."""
     on.fill(topic, rows, keys)
     return rows / on.seconds_until_empty()
@@ -56,7 +56,7 @@ def main() -> None:
     arguments = parser.parse_args()
     limits = {key: int(value) for key, value in (each.split("=") for each in arguments.limit)}
     rates: dict[str, list[float]] = {who: [] for who in arguments.who}
-    with stage() as on:
+    with environment() as on:
         topic = on.topic()
         for round_ in range(arguments.rounds + 1):
             for who in arguments.who:

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from environment import BROKER_JVM
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.chunks import chunks
 from outbox_kafka.marker import MarkerPlace
@@ -27,7 +28,6 @@ from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
-from stage import BROKER_JVM
 
 STEPS = ("send_offsets", "_enqueue", "_wait", "commit")
 MARKER_TOPIC = "outbox.marker"

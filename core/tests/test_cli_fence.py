@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from outbox_core.cli import fence, main
 from outbox_core.config import parse
-from outbox_sdk import Fence, Holding, LeadershipLost, Transacting
+from outbox_sdk import Fence, Holding, Transacting
+
+from .fakes import FakeTable
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-class Table:
+class Table(FakeTable):
     """A fence of two lanes, after one of three; the driver, the dialect and the connection in one.
 
     Attributes:
@@ -24,11 +26,11 @@ class Table:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.token = 7
         self.notes = {0: Transacting(2, "box.0", "there"), 2: Transacting(3)}
         self.rivals = 0
         self.ended: list[tuple[int, int, int]] = []
-        self.closed = False
 
     def create(self) -> "Table":
         return self
@@ -36,33 +38,21 @@ class Table:
     def connect(self) -> "Table":
         return self
 
-    def close(self) -> None:
-        self.closed = True
-
     def holdings(self) -> Sequence[Holding]:
         return [Holding(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)]
-
-    def transacting(self) -> dict[int, Transacting]:
-        return dict(self.notes)
 
     def bump(self, lanes: int, holder: str) -> int:
         assert lanes == 2
         assert holder.startswith("operator ")
-        self.token += 1
-        ours = self.token
+        ours = super().bump(lanes, holder)
         if self.rivals:
             self.rivals -= 1
             self.token += 1
         return ours
 
-    def enter(self, lane: int, lanes: int, token: int) -> Fence:
-        if token != self.token:
-            raise LeadershipLost("another process leads")
-        return Fence(lane, lanes, token, 1)
-
     def transact(self, fence: Fence, noted: Transacting | None) -> None:
         assert noted is None
-        del self.notes[fence.lane]
+        super().transact(fence, noted)
         self.ended.append((fence.lane, fence.lanes, fence.token))
 
 

@@ -1,7 +1,6 @@
 """What `outbox status` makes of the fence and the backlog."""
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -9,6 +8,8 @@ from outbox_core.cli.picture import Picture, as_data, as_text
 from outbox_core.config import parse
 from outbox_sdk import Backlog, Fence, Holding, OutboxTable, Parked
 from rich.console import Console
+
+from .fakes import FakeTable
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READING = {
@@ -22,24 +23,6 @@ WAITING = Backlog(1234, exact=False, oldest=75.0)
 NONE = Parked(0, None)
 
 
-class Table:
-    """An outbox with a given fence."""
-
-    def __init__(self, holdings: Sequence[Holding], backlog: Backlog, parked: Parked) -> None:
-        self._holdings = holdings
-        self._backlog = backlog
-        self._parked = parked
-
-    def holdings(self) -> Sequence[Holding]:
-        return self._holdings
-
-    def backlog(self) -> Backlog:
-        return self._backlog
-
-    def parked(self) -> Parked:
-        return self._parked
-
-
 def holding(lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0, **reading: Any) -> Holding:
     beat = None if age is None else NOON
     return Holding(
@@ -49,7 +32,9 @@ def holding(lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.
 
 def take(*holdings: Holding, backlog: Backlog = WAITING, parked: Parked = NONE) -> Picture:
     settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
-    return Picture.take(cast("OutboxTable", Table(holdings, backlog, parked)), settings)
+    return Picture.take(
+        cast("OutboxTable", FakeTable(held=holdings, backlog=backlog, parked=parked)), settings
+    )
 
 
 def shown(picture: Picture) -> str:

@@ -9,19 +9,7 @@ from outbox_core.config.election import with_group
 from outbox_core.config.identity import default_leader_group, default_leader_topic
 from outbox_sdk import Seam
 
-
-class Table:
-    """An outbox, as the database knows it."""
-
-    name = "public.outbox"
-
-    def __init__(self, identity: str = "0123456789ab") -> None:
-        self.asked = 0
-        self._identity = identity
-
-    def identity(self) -> str:
-        self.asked += 1
-        return self._identity
+from .fakes import FakeTable
 
 
 @dataclass(frozen=True)
@@ -53,24 +41,24 @@ def elected(options: Any, table: Any) -> Any:
 def test_spelling_has_no_part_in_the_group(one: str, other: str):
     options = [parse(f"harvest: {{{text}}}", "f.yaml", {}).harvest.elector.options for text in (one, other)]
     assert [each.leader_group_id for each in options] == [None, None]
-    assert elected(options[0], Table()) == elected(options[1], Table())
+    assert elected(options[0], FakeTable()) == elected(options[1], FakeTable())
 
 
 def test_the_outbox_gives_the_name():
-    assert elected(Options(), Table()) == Options(
+    assert elected(Options(), FakeTable()) == Options(
         "outbox-public.outbox-0123456789ab", "outbox-public.outbox-0123456789ab.neli"
     )
 
 
 def test_two_outboxes_of_one_name_do_not_share_a_group():
-    one, other = (elected(Options(), Table(identity)) for identity in ("a1", "a2"))
+    one, other = (elected(Options(), FakeTable(identity=identity)) for identity in ("a1", "a2"))
     assert one.leader_group_id != other.leader_group_id
     assert one.leader_topic != other.leader_topic
 
 
 def test_a_topic_of_ones_own_stays():
     options = parse("harvest: {leaderTopic: mine}", "f.yaml", {}).harvest.elector.options
-    completed = elected(options, Table())
+    completed = elected(options, FakeTable())
     assert (completed.leader_group_id, completed.leader_topic) == (
         "outbox-public.outbox-0123456789ab",
         "mine",
@@ -79,7 +67,7 @@ def test_a_topic_of_ones_own_stays():
 
 @pytest.mark.parametrize("options", [Options("billing", "billing.neli"), Options("billing"), Strange(), None])
 def test_who_needs_no_group_does_not_ask_the_database(options: object):
-    table: Any = Table()
+    table: Any = FakeTable()
     choice: Choice[Any] = Choice(Seam.ELECTOR, "any", options)
     assert with_group(choice, table) is choice
     assert table.asked == 0

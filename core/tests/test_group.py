@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
 
 import pytest
-from outbox_core.config.settings import Choice, Failures, Limits
+from outbox_core.config.settings import Failures, Limits
 from outbox_core.lanes import group
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.protocol import Orders
 from outbox_sdk import AccessDenied, DriverError, Seam
 
-
-class Made(Choice[Any]):
-    def create(self):
-        return self.options
-
-
-class Dialect:
-    """Refuses every connection, with one error after the other; the last one stays."""
-
-    def __init__(self, *errors):
-        self.errors = list(errors)
-        self.asked = 0
-
-    def connect(self, eligible=()):
-        self.asked += 1
-        raise self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
-
-
-class Nothing:
-    def eligible(self):
-        return ()
+from .fakes import FakeDialect, FakePlugin, made
 
 
 class Leader:
@@ -60,9 +39,9 @@ def run(dialect, stop_after, patience=5.0):
         outbox="outbox",
         token=1,
         lanes=1,
-        dialect=Made(Seam.DIALECT, "memory", dialect),
-        affinity=Made(Seam.AFFINITY, "memory", Nothing()),
-        publisher=Made(Seam.PUBLISHER, "memory", Nothing()),
+        dialect=made(Seam.DIALECT, dialect),
+        affinity=made(Seam.AFFINITY, FakePlugin()),
+        publisher=made(Seam.PUBLISHER, FakePlugin()),
         limits=Limits(),
         failures=Failures(stop_after=stop_after),
     )
@@ -73,17 +52,18 @@ def run(dialect, stop_after, patience=5.0):
 
 
 def test_a_lane_that_is_refused_for_too_long_tells_its_leader():
-    dialect = Dialect(AccessDenied("the password has expired"))
+    dialect = FakeDialect(errors=[AccessDenied("the password has expired")])
     refusals = run(dialect, stop_after=0.3)
     assert [str(error) for error in refusals][:1] == ["the password has expired"]
     assert dialect.asked > 1, "it tried again meanwhile"
 
 
 def test_a_lane_whose_database_is_away_tries_for_ever():
-    assert run(Dialect(DriverError("no route to host", retryable=True)), stop_after=0.0, patience=1.0) == []
+    unreachable = FakeDialect(errors=[DriverError("no route to host", retryable=True)])
+    assert run(unreachable, stop_after=0.0, patience=1.0) == []
 
 
 def test_what_is_refused_in_between_counts_from_its_own_beginning():
     away, denied = DriverError("away", retryable=True), AccessDenied("expired")
     errors = [denied, away] * 30
-    assert run(Dialect(*errors, away), stop_after=0.2, patience=1.0) == []
+    assert run(FakeDialect(errors=[*errors, away]), stop_after=0.2, patience=1.0) == []

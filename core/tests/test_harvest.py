@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 import time
 from threading import Event, Lock, Thread
-from typing import Any
 
 import pytest
 from outbox_core import harvest as harvesting
-from outbox_core.config.settings import Choice, EngineSettings, Failures, HarvestSettings, Limits
+from outbox_core.config.settings import EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
 from outbox_core.leadership import leader as terms
 from outbox_core.leadership.protocol import Report
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 
+from .fakes import FakeDialect, FakePlugin, FakeTable, made
 
-class Table:
-    def __init__(self, errors):
-        self.errors = errors
-        self.token = 0
+
+class Table(FakeTable):
+    """Whose bumps wait for the gate, and fail with one error after the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.errors: list[Exception] = []
         self.bumping, self.gate = Event(), Event()
         self.gate.set()
 
@@ -29,31 +32,14 @@ class Table:
         assert self.gate.wait(5)
         if self.errors:
             raise self.errors.pop(0)
-        self.token += 1
-        return self.token
-
-    def transacting(self):
-        return {}
-
-    def close(self):
-        pass
+        return super().bump(lanes, holder)
 
 
-class Dialect:
+class Dialect(FakeDialect):
     def __init__(self):
-        self.errors: list[Exception] = []
-        self.table = Table(self.errors)
-
-    def connect(self, eligible=()):
-        return self.table
-
-
-class Nothing:
-    def eligible(self):
-        return ()
-
-    def prepare(self, topics, partitions):
-        return ()
+        self.table = Table()
+        super().__init__(self.table)
+        self.errors = self.table.errors
 
 
 class Elector:
@@ -121,11 +107,6 @@ class Engine:
         self.hangs = False
 
 
-class Made(Choice[Any]):
-    def create(self):
-        return self.options
-
-
 @pytest.fixture
 def world(monkeypatch):
     dialect, elector, engine = Dialect(), Elector(), Engine()
@@ -133,10 +114,10 @@ def world(monkeypatch):
     settings = HarvestSettings(
         name="one",
         outbox="outbox",
-        dialect=Made(Seam.DIALECT, "memory", dialect),
-        elector=Made(Seam.ELECTOR, "memory", elector),
-        affinity=Made(Seam.AFFINITY, "memory", Nothing()),
-        publisher=Made(Seam.PUBLISHER, "memory", Nothing()),
+        dialect=made(Seam.DIALECT, dialect),
+        elector=made(Seam.ELECTOR, elector),
+        affinity=made(Seam.AFFINITY, FakePlugin()),
+        publisher=made(Seam.PUBLISHER, FakePlugin()),
         engine=EngineSettings(driver="inline"),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
         failures=Failures(stop_after=0.3),

@@ -1,4 +1,4 @@
-"""What every benchmark stands on: real services, an outbox to fill, a harvester to run."""
+"""What every benchmark needs: real servers, an outbox to fill, a harvester to run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+from backlog import insert, tidy
 from confluent_kafka.admin import AdminClient, NewTopic
 from outbox_servers.services import KafkaBroker, PostgresServer
 
@@ -21,7 +22,7 @@ BROKER_JVM = ("-Xmx512m", "-Xms512m")
 """Without the quick-start options of the tests: a broker that compiles its hot code."""
 
 
-class Stage:
+class Environment:
     """A database with an empty outbox, and a broker."""
 
     def __init__(self, postgres: PostgresServer, kafka: KafkaBroker) -> None:
@@ -43,15 +44,9 @@ class Stage:
     def fill(self, topic: str, rows: int, keys: int, value_size: int = 100) -> None:
         """Writes rows in one transaction, as a backlog that appears at once."""
         with self.connect() as connection:
-            connection.execute("VACUUM (ANALYZE) outbox")
-            connection.execute("CHECKPOINT")
-            connection.execute(
-                """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
-                                       kafka_header_keys, kafka_header_values)
-                   SELECT now(), %s, 'key-' || (g::bigint * 7919 %% %s), lpad(g::text, %s, '.'), '{h}', '{v}'
-                   FROM generate_series(1, %s) AS g""",
-                (topic, keys, value_size, rows),
-            )
+            tidy(connection)
+            key = f"'key-' || mod(g::bigint * 7919, {keys})"
+            insert(connection, topic, rows, key, f"lpad(g::text, {value_size}, '.')")
 
     def seconds_until_empty(self, timeout: float = 600) -> float:
         """Waits until the outbox is empty; returns how long that took."""
@@ -75,10 +70,11 @@ class Stage:
         path.write_text(json.dumps({"harvest": base | harvest}))
         return path
 
-    @contextmanager
-    def harvester(self, settings: Path, ready: str = "leader acquired") -> Iterator[subprocess.Popen[str]]:
-        """Runs ``outbox run`` until the block ends; starts the block when its log says ``ready``."""
-        log = settings.with_suffix(".log").open("w+")
+
+@contextmanager
+def harvester(settings: Path, ready: str = "leader acquired") -> Iterator[subprocess.Popen[str]]:
+    """Runs ``outbox run`` until the block ends; starts the block when its log says ``ready``."""
+    with settings.with_suffix(".log").open("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "outbox_core", "run", "-f", str(settings)], stderr=log, text=True
         )
@@ -88,7 +84,6 @@ class Stage:
         finally:
             process.terminate()
             process.wait(30)
-            log.close()
 
 
 def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: float = 60) -> None:
@@ -101,12 +96,12 @@ def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: flo
 
 
 @contextmanager
-def stage(*, auto_create_topics: bool = True) -> Iterator[Stage]:
+def environment(*, auto_create_topics: bool = True) -> Iterator[Environment]:
     """Starts the services and creates the outbox."""
     print("starting PostgreSQL and Kafka …", file=sys.stderr)
     broker = KafkaBroker(jvm_options=BROKER_JVM, auto_create_topics=auto_create_topics)
     with PostgresServer() as postgres, broker as kafka:
-        made = Stage(postgres, kafka)
+        made = Environment(postgres, kafka)
         settings = made.settings("init")
         subprocess.run(
             [sys.executable, "-m", "outbox_core", "init", "-f", str(settings)],

@@ -1,0 +1,119 @@
+"""An outbox, a dialect and plugins in memory, with as much of their contracts as core's decisions need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outbox_core.config.settings import Choice
+from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, Parked, Seam, Transacting
+
+EMPTY = Backlog(0, exact=True, oldest=None)
+NONE_PARKED = Parked(0, None)
+
+
+class FakeTable:
+    """An outbox table: its fence, and what status asks of it.
+
+    Attributes:
+        token: The fence token.
+        held: What the fence says of each lane.
+        notes: Lane → its note about transactions.
+        asked: How often its identity was asked for.
+        closed: Whether it was closed.
+    """
+
+    name = "public.outbox"
+
+    def __init__(
+        self,
+        *,
+        held: Sequence[Holding] = (),
+        backlog: Backlog = EMPTY,
+        parked: Parked = NONE_PARKED,
+        identity: str = "0123456789ab",
+    ) -> None:
+        self.token = 0
+        self.held = held
+        self.notes: dict[int, Transacting] = {}
+        self.asked = 0
+        self.closed = False
+        self._backlog = backlog
+        self._parked = parked
+        self._identity = identity
+
+    def identity(self) -> str:
+        self.asked += 1
+        return self._identity
+
+    def holdings(self) -> Sequence[Holding]:
+        return self.held
+
+    def backlog(self) -> Backlog:
+        return self._backlog
+
+    def parked(self) -> Parked:
+        return self._parked
+
+    def bump(self, lanes: int, holder: str) -> int:
+        self.token += 1
+        return self.token
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        if token != self.token:
+            raise LeadershipLost("another process leads")
+        return Fence(lane, lanes, token, 1)
+
+    def transacting(self) -> dict[int, Transacting]:
+        return dict(self.notes)
+
+    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+        if noted is None:
+            del self.notes[fence.lane]
+        else:
+            self.notes[fence.lane] = noted
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeDialect:
+    """A dialect that connects to one table, or raises one error after the other; the last one stays.
+
+    Attributes:
+        table: The table.
+        asked: How often it was asked to connect.
+    """
+
+    def __init__(self, table: FakeTable | None = None, errors: Sequence[Exception] = ()) -> None:
+        self.table = table or FakeTable()
+        self.asked = 0
+        self._errors = list(errors)
+
+    def connect(self, eligible: Sequence[Condition] = ()) -> FakeTable:
+        self.asked += 1
+        if self._errors:
+            raise self._errors.pop(0) if len(self._errors) > 1 else self._errors[0]
+        return self.table
+
+
+class FakePlugin:
+    """An affinity that excludes no row, and a publisher that never publishes."""
+
+    def eligible(self) -> Sequence[Condition]:
+        return ()
+
+    def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
+        return ()
+
+
+class Made(Choice[Any]):
+    """A choice whose plugin is made already."""
+
+    def create(self) -> Any:
+        return self.options
+
+
+def made(seam: Seam, plugin: object) -> Made:
+    """Returns the choice of a plugin that is made already."""
+    return Made(seam, "memory", plugin)
