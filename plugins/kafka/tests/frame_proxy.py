@@ -1,4 +1,4 @@
-"""A TCP proxy before a broker that holds back one request, and lets it through whenever it is told to."""
+"""A TCP proxy in front of a broker that delays one request until the test releases it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 PRODUCE = 0
-"""Kafka's number for the request that carries records."""
+"""The API key of a Produce request."""
 
 OFFSET_COMMIT = 28
-"""That for the request that makes an offset part of a transaction."""
+"""The API key of a TxnOffsetCommit request."""
 
 
 class FrameProxy:
-    """Forwards connections, request by request; a held one stays under way though its client is gone.
+    """Forwards connections, request by request; a held request outlives the connection of its client.
 
     Args:
         target: Returns the broker's port.
@@ -36,18 +36,18 @@ class FrameProxy:
         Thread(target=self._accept, daemon=True).start()
 
     def hold(self, kind: int) -> None:
-        """Holds the next request of a kind, and what comes behind it on the same connection."""
+        """Holds the next request of a kind, and everything behind it on the same connection."""
         self._go.clear()
         self.held.clear()
         self._kind = kind
 
     def cut(self) -> None:
-        """Has the client lose the connection with the request that is held."""
+        """Closes the client's connection that carries the held request."""
         assert self._client is not None
         self._client.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """Lets the request through."""
+        """Forwards the held request."""
         self._go.set()
 
     def close(self) -> None:

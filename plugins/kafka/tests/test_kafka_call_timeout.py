@@ -1,4 +1,4 @@
-"""Calls that may never return; no broker."""
+"""Time limits of calls that may never return; no broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka does what every publisher must, with and without transactions."""
+"""The conformance suite of publishers, with and without transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from outbox_testkit.conformance import PublisherConformance, PublisherUnderTest, TransactionalConformance
 from outbox_testkit.conformance.publisher import Message
 
-from .kafka_talk import committed
+from .kafka_access import committed
 
 
 def read(bootstrap: str, topic: str, partitions: int) -> list[Message]:

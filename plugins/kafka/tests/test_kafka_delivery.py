@@ -1,4 +1,4 @@
-"""What a sender does with records, against a real broker."""
+"""Delivery of records to a real broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import pytest
 from outbox_sdk import Deliveries, DriverError, Failure, Header, Level, MarkedRecord
 
-from .kafka_talk import consume, gather, publisher
+from .kafka_access import consume, gather, publisher
 
 
 def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""What a sender makes of brokers that are down, refuse, or know no such topic."""
+"""Brokers that are unavailable, refuse, or do not have the topic."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .kafka_talk import alter_topic, gather, publisher
+from .kafka_access import alter_topic, gather, publisher
 
 NOBODY = "127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
 def strict_broker() -> Iterator[KafkaBroker]:
-    """A broker of this module's own that creates no topics by itself."""
+    """A broker that does not create topics on first use."""
     with KafkaBroker(auto_create_topics=False) as broker:
         yield broker
 

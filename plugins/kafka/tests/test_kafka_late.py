@@ -1,4 +1,4 @@
-"""Requests that the network delays for longer than anybody waits for them."""
+"""Requests that the network delays for longer than every timeout."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
 from .frame_proxy import OFFSET_COMMIT, PRODUCE, FrameProxy
-from .kafka_talk import consume, gather, publisher
+from .kafka_access import consume, gather, publisher
 
 
 class Place:
-    """A broker, and the proxy before it."""
+    """A broker, and the proxy in front of it."""
 
     def __init__(self) -> None:
         self.proxy = FrameProxy(lambda: self.broker.proxied_port)
-        # As brokers were before KIP-890: they take what belongs to a transaction without looking for that.
+        # Like brokers before KIP-890, which do not verify that a transaction exists.
         verification = {"transaction.partition.verification.enable": "false"}
-        # Transactions are aborted by those who began them, though a test makes them last.
+        # A producer aborts its transaction itself, before the broker would, even if a test delays it.
         patience = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000"}
         self.broker = KafkaBroker(proxy_port=self.proxy.port, properties=verification | patience)
         self.through = f"127.0.0.1:{self.proxy.port}"
@@ -38,7 +38,7 @@ def place() -> Iterator[Place]:
 
 
 def deliver(sender: KafkaSender, topic: str, *numbers: int) -> None:
-    """Sends records one after the other, each until it is delivered."""
+    """Sends records one after the other, each again until it is delivered."""
     deadline = time.monotonic() + 60
     for number in numbers:
         sender.send([MarkedRecord(number, topic, "k", str(number))])
@@ -64,7 +64,7 @@ def test_what_the_network_delays_is_refused_behind_what_the_lane_has_sent_since(
     place.proxy.cut()
     deliver(sender, topic, 2, 3, 4)
     place.proxy.release()
-    # A record behind the delayed one shows that the broker has looked at that.
+    # Once a later record is delivered, the broker has handled the delayed one.
     time.sleep(0.5)
     deliver(sender, topic, 5)
     sender.close(5)
@@ -90,7 +90,7 @@ def test_a_marker_that_comes_after_its_transaction_was_aborted_leaves_no_doubt(
     if opened_first:
         sender = kafka.open_transactional(topic)
     place.proxy.release()
-    time.sleep(0.5)  # nothing tells that the broker has looked at it
+    time.sleep(0.5)  # nothing shows that the broker has handled it
     if not opened_first:
         sender = kafka.open_transactional(topic)
     assert sender.marker() == [first]

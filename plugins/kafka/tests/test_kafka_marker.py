@@ -1,4 +1,4 @@
-"""How a marker is written, and what settings a transaction has; no broker."""
+"""The notation of markers, and the settings of transactions; no broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_kafka.marker import MAX_LENGTH, decode, encode
 from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_sdk import Batch, ConfigError, DriverError, Level, MarkedRecord
 
-from .kafka_talk import publisher
+from .kafka_access import publisher
 
 _IDS = st.integers(-(2**63), 2**63 - 1)
 

@@ -1,4 +1,4 @@
-"""Topics that are missing, or that nobody knows of yet: what is sent to them, and what they cost others."""
+"""Missing and unknown topics: the failures of their records, and the effect on other records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from outbox_kafka.topic_cache import Statuses, TopicCache, TopicStatus
 from outbox_kafka.topic_lookup import TopicLookup
 from outbox_sdk import Deliveries, MarkedRecord
 
-from .kafka_talk import consume, gather, publisher
+from .kafka_access import consume, gather, publisher
 
 PATIENCE = 5.0
 
 
 def strict(bootstrap: str, **settings: object) -> KafkaPublisher:
-    """Makes a publisher whose topics have to exist."""
+    """Creates a publisher whose topics must exist."""
     return publisher(bootstrap, allow_auto_create_topics=False, **settings)
 
 
@@ -88,8 +88,8 @@ def test_a_topic_that_the_broker_creates_fails_nothing(kafka_bootstrap: str, top
     sender.close(5)
 
 
-class Talk:
-    """A topic look-up whose broker, clock and client are the test's."""
+class LookupHarness:
+    """A topic look-up with a broker, a clock and a producer that the test controls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -126,67 +126,67 @@ class Talk:
 
 
 @pytest.fixture
-def talk(monkeypatch: pytest.MonkeyPatch) -> Talk:
-    return Talk(monkeypatch)
+def harness(monkeypatch: pytest.MonkeyPatch) -> LookupHarness:
+    return LookupHarness(monkeypatch)
 
 
 NO_TOPIC, NO_NAME, LATE = KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION, KafkaError._TIMED_OUT
 
 
-def test_what_comes_while_a_topic_is_asked_for_keeps_its_order(talk: Talk) -> None:
-    talk.said = {"a": TopicStatus.EXISTS, "b": TopicStatus.MISSING}
-    talk.send((1, "a"), (2, "b"), (3, "a"))
-    talk.send((4, "a"), (5, "c"))
-    assert talk.sent == []
-    talk.answer()
-    talk.send((6, "a"))
-    assert talk.sent == [1, 3, 4, 5, 6], "what the broker does not tell of is left to the client"
-    assert talk.refused == [(2, NO_TOPIC, True)]
-    assert talk.asked == [({"a", "b"}, {"a", "b"}), ({"c"}, {"c"})]
-    assert not talk.lookup
+def test_what_comes_while_a_topic_is_asked_for_keeps_its_order(harness: LookupHarness) -> None:
+    harness.said = {"a": TopicStatus.EXISTS, "b": TopicStatus.MISSING}
+    harness.send((1, "a"), (2, "b"), (3, "a"))
+    harness.send((4, "a"), (5, "c"))
+    assert harness.sent == []
+    harness.answer()
+    harness.send((6, "a"))
+    assert harness.sent == [1, 3, 4, 5, 6], "what the broker does not tell of is left to the client"
+    assert harness.refused == [(2, NO_TOPIC, True)]
+    assert harness.asked == [({"a", "b"}, {"a", "b"}), ({"c"}, {"c"})]
+    assert not harness.lookup
 
 
-def test_a_missing_topic_is_asked_for_now_and_then_only(talk: Talk) -> None:
-    talk.said = {"a": TopicStatus.MISSING}
+def test_a_missing_topic_is_asked_for_now_and_then_only(harness: LookupHarness) -> None:
+    harness.said = {"a": TopicStatus.MISSING}
     for number in range(100):
-        talk.send((number, "a"))
-        talk.answer()
-        talk.now += 0.125
-    assert len(talk.asked) in range(20, 26), "every half second, and not while nobody sends"
-    assert talk.asked[0][1] == {"a"}
-    assert not any(new for _, new in talk.asked[1:]), "only new topics are waited for"
-    assert [retryable for _, _, retryable in talk.refused] == [True] * 40 + [False] * 60
-    talk.now += 60
-    talk.said = {"a": TopicStatus.EXISTS}
-    talk.send((100, "a"))
-    talk.answer()
-    assert talk.sent == [100], "after a while it is asked for before anything is refused"
+        harness.send((number, "a"))
+        harness.answer()
+        harness.now += 0.125
+    assert len(harness.asked) in range(20, 26), "every half second, and not while nobody sends"
+    assert harness.asked[0][1] == {"a"}
+    assert not any(new for _, new in harness.asked[1:]), "only new topics are waited for"
+    assert [retryable for _, _, retryable in harness.refused] == [True] * 40 + [False] * 60
+    harness.now += 60
+    harness.said = {"a": TopicStatus.EXISTS}
+    harness.send((100, "a"))
+    harness.answer()
+    assert harness.sent == [100], "after a while it is asked for before anything is refused"
 
 
-def test_what_no_topic_can_be_called_fails_for_good(talk: Talk) -> None:
-    talk.said = {"!": TopicStatus.INVALID_NAME}
-    talk.send((1, "!"))
-    talk.answer()
-    assert talk.refused == [(1, NO_NAME, False)]
+def test_what_no_topic_can_be_called_fails_for_good(harness: LookupHarness) -> None:
+    harness.said = {"!": TopicStatus.INVALID_NAME}
+    harness.send((1, "!"))
+    harness.answer()
+    assert harness.refused == [(1, NO_NAME, False)]
 
 
-def test_a_lane_that_stood_still_sends_nothing_that_it_had_kept(talk: Talk) -> None:
-    talk.said = {"a": TopicStatus.EXISTS}
-    talk.send((1, "a"))
-    talk.now += 60
-    talk.answer()
-    assert (talk.sent, talk.refused) == ([], [(1, LATE, True)])
-    talk.send((2, "a"))
-    assert talk.sent == [2]
+def test_a_lane_that_stood_still_sends_nothing_that_it_had_kept(harness: LookupHarness) -> None:
+    harness.said = {"a": TopicStatus.EXISTS}
+    harness.send((1, "a"))
+    harness.now += 60
+    harness.answer()
+    assert (harness.sent, harness.refused) == ([], [(1, LATE, True)])
+    harness.send((2, "a"))
+    assert harness.sent == [2]
 
 
-def test_a_topic_that_the_client_takes_for_missing_is_asked_for_again(talk: Talk) -> None:
-    talk.said = {"a": TopicStatus.EXISTS}
-    talk.send((1, "a"))
-    talk.answer()
-    talk.lookup.on_missing(MarkedRecord(1, "a", "k", "v"))
-    assert talk.refused == [(1, NO_TOPIC, True)]
-    talk.send((2, "a"))
-    talk.answer()
-    assert talk.sent == [1, 2]
-    assert len(talk.asked) == 2
+def test_a_topic_that_the_client_takes_for_missing_is_asked_for_again(harness: LookupHarness) -> None:
+    harness.said = {"a": TopicStatus.EXISTS}
+    harness.send((1, "a"))
+    harness.answer()
+    harness.lookup.on_missing(MarkedRecord(1, "a", "k", "v"))
+    assert harness.refused == [(1, NO_TOPIC, True)]
+    harness.send((2, "a"))
+    harness.answer()
+    assert harness.sent == [1, 2]
+    assert len(harness.asked) == 2

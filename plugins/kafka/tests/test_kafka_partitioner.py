@@ -1,4 +1,4 @@
-"""Where keys go: every key to one partition, and to the same as with Java clients where that is asked for."""
+"""Partitions of keys: one for each key, and the same as Java clients choose if so configured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_sdk import MarkedRecord
 
-from .kafka_talk import consume, gather
+from .kafka_access import consume, gather
 
 PARTITIONS = 12
 
@@ -27,7 +27,7 @@ def partitions_of(bootstrap: str, topic: str, keys: list[str], **settings: str) 
     publisher = KafkaPublisher(KafkaOptions({"bootstrap.servers": bootstrap, **settings}))
     publisher.prepare([topic], PARTITIONS)
     sender = publisher.open("outbox.0")
-    # Each in a request of its own: a sticky partitioner changes its mind between requests.
+    # Each in a request of its own: a sticky partitioner changes the partition between requests.
     for number, key in enumerate(keys):
         sender.send([MarkedRecord(number, topic, key, "v")])
         gather(sender, 1)

@@ -1,4 +1,4 @@
-"""What becomes of the user's settings; no broker."""
+"""The settings of a producer, built from the user's; no broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timestamps that a broker refuses: those that records ask for, and those of this machine's clock."""
+"""Timestamps that a broker refuses: the records' own, and those of this machine's clock."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from outbox_kafka.timestamps import TimestampLimits, explain
 from outbox_sdk import Batch, Deliveries, DriverError, MarkedRecord
 
-from .kafka_talk import alter_topic, gather, publisher
+from .kafka_access import alter_topic, gather, publisher
 
 FUTURE = int(time.time() * 1000) + 48 * 3600 * 1000
-"""Milliseconds; brokers take an hour by default."""
+"""Milliseconds; brokers accept an hour by default."""
 
 FAULTY = {4, 7}
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 def records(topic: str) -> list[MarkedRecord]:
-    """Returns ten records, of which two ask for a time that no broker takes."""
+    """Returns ten records; two of them have a timestamp that no broker accepts."""
     made = [MarkedRecord(i, topic, f"k{i}", str(i) * 200, partition=0) for i in range(10)]
     for faulty in FAULTY:
         made[faulty] = made[faulty]._replace(timestamp_ms=FUTURE)
@@ -33,7 +33,7 @@ def sound(sent: list[MarkedRecord]) -> list[MarkedRecord]:
 
 @pytest.fixture
 def impatient(topic: str, kafka_bootstrap: str) -> str:
-    """A topic whose broker takes no record that is a moment old, as it would none of a clock that is late."""
+    """A topic that accepts no record from the past, so that this machine's clock always seems to be late."""
     publisher(kafka_bootstrap).prepare([topic], 1)
     alter_topic(kafka_bootstrap, topic, "message.timestamp.before.max.ms", "0")
     return topic
@@ -41,7 +41,7 @@ def impatient(topic: str, kafka_bootstrap: str) -> str:
 
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes any bounds of a topic for such that only a wrong clock fails."""
+    """Makes every topic's limits count as wide enough, so that a refusal means a wrong clock."""
     monkeypatch.setattr("outbox_kafka.timestamps._MAX_CLOCK_ERROR_MS", 0)
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_clock_ends_the_sender_and_fails_no_record(
     sender = publisher(kafka_bootstrap).open("outbox.0")
 
     def insist() -> None:
-        for number in range(200):  # one that gets there within the millisecond is taken
+        for number in range(200):  # a record that arrives within the same millisecond is accepted
             sender.send([MarkedRecord(number, impatient, "k", "v")])
             assert sender.poll(1).failed == []
 
@@ -127,7 +127,7 @@ def test_a_topic_that_no_clock_can_satisfy_holds_up_no_other(kafka_bootstrap: st
         (None, True, "or look at message.timestamp.before.max.ms"),
     ],
 )
-def test_what_the_topic_permits_tells_who_is_to_blame(
+def test_the_limits_of_the_topic_show_the_cause(
     bounds: TimestampLimits | None, clock: bool, says: str
 ) -> None:
     assert explain("t", bounds, NOW).clock_is_wrong is clock

@@ -20,12 +20,12 @@ from outbox_sdk import AccessDenied, Batch, DriverError, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .kafka_talk import committed, publisher
+from .kafka_access import committed, publisher
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:
-    """A broker that tests may freeze and kill."""
+    """A broker that tests freeze and kill."""
     with KafkaBroker() as broker:
         yield broker
 
@@ -59,7 +59,7 @@ def test_lost_broker_is_an_error_in_bounded_time_and_later_the_marker_tells(
         assert error.retryable  # noqa: PT017 - one of two outcomes
         assert ("is unknown" in str(error)) == (moment == "commit")  # noqa: PT017
     else:
-        # Where nothing had reached the broker, nothing was there to be aborted.
+        # If nothing had reached the broker, there was nothing to abort.
         assert moment == "deliver"
         assert failures
         assert all(failure.retryable for failure in failures)
@@ -110,7 +110,7 @@ def test_every_permission_that_is_missing_is_named(secured: SecuredKafka, topic:
     kafka = KafkaPublisher(KafkaOptions(secured.settings("right")))
     free = publisher(secured.bootstrap)
     free.prepare([topic, f"{topic}-other"], 1)
-    free.open_transactional("warm").close()  # makes the topic of the markers
+    free.open_transactional("warm").close()  # creates the topic of the markers
 
     def refusal() -> str:
         with pytest.raises(AccessDenied) as caught:
@@ -123,7 +123,7 @@ def test_every_permission_that_is_missing_is_named(secured: SecuredKafka, topic:
     grant(secured, ResourceType.TRANSACTIONAL_ID, "outbox.", AclOperation.WRITE, AclOperation.DESCRIBE)
     assert "grant READ on the group" in refusal()
     grant(secured, ResourceType.GROUP, "outbox.", AclOperation.READ)
-    # A topic that may be seen but not written to is told apart from one that may be.
+    # One topic is visible but not writable, the other is writable.
     grant(secured, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     grant(secured, ResourceType.TOPIC, f"{topic}-other", AclOperation.WRITE)
     grant(secured, ResourceType.TOPIC, "outbox.marker", AclOperation.READ)

@@ -1,4 +1,4 @@
-"""Batches in transactions, against a real broker: all or nothing, once, and told by the marker."""
+"""Batches in transactions on a real broker: atomic, exactly once, and named by the marker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, DriverError, MarkedRecord
 
-from .kafka_talk import alter_topic, committed, publisher
+from .kafka_access import alter_topic, committed, publisher
 
 PARTITIONS = 3
 
@@ -30,7 +30,7 @@ def records(topic: str, count: int, first: int = 1) -> list[MarkedRecord]:
 
 @pytest.fixture
 def lane(topic: str) -> str:
-    """A lane that nobody has used before."""
+    """A lane without a marker."""
     return f"{topic}.0"
 
 
@@ -111,7 +111,7 @@ def test_failed_batch_leaves_nothing_but_its_culprits(
     assert [failure.record.id for failure in failures] == [4, 6, 7, 8]
     assert [failure.retryable for failure in failures] == [False] * 4
     assert sender.marker() == [before]
-    # The sender is as good as before, whatever had been under way.
+    # The sender works as before, whatever was in flight.
     after = batch()
     assert sender.publish(sound, [after]) == []
     assert values(kafka_bootstrap, topic) == [1, 3, 9]
@@ -230,7 +230,7 @@ def test_marker_tells_what_became_of_one_that_was_killed(
         process.send_signal(signal.SIGKILL)
     sender = kafka.open_transactional(lane)
     assert sender.marker() == ([Batch(name, 0, 99)] if when == "after" else None)
-    # Also, nothing holds back readers of committed messages any longer.
+    # No open transaction blocks readers of committed messages any longer.
     assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], []) == []
     sender.close()
     assert values(kafka_bootstrap, topic) == [*(range(100) if when == "after" else ()), 1000]
@@ -239,7 +239,7 @@ def test_marker_tells_what_became_of_one_that_was_killed(
 def test_answer_that_is_lost_is_no_commit_and_no_abort(
     kafka_bootstrap: str, topic: str, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit succeeds, and the client is told of trouble: the worst that an answer can say."""
+    """The commit succeeds, but the client receives an error: the worst case."""
     kafka = publisher(kafka_bootstrap)
     sender = kafka.open_transactional(lane)
     retry = sender._producer._retry

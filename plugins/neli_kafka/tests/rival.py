@@ -17,7 +17,7 @@ from outbox_neli_kafka.elector import elapsed
 
 
 class Teller:
-    """A candidate that says what it is told, and when."""
+    """A candidate that prints its events with their times."""
 
     def __init__(self, drain: float) -> None:
         self._drain = drain
@@ -62,7 +62,7 @@ class Told:
 
 
 class Rival:
-    """A competing process, as its parent sees it."""
+    """The parent's view of a competing process."""
 
     def __init__(
         self, told: queue.Queue[Told], bootstrap: str, group: str, *, session: float, drain: float = 0
@@ -78,14 +78,14 @@ class Rival:
         self._reader.start()
 
     def stop(self) -> None:
-        """Tells the process to stop, and waits until it has."""
+        """Asks the process to stop, and waits for its end."""
         assert self.process.stdin is not None
         self.process.stdin.close()  # not communicate, which would read what the reader is to read
         self.process.wait(timeout=30)
         self._reader.join()
 
     def end(self) -> None:
-        """Makes sure that the process is gone, whatever state it is in."""
+        """Kills the process, whatever state it is in."""
         self.process.kill()
         self.process.wait()
         self._reader.join()

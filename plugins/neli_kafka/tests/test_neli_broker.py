@@ -1,4 +1,4 @@
-"""One elector and a broker that goes, comes back, refuses, or loses the topic."""
+"""One elector and a broker that stops, restarts, refuses, or loses the topic."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from outbox_servers.services.secured_kafka import SecuredKafka
 NOBODY = "127.0.0.1:1"
 
 
-class Notebook:
-    """A candidate that writes down what it is told, and when."""
+class RecordingCandidate:
+    """A candidate that records its events with their times."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, float]] = []
@@ -63,7 +63,7 @@ class Notebook:
         return [what for what, _ in self.told]
 
     def wait(self, story: list[str], timeout: float) -> float:
-        """Waits until exactly this was told; returns when the last of it was."""
+        """Waits until exactly these events have arrived; returns the time of the last one."""
         until(lambda: self.story == story, timeout, lambda: f"{story} expected, {self.told} told")
         return self.told[-1][1]
 
@@ -92,7 +92,7 @@ def secured_options(broker: SecuredKafka, group: str, password: str) -> NeliOpti
 
 def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: str) -> None:
     election = options(kafka_bootstrap, topic)
-    elector, candidate = NeliElector(election), Notebook()
+    elector, candidate = NeliElector(election), RecordingCandidate()
     assert elector.lease() == 0
     elector.start(candidate)
     candidate.wait(["acquired"], 15)
@@ -111,7 +111,7 @@ def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: st
 
 
 def test_heartbeats_can_be_watched(kafka_bootstrap: str, topic: str) -> None:
-    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), Notebook()
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     elector.start(candidate)
     candidate.wait(["acquired"], 15)
     watcher = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": f"{topic}-watcher"})
@@ -127,7 +127,7 @@ def test_heartbeats_can_be_watched(kafka_bootstrap: str, topic: str) -> None:
 def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(topic: str) -> None:
     with KafkaBroker() as broker:
         election = options(broker.bootstrap, topic)
-        elector, candidate = NeliElector(election), Notebook()
+        elector, candidate = NeliElector(election), RecordingCandidate()
         elector.start(candidate)
         candidate.wait(["acquired"], 15)
         broker.kill()
@@ -148,7 +148,7 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
 
 
 def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
-    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), Notebook()
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     elector.start(candidate)
     candidate.wait(["acquired"], 15)
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
@@ -162,7 +162,7 @@ def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
 def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     monkeypatch.setattr("outbox_neli_kafka.topics._TIMEOUT", 1.0)
     monkeypatch.setattr("outbox_neli_kafka.check.TIMEOUT", 1.0)
-    elector, candidate = NeliElector(options(NOBODY, topic)), Notebook()
+    elector, candidate = NeliElector(options(NOBODY, topic)), RecordingCandidate()
     with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
         elector.start(candidate)
     assert caught.value.retryable
@@ -180,7 +180,7 @@ def test_wrong_password_is_refused_at_the_start(
     caplog.set_level(logging.DEBUG)
     elector = NeliElector(secured_options(secured, topic, "hunter2"))
     with pytest.raises(DriverError, match="Authentication") as caught:
-        elector.start(Notebook())
+        elector.start(RecordingCandidate())
     assert not caught.value.retryable
     assert "hunter2" not in f"{caplog.text} {caught.value} {elector.check()}"
 
@@ -220,7 +220,7 @@ def withdraw(broker: SecuredKafka, binding: AclBinding) -> None:
 
 
 def create_election(broker: SecuredKafka, group: str, *acls: AclBinding) -> None:
-    """Creates the topic and grants what is given, and waits until both can be seen."""
+    """Creates the topic, grants permissions, and waits until both are visible."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(f"{group}.neli", 1)])[f"{group}.neli"].result()
     grant(broker, *acls)
@@ -229,7 +229,7 @@ def create_election(broker: SecuredKafka, group: str, *acls: AclBinding) -> None
 
 
 def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic: str) -> None:
-    elector, candidate = NeliElector(secured_options(secured, topic, "right")), Notebook()
+    elector, candidate = NeliElector(secured_options(secured, topic, "right")), RecordingCandidate()
     with pytest.raises(DriverError, match="cannot create leader topic") as caught:
         elector.start(candidate)
     assert not caught.value.retryable
@@ -255,14 +255,14 @@ def test_permission_that_comes_back_costs_no_candidate(
 ) -> None:
     create_election(secured, topic, group_acl(topic), topic_acl(topic))
     electors = [NeliElector(secured_options(secured, topic, "right")) for _ in range(2)]
-    leader, standby = Notebook(), Notebook()
+    leader, standby = RecordingCandidate(), RecordingCandidate()
     electors[0].start(leader)
     leader.wait(["acquired"], 15)
     electors[1].start(standby)
     time.sleep(2)  # it has joined
     withdraw(secured, withdrawn(topic))
     leader.wait(["acquired", "fenced"], 10)
-    time.sleep(6)  # longer than the session, so that the group has given up both
+    time.sleep(6)  # longer than the session, so that the group has removed both
     assert f"grant READ on group '{topic}', and READ, WRITE and DESCRIBE on topic" in caplog.text
     grant(secured, withdrawn(topic))
     until(
@@ -279,7 +279,7 @@ def test_permission_that_comes_back_costs_no_candidate(
 def test_permission_that_stays_away_ends_the_candidacy(secured: SecuredKafka, topic: str) -> None:
     create_election(secured, topic, group_acl(topic), topic_acl(topic))
     election = replace(secured_options(secured, topic, "right"), stop_after=8)
-    elector, candidate = NeliElector(election), Notebook()
+    elector, candidate = NeliElector(election), RecordingCandidate()
     elector.start(candidate)
     candidate.wait(["acquired"], 15)
     withdraw(secured, group_acl(topic))
@@ -292,7 +292,7 @@ def test_permission_that_stays_away_ends_the_candidacy(secured: SecuredKafka, to
 
 
 def test_broken_candidate_is_told_and_leaves(kafka_bootstrap: str, topic: str) -> None:
-    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), Notebook()
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     candidate.failing.set()
     elector.start(candidate)
     candidate.wait(["acquired", "fenced", "failed"], 15)
@@ -383,7 +383,10 @@ def test_check_says_that_no_broker_is_listed(
 
 
 def test_without_a_group_nobody_is_elected(kafka_bootstrap: str) -> None:
-    elector, candidate = NeliElector(NeliOptions({"bootstrap.servers": kafka_bootstrap})), Notebook()
+    elector, candidate = (
+        NeliElector(NeliOptions({"bootstrap.servers": kafka_bootstrap})),
+        RecordingCandidate(),
+    )
     with pytest.raises(ConfigError, match="leaderGroupID"):
         elector.start(candidate)
     findings = {finding.subject: finding for finding in elector.check()}

@@ -1,4 +1,4 @@
-"""The state of leadership, without Kafka."""
+"""The state machine of leadership, without Kafka."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_confirmation_after_the_end_acquires_again() -> None:
 
 def test_confirmation_that_comes_too_late_is_worth_nothing() -> None:
     leadership = leading()
-    # The process was frozen: what it finds on waking was sent before.
+    # The process was frozen: the confirmation that it finds on waking had been sent before.
     assert leadership.confirmed(1, 1, 20) == [FENCED]
     assert leadership.lease(20) <= 0
 
@@ -99,7 +99,7 @@ def test_standby_is_told_nothing() -> None:
 
 
 class Any(RuleBasedStateMachine):
-    """Any order of events at any times."""
+    """Events in any order at any times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ TestAny.settings = settings(max_examples=200, stateful_step_count=30, deadline=N
 
 @given(st.lists(st.floats(0, 2 * TERM), min_size=1, max_size=20))
 def test_lease_never_outlives_the_session_of_a_rival(pauses: list[float]) -> None:
-    """Whatever the pauses, when the group elects another the former leader's lease is over."""
+    """When the group elects another leader, the former leader's lease has expired, whatever the pauses."""
     session = TERM / 0.6
     leadership = leading()
     now = last = 0.0
@@ -179,20 +179,20 @@ def test_lease_never_outlives_the_session_of_a_rival(pauses: list[float]) -> Non
 
 
 def test_refusal_is_borne_for_a_while() -> None:
-    patience = RefusalTimeout(60)
-    assert not patience.has_expired(1000)
-    patience.refused(10)
-    patience.refused(40)  # still the same
-    assert patience.is_running
-    assert not patience.has_expired(69.9)
-    assert patience.has_expired(70)
+    refusal = RefusalTimeout(60)
+    assert not refusal.has_expired(1000)
+    refusal.refused(10)
+    refusal.refused(40)  # still the same
+    assert refusal.is_running
+    assert not refusal.has_expired(69.9)
+    assert refusal.has_expired(70)
 
 
 def test_permission_between_two_refusals_ends_the_first() -> None:
-    patience = RefusalTimeout(60)
-    patience.refused(10)
-    patience.permitted()
-    assert not patience.is_running
-    patience.refused(50)
-    assert not patience.has_expired(109)
-    assert patience.has_expired(110)
+    refusal = RefusalTimeout(60)
+    refusal.refused(10)
+    refusal.permitted()
+    assert not refusal.is_running
+    refusal.refused(50)
+    assert not refusal.has_expired(109)
+    assert refusal.has_expired(110)

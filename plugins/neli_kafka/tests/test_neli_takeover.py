@@ -13,14 +13,14 @@ from outbox_neli_kafka.elector import elapsed
 from .rival import Rival, Told
 
 SESSION = 6.0
-"""Seconds: the least that brokers permit unless told otherwise."""
+"""Seconds: the least that brokers permit by default."""
 
 SETTLED = 1.2
 """Seconds between two rebalances: librdkafka joins a group no more than once a second."""
 
 
 class Election:
-    """Some rivals, and what is told of them in the order of its time."""
+    """Competing processes, and their events in order of time."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self._bootstrap = bootstrap
@@ -46,7 +46,7 @@ class Election:
             self._told.put(told)
 
     def hear(self, what: str, timeout: float, rival: Rival | None = None) -> Told:
-        """Returns the next event of that name, of that rival; others before it are dropped."""
+        """Returns the rival's next event of that name; drops the events before it."""
         deadline = time.monotonic() + timeout
         while True:
             told = self._told.get(timeout=max(0.001, deadline - time.monotonic()))
@@ -54,7 +54,7 @@ class Election:
                 return told
 
     def hear_all(self, seconds: float) -> list[str]:
-        """Returns what is told within so many seconds."""
+        """Returns the events of the next seconds."""
         time.sleep(seconds)
         return [self._told.get().what for _ in range(self._told.qsize())]
 
@@ -69,7 +69,7 @@ def election(kafka_bootstrap: str, topic: str) -> Iterator[Election]:
 
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[str, float], None]:
-    """Notes a measured time: printed with ``-s``, and kept in a report file."""
+    """Records a measured time: printed with ``-s``, and stored in a report file."""
 
     def note(what: str, seconds: float) -> None:
         record_property(what, seconds)
@@ -111,7 +111,7 @@ def test_newcomers_do_not_disturb_the_leader(election: Election) -> None:
     election.hear("acquired", 15)
     election.enter(2)
     assert election.hear_all(2) == []
-    election.rivals[-1].process.kill()  # nor does a standby that dies, though the group must settle anew
+    election.rivals[-1].process.kill()  # nor does a standby that dies, though the group must rebalance
     election.rivals[-2].stop()
     assert [what for what in election.hear_all(SESSION + 2) if what != "stopped"] == []
 

@@ -1,4 +1,4 @@
-"""How the tests talk to Kafka."""
+"""Publishes to Kafka, reads from it, and changes topics, for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox_sdk import Deliveries
 
 
 def publisher(bootstrap: str, **settings: object) -> KafkaPublisher:
-    """Makes a publisher; settings are named with underscores for dots."""
+    """Creates a publisher; names of settings have underscores instead of dots."""
     kafka = {
         "bootstrap.servers": bootstrap,
         **{name.replace("_", "."): value for name, value in settings.items()},
@@ -26,7 +26,7 @@ def publisher(bootstrap: str, **settings: object) -> KafkaPublisher:
 
 
 def gather(sender: KafkaSender, count: int, limit: float = 20) -> Deliveries:
-    """Polls until ``count`` records are reported."""
+    """Polls until there are reports for ``count`` records."""
     gathered, deadline = Deliveries(), time.monotonic() + limit
     while len(gathered.delivered) + len(gathered.failed) < count:
         assert time.monotonic() < deadline, f"only {gathered} after {limit} s"
@@ -50,7 +50,7 @@ def consume(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list
 
 
 def committed(bootstrap: str, topic: str, partitions: int) -> list[Message]:
-    """Reads every message that is committed, and waits until no open transaction is left before the end."""
+    """Reads every committed message; waits until all transactions up to the present end are closed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
