@@ -115,7 +115,7 @@ class Sender:
 
 def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there_is_one():
     world = World()
-    opened = open_lane(world.plan(), 0)
+    opened, _ = open_lane(world.plan(), 0)
     own = name(0)
     asked = ["enter 0", f"open {own}", f"marker at {HERE}", "purge 0", f"publish {own}", "note 0"]
     assert world.asked == asked
@@ -127,7 +127,7 @@ def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there
 def test_what_is_in_the_log_is_purged_before_the_marker_forgets_it():
     own = name(0)
     world = World(markers={(own, HERE): [BATCH]}, notes=noted(0))
-    opened = open_lane(world.plan(), 0)
+    opened, _ = open_lane(world.plan(), 0)
     purge = ["purge 0", "purge 0"]
     assert world.asked == ["enter 0", f"open {own}", f"marker at {HERE}", *purge, f"publish {own}"]
     assert opened.recovered == 3
@@ -135,14 +135,14 @@ def test_what_is_in_the_log_is_purged_before_the_marker_forgets_it():
 
 def test_a_purge_is_repeated_until_it_finds_nothing():
     world = World(markers={(name(0), HERE): [BATCH]}, notes=noted(0), portion=1)
-    assert open_lane(world.plan(), 0).recovered == 3
+    assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked.count("purge 0") == 4
 
 
 def test_a_marker_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted():
     own = name(0)
     world = World(markers={(own, THERE): [BATCH], (own, HERE): []}, notes=noted(0, place=THERE))
-    assert open_lane(world.plan(), 0).recovered == 3
+    assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked[1:3] == [f"open {own}", f"marker at {THERE}"]
     assert world.asked[-2:] == [f"publish {own}", "note 0"]
     assert world.notes == noted(0)
@@ -152,7 +152,7 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_mark
     own, former = name(0), name(0, "other")
     markers = {(former, THERE): [BATCH], (own, HERE): [], (former, HERE): []}
     world = World(markers=markers, notes=noted(0, sender="other", place=THERE))
-    assert open_lane(world.plan(), 0).recovered == 3
+    assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked == [
         "enter 0",
         f"open {former}",
@@ -170,7 +170,7 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_mark
 def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_table():
     former = name(0, "box")
     world = World(markers={(former, HERE): [BATCH]}, notes={0: Transacting(1)})
-    assert open_lane(world.plan(), 0).recovered == 3
+    assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked[1:3] == [f"open {former}", f"marker at {HERE}"]
     assert world.notes == noted(0)
 

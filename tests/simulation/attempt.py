@@ -9,12 +9,12 @@ from uuid import UUID
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.leadership.protocol import BEAT_SECONDS
+from outbox_sdk import Fence
 
 from .broker import Producer
 from .desk import Work
 from .scheduler import Host
-from .sender import TransactionalProducer
-from .statements import Right
+from .trail import Session
 
 if TYPE_CHECKING:
     from .group import Group
@@ -34,7 +34,7 @@ class Attempt(ABC):
     """
 
     machine: MarkPurgeReset | TransactionalMarkPurge
-    producer: Producer | TransactionalProducer
+    producer: Producer | Session
 
     def __init__(self, group: Group, number: int) -> None:
         self.world: World = group.world
@@ -42,7 +42,7 @@ class Attempt(ABC):
         world = self.world
         self.host: Host = group.host
         self.ended = False
-        self.fence: Right | None = None
+        self.fence: Fence | None = None
         world.sessions += 1
         self.name = f"{group.host.name}/lane {number}/session {world.sessions}"
         self._due = float("inf")

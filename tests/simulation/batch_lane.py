@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.recovery import Opened
+from outbox_sdk import LeadershipLost, OutboxError
 
 from .attempt import Attempt
-from .database import FAILED, LOST
+from .database import FAILED
 from .desk import Desk, Work
-from .fencing import Transacting
-from .recovery import DONE
+from .recovery import Driver
 from .sender import UNKNOWN, TransactionalProducer
-from .trail import Violation
+from .trail import Session, Violation
 
 if TYPE_CHECKING:
     from .group import Group
@@ -31,12 +32,13 @@ class BatchLane(Attempt):
     """See :class:`tests.simulation.attempt.Attempt`."""
 
     machine: TransactionalMarkPurge
-    producer: TransactionalProducer
+    producer: Session
+    sender: TransactionalProducer
 
     def __init__(self, group: Group, number: int) -> None:
         super().__init__(group, number)
         world = self.world
-        self.producer = world.parts.batch_producer(world.broker, self.host, number, self.name)
+        self.producer = Session(number, self.name)
         self.producer.token = group.token
         self.machine = world.parts.batch_machine(
             world.scenario.limits_of_a_lane(group.lanes),
@@ -49,46 +51,20 @@ class BatchLane(Attempt):
         self._publishing: deque[Publish] = deque()
         self._outcomes: list[Any] = []
         self._answers: list[tuple[Work, Any]] = []
-        wanted = number, group.lanes, group.token
-        self._recovery = world.parts.recovery(world, self.host, self.producer, wanted, self._taken)
+        self._driver = Driver(world, self.host, group.settings, self.producer)
+        self._driver.run(group.recovery.open(number), self._opened)
 
-    # --- the beginning ------------------------------------------------------------------------------
-
-    def _taken(self, outcome: str) -> None:
-        if outcome is DONE:
-            self.producer.publish([], [], self._written)
-        else:
-            self._fail(outcome)
-
-    def _written(self, failures: Any) -> None:
-        if failures == []:
-            self._recovery.then = self._fail
-            self._recovery.ask(Transacting(self.world.database), self._looked)
-        else:
-            self._fail(FAILED)
-
-    def _looked(self, noted: dict[int, int]) -> None:
-        if self.number in noted:
-            self._begin()
-        else:
-            self.note()
-
-    def note(self) -> None:
-        """Has the fence note that this lane publishes in transactions."""
-        transact = self.world.parts.transact(self._recovery.common(), begun=True)
-        self._recovery.ask(transact, lambda _: self._begin())
-
-    def _begin(self) -> None:
-        if not self.ended:
-            self.fence, self.machine.policy.parked = self._recovery.fence, self._recovery.parked
+    def _opened(self, result: Opened | OutboxError) -> None:
+        if isinstance(result, LeadershipLost):
+            if not self.ended:
+                self.lose()
+        elif isinstance(result, OutboxError):
+            self.end(f"could not begin: {result}")
+        elif not self.ended:
+            self.fence, self.machine.policy.parked = result.fence, result.parked.keys
+            self.sender = self._driver.senders[result.sender]
             self.world.tell(self, None, "begins with %s", self.fence)
             self.step()
-
-    def _fail(self, outcome: str) -> None:
-        if outcome is LOST and not self.ended:
-            self.lose()
-        else:
-            self.end(f"could not begin: {outcome}")
 
     # --- the loop -----------------------------------------------------------------------------------
 
@@ -100,9 +76,9 @@ class BatchLane(Attempt):
         if not self.group.leash.draining:
             self.end("it has grown old")
             return
-        common = self._recovery.common()
+        assert self.fence is not None
+        ended = self.world.parts.write_note((self.world.database, self.producer, self.fence, None), None)
         self.fence = None
-        ended = self.world.parts.transact(common, begun=False)
         self.world.wire.call(self.host, ended, lambda _: self.end("told to"))
 
     def carry_out(self, commands: list[BatchCommand]) -> bool:
@@ -125,7 +101,7 @@ class BatchLane(Attempt):
             names = [batch.leader_id for batch in command.marker]
             for record in command.records:
                 world.tell(self, record.key, "publishes %d, and the marker %s", record.id, names)
-        self.producer.publish(command.records, command.marker, lambda outcome: self._published(name, outcome))
+        self.sender.publish(command.records, command.marker, lambda outcome: self._published(name, outcome))
 
     def _published(self, name: object, outcome: Any) -> None:
         self.world.tell(self, None, "hears of batch %s: %s", name, outcome or "committed")

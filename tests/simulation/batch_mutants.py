@@ -18,17 +18,26 @@ from .advance import Advance
 from .batch_lane import BatchLane
 from .database import Change
 from .mutant import Mutant, mutant
-from .scenario import Mode
+from .scenario import PLACES, TABLES, Mode
 from .tables import Row
 from .takeover_mutants import (
     EarlyReader,
+    FirstNoteOnly,
     Impatient,
+    LateNote,
     MarkerIgnored,
     MissingMarkerTrusted,
+    OwnName,
+    OwnPlace,
+    PurgedOnce,
+    PurgedWhereNamed,
+    RawName,
     SameLanesOnly,
     SameModeOnly,
+    Silent,
     UnfencedNote,
     UnfencedProducer,
+    UnopenedFormer,
     WipedMarker,
 )
 
@@ -88,21 +97,6 @@ class Trusting(BatchLane):
 class Pessimist(BatchLane):
     def doubt(self, now: float) -> None:
         self.machine.aborted(now, [])
-
-
-class Silent(BatchLane):
-    def note(self) -> None:
-        self._begin()
-
-
-class LateNote(BatchLane):
-    def note(self) -> None:
-        self._begin()
-        self.host.after(0.1, self._note_at_last)
-
-    def _note_at_last(self) -> None:
-        transact = self.world.parts.transact(self._recovery.common(), begun=True)
-        self._recovery.ask(transact, lambda _: None)
 
 
 class EarlyFarewell(BatchLane):
@@ -228,6 +222,26 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _under("forgotten markers, database crashes", _batches(
         "trusted-absence", "A marker that is missing is taken for an empty one.", "I6",
         recovery=MissingMarkerTrusted)),
+    _under("forgotten markers, handovers", places=PLACES, each=_batches(
+        "own-place", "The marker is read at the lane's own place, not where it is noted.", "I6",
+        recovery=OwnPlace)),
+    _under("forgotten markers, handovers", tables=TABLES, each=_batches(
+        "own-name", "The former sender is left alone where its name was another.", "I6",
+        recovery=OwnName)),
+    _under("forgotten markers, handovers", _batches(
+        "raw-name", "A lane is named as the configuration spells the table, whatever is noted.", "I6",
+        recovery=RawName)),
+    _under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=_batches(
+        "unopened-former", "The marker of a former sender is read while that may still publish.", "I6",
+        recovery=UnopenedFormer)),
+    _under("handovers, crashes", places=PLACES, each=_batches(
+        "first-note-only", "A change of name or place is not noted.", "I6", recovery=FirstNoteOnly)),
+    _under("elector lies, pauses", places=PLACES, each=_batches(
+        "unfenced-marker", "An empty marker is written without a look at the fence.", "I6",
+        recovery=PurgedWhereNamed)),
+    _under("database crashes, crashes", _batches(
+        "purged-once", "A lane that begins takes a purge that was cut short for complete.", "I6",
+        advance=CutShort, recovery=PurgedOnce)),
     _under("database crashes", _batches(
         "volatile-marks", "An advance does not wait until its marks are on the disk.", "I6",
         advance=VolatileMarks)),
@@ -263,18 +277,18 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         batch_machine=PassingTail)),
     _under("elector lies", lanes=(4, 1), each=_batches(
         "unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6",
-        settlement=SameLanesOnly)),
+        recovery=SameLanesOnly)),
     _switching("unsettled-mode", "A leader of at-least-once delivery settles nothing.", "I6",
-               settlement=SameModeOnly),
+               recovery=SameModeOnly),
     _under("elector lies, slow database", lanes=(4, 1), each=_switching(
-        "impatient", "Lanes begin while their leader settles the former ones.", "I6", settlement=Impatient)),
+        "impatient", "Lanes begin while their leader settles the former ones.", "I6", recovery=Impatient)),
     _under("elector lies, crashes", _switching(
-        "silent", "A lane does not note that it publishes in transactions.", "I6", batch_lane=Silent)),
+        "silent", "A lane does not note that it publishes in transactions.", "I6", recovery=Silent)),
     _under("late network, elector lies", _switching(
-        "late-note", "A lane publishes before it has noted that it does.", "I6", batch_lane=LateNote)),
+        "late-note", "A lane publishes before it has noted that it does.", "I6", recovery=LateNote)),
     _under("handovers, late packets", _switching(
         "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
         batch_lane=EarlyFarewell)),
     _under("handovers, elector lies, late network", _batches(
-        "unfenced-note", "Who takes a note back does not look at the fence.", "I4", transact=UnfencedNote)),
+        "unfenced-note", "Who takes a note back does not look at the fence.", "I4", write_note=UnfencedNote)),
 )  # fmt: skip

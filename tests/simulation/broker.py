@@ -81,14 +81,14 @@ class Broker:
         self.boot = 0
         self.partitions = 3
         self.log = Log(audit, self.partitions)
-        self.identities: dict[int, TransactionalId] = {}
+        self.identities: dict[str, TransactionalId] = {}
         self._transactional_id = transactional_id
 
-    def identity(self, lane: int) -> TransactionalId:
-        """Returns the transactional id of a lane."""
-        if lane not in self.identities:
-            self.identities[lane] = self._transactional_id(self)
-        return self.identities[lane]
+    def identity(self, name: str) -> TransactionalId:
+        """Returns the transactional id of this name."""
+        if name not in self.identities:
+            self.identities[name] = self._transactional_id(self)
+        return self.identities[name]
 
     def partition_of(self, key: str) -> int:
         return hash_of(key) % self.partitions

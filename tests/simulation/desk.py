@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.delivery.commands import Advance, Mark, Park, Purge, Reset
 from outbox_postgres.settled import FIRST
+from outbox_sdk import Fence
 
 from . import statements
 from .database import FAILED, LOST, Transaction
-from .statements import Right
 
 if TYPE_CHECKING:
     from .attempt import Attempt
@@ -61,7 +61,7 @@ class Desk:
         lane.world.tell(lane, None, "asks for %s", command)
         lane.world.wire.call(lane.host, self._statement(command, lane.fence), self._answered, self._boot)
 
-    def _statement(self, command: Work, fence: Right) -> Transaction:
+    def _statement(self, command: Work, fence: Fence) -> Transaction:
         world, session = self._lane.world, self._lane.producer
         common = (world.database, session, fence, command.leader_id)
         parts = world.parts

@@ -132,7 +132,9 @@ def forget_marker(world: World) -> None:
     """Has the broker forget a marker, as it does when nobody has written it for days; seldom."""
     identities = list(world.broker.identities.values())
     if identities and world.chance.random() < 0.2:
-        world.chance.choice(identities).marker = None
+        markers = world.chance.choice(identities).markers
+        if markers:
+            del markers[world.chance.choice(list(markers))]
 
 
 FAULTS: dict[str, Fault] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from outbox_sdk import Fence, Parked, Transacting
+
 from .database import LOST, Database, Transaction
-from .statements import Common, Fenced, Right
+from .statements import Common, Fenced
 from .tables import FenceRow
 from .trail import Session
 
@@ -65,23 +67,23 @@ class Enter(Transaction):
         else:
             self.refuse(LOST)
 
-    def apply(self) -> tuple[Right, int]:
+    def apply(self) -> Fence:
         lane, lanes, token = self._wanted_right
         row = self.database.fence[lane]
         row.attempt += 1
         row.belong_to(self.session)
         self.database.logged([], durable=True)
-        return Right(lane, lanes, token, row.attempt), len(self.database.parked)
+        return Fence(lane, lanes, token, row.attempt)
 
 
-class Transact(Fenced):
-    """Notes that the lane is one of so many that publish in transactions, or that it has ended that."""
+class WriteNote(Fenced):
+    """Notes how the lane publishes in transactions; or, with ``None``, that it has ended that."""
 
     verb = "note"
 
-    def __init__(self, common: Common, *, begun: bool) -> None:
+    def __init__(self, common: Common, note: Transacting | None) -> None:
         super().__init__(common)
-        self.begun = begun
+        self.note = note
 
     def run(self) -> None:
         if self.held():
@@ -99,16 +101,23 @@ class Transact(Fenced):
     def apply(self) -> None:
         current = self.still_current()
         self.database.audit.fenced_write(self.session, self.verb, current=current)
-        self.database.fence[self.right.lane].transacting = self.right.lanes if self.begun else 0
+        self.database.fence[self.right.lane].note = self.note
         self.database.logged([], durable=True)
 
 
-class Transacting(Transaction):
-    """Reads which lanes are noted to publish in transactions: lane → how many there were then."""
+class ReadNotes(Transaction):
+    """Reads the notes of the lanes that publish in transactions, by lane."""
 
     def run(self) -> None:
         self.pause_then(self._look)
 
     def _look(self) -> None:
         fence = self.database.fence
-        self.refuse({lane: row.transacting for lane, row in sorted(fence.items()) if row.transacting})
+        self.refuse({lane: row.note for lane, row in sorted(fence.items()) if row.note is not None})
+
+
+class ReadParked(Transaction):
+    """Counts the parked keys."""
+
+    def run(self) -> None:
+        self.pause_then(lambda: self.refuse(Parked(len(self.database.parked), None)))

@@ -33,6 +33,8 @@ class Group:
         numbers: The numbers of its lanes.
 
     Attributes:
+        settings: How its leader is configured.
+        recovery: How its lanes begin.
         over: Whether all its lanes have ended for good.
     """
 
@@ -43,6 +45,8 @@ class Group:
         self.numbers = numbers
         self.lanes = process.lanes
         self.token = term.token
+        self.settings = process.settings
+        self.recovery = process.recovery(term.token)
         self.term = term
         self.leash = Leash()
         self.over = False

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send
-from outbox_sdk import Failure, MarkedRecord
+from outbox_core.delivery.recovery import Entered
+from outbox_sdk import Failure, LeadershipLost, MarkedRecord, OutboxError
 
-from . import fencing
 from .attempt import Attempt
 from .broker import Producer
-from .database import FAILED, LOST
+from .database import FAILED
 from .desk import Desk, Work
+from .recovery import Driver
 from .trail import Violation
 
 if TYPE_CHECKING:
@@ -49,20 +50,19 @@ class Lane(Attempt):
 
     def enter(self) -> None:
         """Takes a new attempt at the fence; the lane waits for it."""
-        group = self.group
-        enter = fencing.Enter(self.world.database, self.producer, self.number, group.lanes, group.token)
         self.fence = None
-        self.world.wire.call(self.host, enter, self._entered)
+        steps = self.group.recovery.enter(self.number)
+        Driver(self.world, self.host, self.group.settings, self.producer).run(steps, self._entered)
 
-    def _entered(self, result: Any) -> None:
+    def _entered(self, result: Entered | OutboxError) -> None:
         if self.ended:
             return
-        if result is FAILED:
-            self.end("an error on entering")
-        elif result is LOST:
+        if isinstance(result, LeadershipLost):
             self.lose()
+        elif isinstance(result, OutboxError):
+            self.end("an error on entering")
         else:
-            self.fence, self.machine.scoreboard.policy.parked = result
+            self.fence, self.machine.scoreboard.policy.parked = result.fence, result.parked.keys
             self.world.tell(self, None, "entered with %s", self.fence)
             deferred, self._deferred = self._deferred, []
             if self.carry_out(deferred):

@@ -30,14 +30,16 @@ class Publication:
         stage: Where it has come to.
         numbers: The records appended so far.
         partitions: Where to.
+        place: Where it writes the marker.
         marker: The marker that it carries, or ``None`` so far.
     """
 
-    __slots__ = ("epoch", "marker", "numbers", "partitions", "session", "stage")
+    __slots__ = ("epoch", "marker", "numbers", "partitions", "place", "session", "stage")
 
-    def __init__(self, session: Session, epoch: int) -> None:
+    def __init__(self, session: Session, epoch: int, place: str) -> None:
         self.session = session
         self.epoch = epoch
+        self.place = place
         self.stage = Stage.OPEN
         self.numbers: list[int] = []
         self.partitions: dict[int, None] = {}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from outbox_sdk import Fence
 
 from .applications import Stash
 from .database import FAILED, LOST, Database, Transaction
-from .fencing import Bump, Enter, Transact, Transacting
-from .recovery import Errand
+from .fencing import Bump, Enter, ReadNotes, WriteNote
 from .scheduler import Host
-from .sender import TransactionalProducer
-from .statements import Right
+from .trail import Session
 
 if TYPE_CHECKING:
     from .world import World
@@ -61,7 +62,7 @@ class Free(Transaction):
             row.releases += 1
 
 
-class Forget(Transact):
+class Forget(WriteNote):
     """Ends a lane's note: what it may have published is taken for unpublished."""
 
     def apply(self) -> None:
@@ -71,35 +72,39 @@ class Forget(Transact):
         super().apply()
 
 
-class Forgetting(Errand):
+class Forgetting:
     """What ``outbox fence forget`` does: raises the token, and ends the notes of all lanes."""
 
     def __init__(self, world: World) -> None:
         world.refused = False
         world.tell(None, None, "an operator has the markers forgotten")
-        super().__init__(world, Host("operator", world.scheduler), self._failed)
+        self._world = world
+        self._host = Host("operator", world.scheduler)
+        self._boot = world.database.boot
         self._lanes = next(row.lanes for lane, row in world.database.fence.items() if lane < row.lanes)
-        self.ask(Bump(world.database, self._lanes), self._bumped)
+        self._ask(Bump(world.database, self._lanes), self._bumped)
 
-    def _failed(self, outcome: str) -> None:
-        assert outcome in (FAILED, LOST)
-        self.world.refused = True  # and is seen to later
+    def _ask(self, statement: Transaction, then: Callable[[Any], None]) -> None:
+        def answered(result: Any) -> None:
+            if result is FAILED or result is LOST:
+                self._world.refused = True  # and is seen to later
+            else:
+                then(result)
+
+        self._world.wire.call(self._host, statement, answered, self._boot)
 
     def _bumped(self, token: int) -> None:
-        self.ask(Transacting(self.world.database), lambda noted: self._end(list(noted), token))
+        self._ask(ReadNotes(self._world.database), lambda noted: self._end(list(noted), token))
 
     def _end(self, noted: list[int], token: int) -> None:
         if noted:
-            world = self.world
-            session = TransactionalProducer(world.broker, self.host, noted[0], "operator")
-            enter = Enter(world.database, session, noted[0], self._lanes, token)
-            self.ask(enter, lambda entered: self._forget(entered, session, noted, token))
+            session = Session(noted[0], "operator")
+            enter = Enter(self._world.database, session, noted[0], self._lanes, token)
+            self._ask(enter, lambda fence: self._forget(fence, session, noted, token))
 
-    def _forget(
-        self, entered: tuple[Right, int], session: TransactionalProducer, noted: list[int], token: int
-    ) -> None:
-        forget = Forget((self.world.database, session, entered[0], None), begun=False)
-        self.ask(forget, lambda _: self._end(noted[1:], token))
+    def _forget(self, fence: Fence, session: Session, noted: list[int], token: int) -> None:
+        forget = Forget((self._world.database, session, fence, None), None)
+        self._ask(forget, lambda _: self._end(noted[1:], token))
 
 
 class Operator:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
+from outbox_core.delivery.recovery import Recovery
 from outbox_core.leadership.leader import Term
+from outbox_sdk import OutboxError
 
 from .database import FAILED
 from .election import Election, Member
+from .fencing import ReadNotes
 from .group import Group
-from .recovery import DONE
+from .recovery import Driver, Settings
 from .scheduler import Host
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class Process:
         workers: How many workers it spreads them over; 0 for threads of its own.
         election: Says who leads.
         delivery: What its lanes deliver.
+        settings: How it is configured otherwise.
 
     Attributes:
         office: Whether its elector says that it leads.
@@ -48,18 +52,21 @@ class Process:
         *,
         election: Election,
         delivery: Delivery,
+        settings: Settings,
     ) -> None:
         self.world = world
         self.number = number
         self.lanes = lanes
         self.workers = workers
         self.delivery = delivery
+        self.settings = settings
         self.host = Host(f"process {number}", world.scheduler)
         self.office = False
         self.term: Term | None = None
         self.groups: list[Group] = []
         self.elector: Member = election.join(self)
         self._begun = False
+        self._boot = 0
         self._cancel_at = float("inf")
         self._drained: Callable[[], None] | None = None
         self.host.do(self.elector.tick)
@@ -108,22 +115,40 @@ class Process:
             self.host.after(WATCH_SECONDS, self._lead)
             return
         self._begun = True
-        self.world.wire.call(self.host, self.world.parts.bump(self.world.database, self.lanes), self._bumped)
+        world = self.world
+        self._boot = world.database.boot
+        world.wire.call(self.host, world.parts.bump(world.database, self.lanes), self._bumped, self._boot)
 
     def _bumped(self, token: Any) -> None:
         world = self.world
         if token is FAILED or not self.office:
             self._lead_later()
         elif world.scenario.transacts:
-            world.parts.settlement(self, token, lambda outcome: self._settled(token, outcome))
+            world.wire.call(
+                self.host, ReadNotes(world.database), lambda noted: self._settle(token, noted), self._boot
+            )
         else:
             self._begin(token)
 
-    def _settled(self, token: int, outcome: str) -> None:
-        if outcome is DONE and self.office:
+    def _settle(self, token: int, noted: Any) -> None:
+        if noted is FAILED:
+            self._lead_later()
+        else:
+            steps = self.recovery(token).settle(noted)
+            Driver(self.world, self.host, self.settings).run(
+                steps, lambda result: self._settled(token, result)
+            )
+
+    def _settled(self, token: int, result: dict[int, int] | OutboxError) -> None:
+        if self.office and not isinstance(result, OutboxError):
+            self.world.audit.counts["lanes settled"] += len(result)
             self._begin(token)
         else:
             self._lead_later()
+
+    def recovery(self, token: int) -> Recovery:
+        """Returns how the lanes of a term begin."""
+        return self.world.parts.recovery(self.settings.outbox, self.lanes, token, self.delivery)
 
     def _lead_later(self) -> None:
         self._begun = False

@@ -1,198 +1,207 @@
-"""How exactly-once delivery begins, step by step as ``outbox_core.lanes.recovery`` does it."""
+"""Carries out the requests of ``outbox_core.delivery.recovery`` in the simulated world."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outbox_core.config.settings import Delivery
+from outbox_core.delivery.requests import (
+    CloseSender,
+    EmptyMarker,
+    Enter,
+    OpenSender,
+    PurgeBatches,
+    ReadMarker,
+    ReadNotes,
+    ReadParked,
+    ReadTableName,
+    Request,
+    RunAll,
+    Steps,
+    WriteNote,
+)
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Batch
+from outbox_sdk import Batch, DriverError, LeadershipLost, OutboxError
 
+from . import fencing
 from .database import FAILED, LOST, Transaction
-from .fencing import Transacting
 from .requests import TIMED_OUT
 from .scheduler import Host
-from .sender import TransactionalProducer
-from .statements import Common, Marked, Right
+from .sender import UNKNOWN, TransactionalProducer
+from .trail import Session
 
 if TYPE_CHECKING:
-    from .process import Process
     from .world import World
 
-REFUSED = "refused"
-"""What comes of a lane whose marker is gone though it may have published."""
-DONE = "done"
-
-Outcome = Callable[[str], None]
-"""Takes ``DONE``, ``FAILED``, ``LOST`` or ``REFUSED``."""
+Then = Callable[[Any], None]
+"""Takes what a generator returned, or the :class:`OutboxError` that ended it."""
 
 
-class Errand:
-    """Statements one after the other over one connection, until one of them fails."""
+class Settings(NamedTuple):
+    """How a process is configured.
 
-    def __init__(self, world: World, host: Host, then: Outcome) -> None:
-        self.world = world
-        self.host = host
-        self.then = then
-        self._boot = world.database.boot
+    Attributes:
+        outbox: How its configuration spells the table.
+        table: What the database called the table when it started.
+        place: Where its senders keep their markers.
+    """
 
-    def ask(self, statement: Transaction, then: Callable[[Any], None]) -> None:
-        def answered(result: Any) -> None:
-            if result is FAILED or result is LOST:
-                self.then(result)
-            else:
-                then(result)
-
-        self.world.wire.call(self.host, statement, answered, self._boot)
+    outbox: str
+    table: str
+    place: str
 
 
-class Recovery(Errand):
-    """Takes over one lane: the fence, the transactional id, the marker, and the purge of what it names.
+@dataclass(frozen=True)
+class Unawaited:
+    """What only a mutant asks: that a request is carried out after a while, and nobody waits for it."""
+
+    request: Request
+    seconds: float = 0.0
+
+
+class Driver:
+    """Drives one generator, over one connection and the senders that it opens.
 
     Args:
         world: The world.
         host: Where it is done.
-        producer: The session on whose behalf.
-        wanted: The lane, how many there are, and the leader's token.
-        then: Is told what came of it.
+        settings: How the process is configured.
+        session: On whose behalf; one that is made when a lane is entered for ``None``.
 
     Attributes:
-        fence: The right to work on the lane, once it is done.
-        parked: How many keys were parked then.
+        senders: Name → sender.
     """
 
-    def __init__(
-        self,
-        world: World,
-        host: Host,
-        producer: TransactionalProducer,
-        wanted: tuple[int, int, int],
-        then: Outcome,
-    ) -> None:
-        super().__init__(world, host, then)
-        self.producer = producer
-        self.lane = wanted[0]
-        self.noted = False
-        enter = world.parts.enter(world.database, producer, *wanted)
-        self.ask(enter, self._entered)
+    def __init__(self, world: World, host: Host, settings: Settings, session: Session | None = None) -> None:
+        self.senders: dict[str, TransactionalProducer] = {}
+        self._world = world
+        self._host = host
+        self._settings = settings
+        self._session = session
+        self._boot = world.database.boot
 
-    def _entered(self, result: tuple[Right, int]) -> None:
-        self.fence, self.parked = result
-        self.ask(Transacting(self.world.database), self._looked)
+    def run(self, steps: Steps[Any], then: Then) -> None:
+        """Runs a generator; ``then`` is called once it has ended."""
+        self._steps, self._then = steps, then
+        self._reply(None)
 
-    def _looked(self, noted: dict[int, int]) -> None:
-        self.noted = self.lane in noted
-        self.open()
-
-    def open(self) -> None:
-        self.producer.open(self._opened)
-
-    def _opened(self, fine: bool) -> None:
-        if fine:
-            self.read()
-        else:
-            self.then(FAILED)
-
-    def read(self) -> None:
-        self.producer.read_marker(self.take)
-
-    def take(self, marker: Sequence[Batch] | str | None) -> None:
-        """Purges what the marker says is in the log."""
-        if isinstance(marker, str):
-            assert marker is TIMED_OUT
-            self.then(FAILED)
-        elif marker is None and self.refuses():
-            self.world.refused = True
-            self.world.tell(None, None, "%s refuses to begin without a marker", self.producer.name)
-            self.world.audit.counts["lanes refused"] += 1
-            self.then(REFUSED)
-        else:
-            finished = self.heeded(marker or [])
-            names = [batch.leader_id for batch in finished]
-            self.world.tell(None, None, "%s finds in the log: batches %s", self.producer.name, names)
-            self.producer.trail.told.update(names)
-            self.purge(finished)
-
-    def purge(self, finished: Sequence[Batch]) -> None:
-        """Purges until nothing is found, and makes sure that the lane is this leader's."""
-
-        def purged(reply: Marked) -> None:
-            self.world.audit.counts["recovered"] += reply.purged
-            if reply.purged:
-                self.purge(finished)
+    def _reply(self, reply: Any) -> None:
+        """Goes on with a reply, or with the error that production's driver would raise."""
+        steps = self._steps
+        try:
+            if isinstance(reply, OutboxError):
+                request = steps.throw(reply)
+            elif reply in (FAILED, TIMED_OUT, UNKNOWN):
+                request = steps.throw(DriverError(str(reply), retryable=True))
+            elif reply is LOST:
+                request = steps.throw(LeadershipLost(reply))
             else:
-                self.then(DONE)
-
-        common, parts = self.common(self.world.mint()), self.world.parts
-        self.ask(parts.advance(common, finished, 0, pending=(), start=FIRST, releases=-1), purged)
-
-    def refuses(self) -> bool:
-        """Whether a missing marker is a reason not to begin."""
-        return self.noted
-
-    def heeded(self, marker: Sequence[Batch]) -> Sequence[Batch]:
-        """Returns the batches to purge."""
-        return marker
-
-    def common(self, leader_id: Any = None) -> Common:
-        return self.world.database, self.producer, self.fence, leader_id
-
-
-class Settlement(Errand):
-    """What a leader does before it starts lanes: settles those whose successors would not find their batches.
-
-    Args:
-        process: The leader.
-        token: Its token.
-        then: Is told what came of it.
-    """
-
-    def __init__(self, process: Process, token: int, then: Outcome) -> None:
-        super().__init__(process.world, process.host, then)
-        self.lanes = process.lanes
-        self.delivery = process.delivery
-        self.token = token
-        self._outcomes: list[str] = []
-        self.ask(Transacting(self.world.database), self._looked)
-
-    def former(self, noted: dict[int, int]) -> list[int]:
-        """Returns the lanes to settle."""
-        same = self.lanes if self.delivery is Delivery.EXACTLY_ONCE else 0
-        return [lane for lane, lanes in noted.items() if lanes != same]
-
-    def _looked(self, noted: dict[int, int]) -> None:
-        former = self.former(noted)
-        if former:
-            self.world.tell(None, None, "%s settles lanes %s of %s", self.host.name, former, noted)
+                request = steps.send(reply)
+        except StopIteration as end:
+            self._then(end.value)
+        except OutboxError as error:
+            if error is not reply and isinstance(error, DriverError) and not error.retryable:
+                self._refused(error)
+            self._then(error)
         else:
-            self.then(DONE)
-        for lane in former:
-            _Settling(self, lane, lambda outcome: self._settled(outcome, len(former)))
+            self._carry_out(request, self._reply)
 
-    def _settled(self, outcome: str, lanes: int) -> None:
-        self.world.audit.counts["lanes settled"] += outcome is DONE
-        self._outcomes.append(outcome)
-        if len(self._outcomes) == lanes:
-            self.then(next((each for each in self._outcomes if each is not DONE), DONE))
+    def _refused(self, error: DriverError) -> None:
+        world = self._world
+        world.refused = True
+        world.tell(None, None, "%s refuses to begin: %s", self._entered.name, error)
+        world.audit.counts["lanes refused"] += 1
 
+    def _carry_out(self, request: Request | Unawaited, then: Then) -> None:
+        match request:
+            case OpenSender(name):
+                self._sender(name).open(lambda fine: then(self._settings.place if fine else TIMED_OUT))
+            case CloseSender(name):
+                del self.senders[name]
+                then(None)
+            case ReadMarker(name, place):
+                self._sender(name).read_marker(
+                    place or self._settings.place, lambda marker: self._read(name, marker, then)
+                )
+            case EmptyMarker(name):
+                self._sender(name).publish([], [], then)
+            case RunAll(steps):
+                self._run_all(steps, then)
+            case Unawaited(unawaited, seconds):
+                self._host.after(seconds, self._carry_out, unawaited, lambda _: None)
+                then(None)
+            case ReadTableName():
+                then(self._settings.table)
+            case PurgeBatches():
+                self._ask(self._statement(request), lambda reply: self._purged(reply, then))
+            case _:
+                self._ask(self._statement(request), then)
 
-class _Settling:
-    """Settles one lane."""
+    def _statement(self, request: Enter | ReadNotes | ReadParked | PurgeBatches | WriteNote) -> Transaction:
+        database, parts = self._world.database, self._world.parts
+        match request:
+            case ReadNotes():
+                return fencing.ReadNotes(database)
+            case ReadParked():
+                return fencing.ReadParked(database)
+            case Enter(lane, lanes, token):
+                self._session = self._session or self._make_session(lane, token)
+                return parts.enter(database, self._session, lane, lanes, token)
+            case PurgeBatches(fence, batches):
+                common = (database, self._entered, fence, self._world.mint())
+                return parts.advance(common, batches, 0, pending=(), start=FIRST, releases=-1)
+            case WriteNote(fence, note):
+                return parts.write_note((database, self._entered, fence, None), note)
 
-    def __init__(self, settlement: Settlement, lane: int, then: Outcome) -> None:
-        world = settlement.world
-        self._then = then
-        world.sessions += 1
-        name = f"{settlement.host.name}/settles {lane}/session {world.sessions}"
-        producer = world.parts.batch_producer(world.broker, settlement.host, lane, name)
-        wanted = lane, settlement.lanes, settlement.token
-        self._recovery = world.parts.recovery(world, settlement.host, producer, wanted, self._taken)
+    def _ask(self, statement: Transaction, then: Then) -> None:
+        self._world.wire.call(self._host, statement, then, self._boot)
 
-    def _taken(self, outcome: str) -> None:
-        if outcome is not DONE:
-            self._then(outcome)
-            return
-        recovery, parts = self._recovery, self._recovery.world.parts
-        recovery.then = self._then
-        recovery.ask(parts.transact(recovery.common(), begun=False), lambda _: self._then(DONE))
+    def _make_session(self, lane: int, token: int) -> Session:
+        self._world.sessions += 1
+        session = Session(lane, f"{self._host.name}/settles {lane}/session {self._world.sessions}")
+        session.token = token
+        return session
+
+    @property
+    def _entered(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def _sender(self, name: str) -> TransactionalProducer:
+        if name not in self.senders:
+            world = self._world
+            self.senders[name] = world.parts.batch_producer(
+                world.broker, self._host, self._entered, name, self._settings.place
+            )
+        return self.senders[name]
+
+    def _read(self, name: str, marker: list[Batch] | str | None, then: Then) -> None:
+        """Takes note, for the audit, of the batches that a lane was told are in the log."""
+        if marker is not None and not isinstance(marker, str):
+            names = [batch.leader_id for batch in marker]
+            self._world.tell(
+                None, None, "%s finds in the log of %s: batches %s", self._entered.name, name, names
+            )
+            self._entered.trail.told.update(names)
+        then(marker)
+
+    def _purged(self, reply: Any, then: Then) -> None:
+        if isinstance(reply, str):
+            then(reply)
+        else:
+            self._world.audit.counts["recovered"] += reply.purged
+            then(reply.purged)
+
+    def _run_all(self, steps: Any, then: Then) -> None:
+        results: dict[int, Any] = {}
+
+        def ended(number: int, result: Any) -> None:
+            results[number] = result
+            if len(results) == len(steps):
+                errors = (each for each in results.values() if isinstance(each, OutboxError))
+                then(next(errors, None) or [results[number] for number in range(len(steps))])
+
+        for number, each in enumerate(steps):
+            driver = Driver(self._world, self._host, self._settings)
+            driver.run(each, lambda result, number=number: ended(number, result))

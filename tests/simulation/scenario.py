@@ -11,6 +11,7 @@ from random import Random
 from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.recovery import Recovery
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements
@@ -19,12 +20,18 @@ from .batch_lane import BatchLane
 from .broker import Producer
 from .lane import Lane
 from .operator import Free
-from .recovery import Recovery, Settlement
+from .recovery import Settings
 from .sender import TransactionalProducer
 from .transactions import TransactionalId
 
 NARROW_SHARE = 0.5
 """Which part of the scenarios with transactions has but a few kinds of faults, and many of them."""
+
+
+RECONFIGURED_SHARE = 0.4
+"""In which part of them the place of markers changes, and in half of these the table's name too."""
+TABLES = ("public.box", "public.renamed")
+PLACES = ("here", "there")
 
 
 class Mode(StrEnum):
@@ -60,9 +67,8 @@ class Parts:
     batch_producer: type[TransactionalProducer] = TransactionalProducer
     transactional_id: type[TransactionalId] = TransactionalId
     advance: type[Advance] = Advance
-    transact: type[fencing.Transact] = fencing.Transact
+    write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
-    settlement: type[Settlement] = Settlement
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,9 @@ class Scenario:
         wall_clocks: Whether the election is the one that trusts wall clocks.
         mode: What harvesters deliver.
         lane_seconds: After how long an idle lane of exactly-once delivery starts anew.
+        outboxes: How configurations may spell the table.
+        tables: What the database may call the table, which is renamed between the starts of processes.
+        places: Where configurations may have markers kept.
     """
 
     seconds: float
@@ -101,12 +110,19 @@ class Scenario:
     slow_share: float = 0.5
     mode: Mode = Mode.AT_LEAST_ONCE
     lane_seconds: float = float("inf")
+    outboxes: tuple[str, ...] = ("box", "public.box")
+    tables: tuple[str, ...] = ("public.box",)
+    places: tuple[str, ...] = ("here",)
     _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def transacts(self) -> bool:
         """Whether any lane may publish in transactions."""
         return self.mode is not Mode.AT_LEAST_ONCE
+
+    def settings(self, chance: Random) -> Settings:
+        """Draws how a process is configured that starts now."""
+        return Settings(chance.choice(self.outboxes), chance.choice(self.tables), chance.choice(self.places))
 
     def limits_of_a_lane(self, lanes: int) -> Limits:
         """Returns the limits with one lane's share of what may be in flight."""
@@ -124,6 +140,9 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
         return drawn
     limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
     drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
+    if chance.random() < RECONFIGURED_SHARE:
+        tables = chance.choice((drawn.tables, TABLES))
+        drawn = replace(drawn, tables=tables, places=PLACES)
     return _narrowed(drawn, chance, kinds) if chance.random() < NARROW_SHARE else drawn
 
 

@@ -21,11 +21,21 @@ Outcome = Callable[[Any], None]
 """Takes the failures for whose sake it was aborted, none once it is committed, or ``UNKNOWN``."""
 
 
-class TransactionalProducer(Session):
-    """One session of exactly-once delivery."""
+class TransactionalProducer:
+    """One producer of exactly-once delivery.
 
-    def __init__(self, broker: Broker, host: Host, lane: int, name: str) -> None:
-        super().__init__(lane, name)
+    Args:
+        broker: Where it publishes.
+        host: Where it runs.
+        session: Whose it is.
+        name: Its transactional id.
+        place: Where it keeps its marker.
+    """
+
+    def __init__(self, broker: Broker, host: Host, session: Session, name: str, place: str) -> None:
+        self.session = session
+        self.name = name
+        self.place = place
         self._broker = broker
         self._host = host
         self._epoch = 0
@@ -33,7 +43,7 @@ class TransactionalProducer(Session):
     @property
     def identity(self) -> TransactionalId:
         """What it publishes under."""
-        return self._broker.identity(self.lane)
+        return self._broker.identity(self.name)
 
     def open(self, then: Callable[[bool], None]) -> None:
         """Ends what earlier producers were about; tells whether that went well."""
@@ -45,13 +55,13 @@ class TransactionalProducer(Session):
 
         self._ask(self.identity.initialize, opened)
 
-    def read_marker(self, then: Reply) -> None:
-        """Reads the marker, ``None`` if there is none; or tells that it timed out."""
-        self._ask(self.identity.read_marker, then)
+    def read_marker(self, place: str, then: Reply) -> None:
+        """Reads the marker at a place, ``None`` if there is none; or tells that it timed out."""
+        self._ask(lambda reply: self.identity.read_marker(place, reply), then)
 
     def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch], then: Outcome) -> None:
         """Publishes records in order, and the marker with them."""
-        publication = Publication(self, self._epoch)
+        publication = Publication(self.session, self._epoch, self.place)
         troubles = self._refuse(records)
         if troubles and self._broker.chance.random() < 0.5:
             self._host.after(
@@ -77,9 +87,6 @@ class TransactionalProducer(Session):
             self._append(publication, partition, part, appended)
         if not parts:
             self._fill_up(publication, _verdict(troubles), marker, lost, then)
-
-    def close(self) -> None:
-        """Leaves what is under way to whoever opens the lane next."""
 
     def _append(
         self,

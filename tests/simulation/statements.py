@@ -7,24 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_postgres.settled import FIRST
-from outbox_sdk import MarkedRecord
+from outbox_sdk import Fence, MarkedRecord
 
 from .database import LOST, Database, Transaction
 from .tables import Row
 from .trail import FAULTY, Session
 
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """The fence as its caller holds it."""
-
-    lane: int
-    lanes: int
-    token: int
-    attempt: int
-
-
-Common = tuple[Database, Session, Right, Any]
+Common = tuple[Database, Session, Fence, Any]
 """The database, whose the statement is, the fence it is checked against, and the leader id it carries."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from outbox_sdk import Transacting
+
 from .trail import Session
 
 if TYPE_CHECKING:
@@ -76,13 +78,14 @@ class FenceRow:
     Attributes:
         owner: The session that entered the lane, as nobody in the simulated world knows.
         releases: How often keys were freed.
-        transacting: How many lanes there were when this one was noted to publish in transactions; 0 for not.
+        note: How the lane publishes in transactions; ``None`` for not.
     """
 
-    __slots__ = ("attempt", "lanes", "lock", "owner", "releases", "token", "transacting")
+    __slots__ = ("attempt", "lanes", "lock", "note", "owner", "releases", "token")
 
     def __init__(self) -> None:
-        self.lanes = self.token = self.attempt = self.releases = self.transacting = 0
+        self.lanes = self.token = self.attempt = self.releases = 0
+        self.note: Transacting | None = None
         self.owner: Session | None = None
         self.lock = Lock()
 

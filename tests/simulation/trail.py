@@ -46,6 +46,9 @@ class Session:
         self.losses = 0
         self.trail = Trail()
 
+    def close(self) -> None:
+        """Ends; what is under way is left to whoever opens the lane next."""
+
 
 @dataclass(slots=True)
 class Entry:

@@ -25,12 +25,12 @@ class TransactionalId:
 
     Attributes:
         epoch: That of the producer in force; a request with another is refused.
-        marker: The marker that was committed last, or ``None``.
+        markers: Place → the marker that was committed there last.
     """
 
     def __init__(self, broker: Broker) -> None:
         self.epoch = 0
-        self.marker: Sequence[Batch] | None = None
+        self.markers: dict[str, Sequence[Batch]] = {}
         self._broker = broker
         self._publication: Publication | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -77,9 +77,9 @@ class TransactionalId:
             epoch = self.epoch
             self._once_ended(lambda: reply(epoch))
 
-    def read_marker(self, reply: Reply) -> None:
-        """Answers with the marker, once no transaction is about to change it."""
-        self._once_ended(lambda: reply(self.marker))
+    def read_marker(self, place: str, reply: Reply) -> None:
+        """Answers with the marker at a place, ``None`` if there is none, once no transaction is about to change it."""
+        self._once_ended(lambda: reply(self.markers.get(place)))
 
     def time_out(self, publication: Publication) -> None:
         """Aborts a transaction that has been open for too long."""
@@ -134,7 +134,7 @@ class TransactionalId:
             return
         broker.log.complete(publication)
         if publication.stage is Stage.COMMITTED and publication.marker is not None:
-            self.marker = publication.marker
+            self.markers[publication.place] = publication.marker
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()

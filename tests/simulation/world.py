@@ -132,7 +132,8 @@ class World:
         deliveries = scenario.mode.deliveries
         delivery = deliveries[0] if len(deliveries) == 1 else self.chance.choice(deliveries)
         workers = scenario.workers[number]
-        return Process(self, number, lanes, workers, election=self.election, delivery=delivery)
+        return Process(self, number, lanes, workers, election=self.election, delivery=delivery,
+                       settings=scenario.settings(self.chance))  # fmt: skip
 
     def _next_fault(self) -> None:
         if self.scheduler.now < self.scenario.seconds and self.scenario.fault_kinds:

@@ -14,12 +14,13 @@ from time import monotonic
 from typing import assert_never
 from uuid import UUID, uuid4
 
-from outbox_sdk import Deliveries, Fence, Parked, Sender
+from outbox_sdk import Deliveries, Sender
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.recovery import enter_lane
 from outbox_core.lanes.table_thread import Answer, TableThread
 from outbox_core.lanes.telemetry import Diary
 from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
@@ -70,7 +71,7 @@ class Lane:
         """
         plan, number = self._plan, self.number
         eligible = plan.affinity.create().eligible()
-        fence, parked = self._enter()
+        fence, parked = enter_lane(plan, number)
         marker = TableThread(f"marker-{number}", self._dialect, eligible, fence, parked)
         purger = TableThread(f"purger-{number}", self._dialect, (), fence, parked)
         try:
@@ -83,14 +84,6 @@ class Lane:
         finally:
             marker.close()
             purger.close()
-
-    def _enter(self) -> tuple[Fence, Parked]:
-        """Starts an attempt at the lane's fence, over a connection of its own."""
-        table = self._dialect.connect()
-        try:
-            return table.enter(self.number, self._plan.lanes, self._plan.token), table.parked()
-        finally:
-            table.close()
 
     def _loop(self, marker: TableThread, purger: TableThread, sender: Sender) -> None:
         machine, leash, clock = self._machine, self._leash, self._clock
@@ -121,7 +114,7 @@ class Lane:
             case Purge():
                 purger.submit(command)
             case Refresh(leader_id):
-                fence, purger.parked = self._enter()
+                fence, purger.parked = enter_lane(self._plan, self.number)
                 marker.fence = purger.fence = fence
                 self.reading.remarks += 1
                 self._diary.tell(LeaderRefreshed(leader_id, self.number))

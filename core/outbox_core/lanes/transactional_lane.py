@@ -2,7 +2,8 @@
 
 The database and the broker are spoken to on a thread each, so the next batch is marked while one is
 committed. Whatever is doubtful ends the lane. Its next attempt fences this one, at the database and at the
-broker, and purges what is in the log already, before it marks anything (:mod:`outbox_core.lanes.recovery`).
+broker, and purges what is in the log already, before it marks anything
+(:mod:`outbox_core.delivery.recovery`).
 """
 
 from __future__ import annotations
@@ -80,12 +81,12 @@ class TransactionalLane:
                 unknown (a new attempt finds out), or the broker has forgotten the marker (not retryable).
         """
         plan, number = self._plan, self.number
-        opened = open_lane(plan, number)
+        opened, sender = open_lane(plan, number)
         self.reading.recovered += opened.recovered
         self.reading.purged += opened.recovered
         if opened.recovered:
             log.info("lane %d: %d rows were in the log already", number, opened.recovered)
-        sender, announce = opened.sender, self._news.set
+        announce = self._news.set
         publisher: Publisher = Worker(
             f"publisher-{number}",
             lambda batch: sender.publish(batch.records, batch.marker),

@@ -1,0 +1,236 @@
+"""How lanes begin, without I/O: what an earlier term left behind is settled before anything is marked.
+
+A batch whose transaction was committed, and that was not yet purged when its lane ended, is known by the
+lane's marker alone. So a new holder of a lane of exactly-once delivery does the following. The order matters:
+
+1. It enters the lane at the fence: from now on nobody else marks or purges for it.
+2. It opens the transactional sender: from now on nobody else publishes for it, and earlier transactions have
+   ended.
+3. It reads the marker, which is final only now.
+4. It purges, durably, what the marker says is in the log. Other marked rows are not in the log. Where the
+   marker names nothing, the purge still checks the fence: a holder that was suspended since step 1 would
+   otherwise overwrite the marker of its successor.
+5. It writes an empty marker, so that the broker does not forget it, and notes at the fence how it publishes.
+
+Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
+another lane than the one that would mark it now; and at-least-once lanes read no marker at all. In both cases
+the leader settles all former lanes (steps 1 to 4, and ends the note) before it starts any of its own. The
+fence notes which lanes publish in transactions, so that this is known after any crash.
+
+The fence also notes the name of a lane's sender, and the place of its marker. A marker at any other place may
+be an old one, which does not name all that is in the log. A lane that would use another name or place opens
+the sender that is noted, and reads the marker where it is noted. It opens its own sender before the purge,
+then writes a marker at its own place, and notes that. It publishes nothing before.
+
+The methods of :class:`Recovery` are generators of requests (:mod:`outbox_core.delivery.requests`). Production
+drives them in :mod:`outbox_core.lanes.recovery`, and the simulation drives them in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from outbox_sdk import Batch, DriverError, Fence, Parked, Transacting
+
+from outbox_core.config.settings import Delivery
+from outbox_core.delivery.requests import (
+    CloseSender,
+    EmptyMarker,
+    Enter,
+    OpenSender,
+    PurgeBatches,
+    ReadMarker,
+    ReadNotes,
+    ReadParked,
+    ReadTableName,
+    RunAll,
+    Steps,
+    WriteNote,
+)
+
+
+class Entered(NamedTuple):
+    """An attempt at a lane.
+
+    Attributes:
+        fence: The right to mark and purge.
+        parked: How much is parked.
+    """
+
+    fence: Fence
+    parked: Parked
+
+
+class Opened(NamedTuple):
+    """A lane of exactly-once delivery that may begin.
+
+    Attributes:
+        fence: The right to mark and purge.
+        sender: The name of the open sender, the right to publish.
+        parked: How much is parked.
+        recovered: How many rows were found to be in the log already, and purged.
+    """
+
+    fence: Fence
+    sender: str
+    parked: Parked
+    recovered: int
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How the lanes of one term begin.
+
+    Attributes:
+        outbox: What the configuration calls the table.
+        lanes: How many lanes share the outbox.
+        token: The fence token of the term.
+        delivery: What the lanes of the term deliver.
+    """
+
+    outbox: str
+    lanes: int
+    token: int
+    delivery: Delivery
+
+    def enter(self, lane: int) -> Steps[Entered]:
+        """Starts an attempt at a lane of at-least-once delivery.
+
+        Raises:
+            LeadershipLost: The fence carries another token.
+            DriverError: The database cannot be used.
+        """
+        fence: Fence = yield Enter(lane, self.lanes, self.token)
+        return Entered(fence, (yield ReadParked()))
+
+    def open(self, lane: int) -> Steps[Opened]:
+        """Takes over a lane of exactly-once delivery.
+
+        Leaves the sender open that it returns, and no other. After an error all may be open.
+
+        Raises:
+            LeadershipLost: The fence carries another token.
+            DriverError: The database or the broker cannot be used; or the marker is gone, or at another
+                broker (not retryable).
+        """
+        fence, noted = yield from self._enter(lane)
+        name = yield from self._sender_name(fence)
+        place, marker = yield from self._take_over(name, noted)
+        recovered = yield from self._replace_marker(fence, name, marker)
+        yield from self._note(fence, noted, Transacting(fence.lanes, name, place))
+        return Opened(fence, name, (yield ReadParked()), recovered)
+
+    def settle(self, noted: Mapping[int, Transacting]) -> Steps[dict[int, int]]:
+        """Settles the lanes that may have published what the lanes of this term would not find in the log.
+
+        Idempotent. Without such lanes it requests nothing.
+
+        Args:
+            noted: What the fence notes, see :meth:`outbox_sdk.OutboxTable.transacting`.
+
+        Returns:
+            Settled lane → how many rows were in the log already.
+
+        Raises:
+            LeadershipLost: The fence carries another token.
+            DriverError: The database or the broker cannot be used; or a marker is gone (not retryable).
+        """
+        former = self._former(noted)
+        if not former:
+            return {}
+        rows: list[int] = yield RunAll([self._settle_lane(lane) for lane in former])
+        return dict(zip(former, rows, strict=True))
+
+    def _former(self, noted: Mapping[int, Transacting]) -> list[int]:
+        """Returns the lanes to settle."""
+        same = self.lanes if self.delivery is Delivery.EXACTLY_ONCE else 0
+        return [lane for lane, note in noted.items() if note.lanes != same]
+
+    def _settle_lane(self, lane: int) -> Steps[int]:
+        fence, noted = yield from self._enter(lane)
+        recovered = 0
+        if noted is not None:
+            marker = yield from self._former_marker(noted)
+            recovered = yield from self._purge(fence, marker)
+        yield WriteNote(fence, None)
+        return recovered
+
+    def _enter(self, lane: int) -> Steps[tuple[Fence, Transacting | None]]:
+        """Enters a lane, and returns its fence and what was noted of it."""
+        fence: Fence = yield Enter(lane, self.lanes, self.token)
+        notes: Mapping[int, Transacting] = yield ReadNotes()
+        noted = notes.get(lane)
+        if noted is not None and not noted.sender:
+            # Earlier versions made the name of what the configuration calls the table.
+            noted = replace(noted, sender=_sender_name(self.outbox, fence))
+        return fence, noted
+
+    def _sender_name(self, fence: Fence) -> Steps[str]:
+        """Returns the name of the lane's sender, which is the same however the table was configured."""
+        table: str = yield ReadTableName()
+        return _sender_name(table, fence)
+
+    def _take_over(self, name: str, noted: Transacting | None) -> Steps[tuple[str, Sequence[Batch]]]:
+        """Opens our own sender; returns its place, and the marker of whoever published last."""
+        if noted is not None and noted.sender != name:
+            marker = yield from self._former_marker(noted)
+            place: str = yield OpenSender(name)
+        else:
+            place = yield OpenSender(name)
+            marker = yield from self._read_marker(name, noted)
+        return place, marker
+
+    def _former_marker(self, noted: Transacting) -> Steps[Sequence[Batch]]:
+        """Opens the sender that is noted, which ends its transactions, and returns its marker."""
+        yield OpenSender(noted.sender)
+        marker = yield from self._read_marker(noted.sender, noted)
+        yield CloseSender(noted.sender)
+        return marker
+
+    def _read_marker(self, name: str, noted: Transacting | None) -> Steps[Sequence[Batch]]:
+        """Returns the marker at the place that is noted; it may be missing only where nothing is noted."""
+        marker: Sequence[Batch] | None = yield ReadMarker(name, noted.place if noted else "")
+        if marker is None and noted is not None:
+            raise _missing_marker(name, noted)
+        return marker or []
+
+    def _replace_marker(self, fence: Fence, name: str, marker: Sequence[Batch]) -> Steps[int]:
+        """Purges what the former marker names, and only then writes an empty one at our own place."""
+        recovered = yield from self._purge(fence, marker)
+        yield EmptyMarker(name)
+        return recovered
+
+    def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
+        """Purges until nothing is found, as a purge may be cut short; at least once, to check the fence."""
+        rows = 0
+        while purged := (yield PurgeBatches(fence, marker)):
+            rows += purged
+        return rows
+
+    def _note(self, fence: Fence, noted: Transacting | None, note: Transacting) -> Steps[None]:
+        if note != noted:
+            yield WriteNote(fence, note)
+
+
+def _sender_name(table: str, fence: Fence) -> str:
+    # Outboxes of many databases may share the broker, and be called the same.
+    return f"{table}.{fence.lane}.{fence.identity}"
+
+
+def _missing_marker(name: str, noted: Transacting) -> DriverError:
+    message = (
+        f"lane {name!r} has published in transactions, and the broker has no marker of it: it has expired, "
+        "its topic was deleted, or this is another broker. "
+    )
+    if not noted.place:
+        message += (
+            "Or an earlier version of outbox ran here whose 'outboxTable' was written in another way, with "
+            "or without its schema: then write it so again until this lane has begun. "
+        )
+    message += (
+        "What is marked may be in the log or not; look, and then let 'outbox fence forget' take it for "
+        "unpublished"
+    )
+    return DriverError(message, retryable=False)
