@@ -222,13 +222,13 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _under("forgotten markers, database crashes", _batches(
         "trusted-absence", "A marker that is missing is taken for an empty one.", "I6",
         recovery=MissingMarkerTrusted)),
-    _under("forgotten markers, handovers", places=PLACES, each=_batches(
+    _under("handovers, elector lies, crashes", places=PLACES, each=_batches(
         "own-place", "The marker is read at the lane's own place, not where it is noted.", "I6",
         recovery=OwnPlace)),
-    _under("forgotten markers, handovers", tables=TABLES, each=_batches(
+    _under("handovers, elector lies, crashes", tables=TABLES, each=_batches(
         "own-name", "The former sender is left alone where its name was another.", "I6",
         recovery=OwnName)),
-    _under("forgotten markers, handovers", _batches(
+    _under("handovers, elector lies, crashes", _batches(
         "raw-name", "A lane is named as the configuration spells the table, whatever is noted.", "I6",
         recovery=RawName)),
     _under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=_batches(

@@ -135,9 +135,8 @@ class Process:
             self._lead_later()
         else:
             steps = self.recovery(token).settle(noted)
-            Driver(self.world, self.host, self.settings).run(
-                steps, lambda result: self._settled(token, result)
-            )
+            driver = Driver(self.world, self.host, self.settings)
+            driver.run(steps, lambda result: self._settled(token, result))
 
     def _settled(self, token: int, result: dict[int, int] | OutboxError) -> None:
         if self.office and not isinstance(result, OutboxError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outbox_core.delivery.requests import (
@@ -180,10 +181,9 @@ class Driver:
         """Takes note, for the audit, of the batches that a lane was told are in the log."""
         if marker is not None and not isinstance(marker, str):
             names = [batch.leader_id for batch in marker]
-            self._world.tell(
-                None, None, "%s finds in the log of %s: batches %s", self._entered.name, name, names
-            )
-            self._entered.trail.told.update(names)
+            session = self._entered
+            self._world.tell(None, None, "%s finds in the log of %s: batches %s", session.name, name, names)
+            session.trail.told.update(names)
         then(marker)
 
     def _purged(self, reply: Any, then: Then) -> None:
@@ -193,7 +193,7 @@ class Driver:
             self._world.audit.counts["recovered"] += reply.purged
             then(reply.purged)
 
-    def _run_all(self, steps: Any, then: Then) -> None:
+    def _run_all(self, steps: Sequence[Steps[Any]], then: Then) -> None:
         results: dict[int, Any] = {}
 
         def ended(number: int, result: Any) -> None:
@@ -203,5 +203,4 @@ class Driver:
                 then(next(errors, None) or [results[number] for number in range(len(steps))])
 
         for number, each in enumerate(steps):
-            driver = Driver(self._world, self._host, self._settings)
-            driver.run(each, lambda result, number=number: ended(number, result))
+            Driver(self._world, self._host, self._settings).run(each, partial(ended, number))

@@ -81,7 +81,7 @@ class MissingMarkerTrusted(Recovery):
 
 
 class PurgedWhereNamed(Recovery):
-    """Purges only where the marker names something, and so writes an empty one without a look at the fence."""
+    """Checks the fence only where the marker names something, and else writes an empty one unchecked."""
 
     def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
         return (yield from super()._purge(fence, marker)) if marker else 0
@@ -91,7 +91,8 @@ class PurgedOnce(Recovery):
     """Takes a purge that was cut short for complete."""
 
     def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
-        return (yield PurgeBatches(fence, marker))
+        purged: int = yield PurgeBatches(fence, marker)
+        return purged
 
 
 # --- names and places ------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class TransactionalId:
             self._once_ended(lambda: reply(epoch))
 
     def read_marker(self, place: str, reply: Reply) -> None:
-        """Answers with the marker at a place, ``None`` if there is none, once no transaction is about to change it."""
+        """Answers with the marker at a place or ``None``, once no transaction is about to change it."""
         self._once_ended(lambda: reply(self.markers.get(place)))
 
     def time_out(self, publication: Publication) -> None:
