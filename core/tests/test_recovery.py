@@ -8,8 +8,22 @@ from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Delivery, Failures, Limits
+from outbox_core.delivery.recovery import Entered, Opened, Recovery
+from outbox_core.delivery.requests import (
+    CloseSender,
+    EmptyMarker,
+    Enter,
+    OpenSender,
+    PurgeBatches,
+    ReadMarker,
+    ReadNotes,
+    ReadParked,
+    ReadTableName,
+    RunAll,
+    WriteNote,
+)
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import open_lane, settle_lanes
+from outbox_core.lanes.recovery import enter_lane, open_lane, settle_lanes
 from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, Transacting
 
 BATCH = Batch(UUID(int=1), 10, 20)
@@ -25,6 +39,64 @@ def noted(*lanes, of=1, sender="public.box", place=HERE):
     return {lane: Transacting(of, name(lane, sender), place) for lane in lanes}
 
 
+FENCE = Fence(0, 1, 1, 1, "x")
+NOBODY_PARKED = Parked(0, None)
+RECOVERY = Recovery("box", 1, 1, Delivery.EXACTLY_ONCE)
+
+
+def conversation(steps, *replies):
+    """Sends replies into a generator; returns its requests, and what it returned."""
+    requests = [next(steps), *(steps.send(reply) for reply in replies[:-1])]
+    with pytest.raises(StopIteration) as ended:
+        steps.send(replies[-1])
+    return requests, ended.value.value
+
+
+def test_a_lane_of_at_least_once_delivery_asks_for_its_fence_and_what_is_parked():
+    requests, entered = conversation(RECOVERY.enter(0), FENCE, NOBODY_PARKED)
+    assert requests == [Enter(0, 1, 1), ReadParked()]
+    assert entered == Entered(FENCE, NOBODY_PARKED)
+
+
+def test_a_lane_asks_for_one_thing_after_the_other():
+    own, former = name(0), name(0, "other")
+    note = noted(0, sender="other", place=THERE)
+    replies = [FENCE, note, "public.box", THERE, [BATCH], None, HERE, 2, 1, 0, None, None, NOBODY_PARKED]
+    requests, opened = conversation(RECOVERY.open(0), *replies)
+    assert requests == [
+        Enter(0, 1, 1),
+        ReadNotes(),
+        ReadTableName(),
+        OpenSender(former),
+        ReadMarker(former, THERE),
+        CloseSender(former),
+        OpenSender(own),
+        *[PurgeBatches(FENCE, [BATCH])] * 3,
+        EmptyMarker(own),
+        WriteNote(FENCE, Transacting(1, own, HERE)),
+        ReadParked(),
+    ]
+    assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3)
+
+
+def test_former_lanes_are_settled_at_the_same_time():
+    request = next(steps := RECOVERY.settle(noted(0, 3, of=4)))
+    assert isinstance(request, RunAll)
+    assert [next(each) for each in request.steps] == [Enter(0, 1, 1), Enter(3, 1, 1)]
+    with pytest.raises(StopIteration) as ended:
+        steps.send([5, 0])
+    assert ended.value.value == {0: 5, 3: 0}
+
+
+def test_an_error_ends_a_recovery_at_the_request_that_met_it():
+    steps = RECOVERY.open(0)
+    next(steps)
+    with pytest.raises(LeadershipLost):
+        steps.throw(LeadershipLost("another process leads"))
+    with pytest.raises(StopIteration):
+        next(steps)
+
+
 class World:
     """Database and broker, and what was asked of them.
 
@@ -36,6 +108,7 @@ class World:
     """
 
     name = "public.box"
+    fails = ""
 
     def __init__(self, *, markers=None, notes=None, token=1, portion=99):
         self.asked = []
@@ -44,7 +117,7 @@ class World:
         self.token = token
         self.portion = portion
         self.rows = 3
-        self.open = 0
+        self.open = self.connections = 0
         self.opened = lambda: None  # what happens when a sender has been opened
 
     def plan(self, lanes=1, delivery=Delivery.EXACTLY_ONCE):
@@ -52,6 +125,7 @@ class World:
         return Plan("box", 1, lanes, made, made, made, Limits(), Failures(), delivery)
 
     def connect(self):
+        self.connections += 1
         return self
 
     def open_transactional(self, name):
@@ -88,7 +162,7 @@ class World:
         return Parked(0, None)
 
     def close(self):
-        pass
+        self.connections -= 1
 
 
 class Sender:
@@ -107,10 +181,27 @@ class Sender:
     def publish(self, records, marker):
         assert (records, marker) == ([], [])
         self.world.asked.append(f"publish {self.name}")
+        if self.world.fails:
+            raise DriverError(self.world.fails, retryable=True)
         return []
 
     def close(self):
         self.world.open -= 1
+
+
+def test_a_lane_of_at_least_once_delivery_opens_no_sender():
+    world = World()
+    assert enter_lane(world.plan(), 0) == Entered(FENCE, NOBODY_PARKED)
+    assert world.asked == ["enter 0"]
+    assert (world.open, world.connections) == (0, 0)
+
+
+def test_whatever_was_opened_is_closed_after_an_error():
+    world = World(markers={(name(0, "other"), THERE): [BATCH]}, notes=noted(0, sender="other", place=THERE))
+    world.fails = "the outcome is unknown"
+    with pytest.raises(DriverError, match=world.fails):
+        open_lane(world.plan(), 0)
+    assert (world.open, world.connections) == (0, 0)
 
 
 def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there_is_one():
@@ -121,7 +212,7 @@ def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there
     assert world.asked == asked
     assert world.notes == noted(0)
     assert opened.recovered == 0
-    assert world.open == 1
+    assert (world.open, world.connections) == (1, 0)
 
 
 def test_what_is_in_the_log_is_purged_before_the_marker_forgets_it():

@@ -9,6 +9,7 @@ from .broker import ENDING_SECONDS
 from .scenario import Mode
 
 if TYPE_CHECKING:
+    from .group import Group
     from .scheduler import Host
     from .world import World
 
@@ -34,14 +35,8 @@ def suspend(world: World) -> None:
 
 def freeze_copy(world: World) -> None:
     """Freezes a run of a lane group, while its leader starts another."""
-    groups = [
-        group for process in world.processes for group in process.groups
-        if group.host is not process.host and group.host.alive and not group.over
-    ]  # fmt: skip
-    if groups:
-        group = world.chance.choice(groups)
-        _freeze(world, group.host, counted=True)
-        group.world.scheduler.after(world.chance.random() * 0.2, _start_copy, world, group)
+    if groups := _on_workers(world):
+        _replace(world, world.chance.choice(groups))
 
 
 def crash_database(world: World) -> None:
@@ -128,6 +123,23 @@ def time_out_transactions(world: World) -> None:
             identity.time_out(identity.open)
 
 
+def freeze_recovery(world: World) -> None:
+    """Has a host be frozen between two steps of how one of its lanes begins, see :func:`recovery_steps`."""
+    world.steps_to_freeze = world.chance.randint(1, 10)
+
+
+def recovery_steps(world: World, host: Host) -> None:
+    """Freezes the host of a recovery if it is time for that; its lanes are started again."""
+    if world.steps_to_freeze:
+        world.steps_to_freeze -= 1
+        if not world.steps_to_freeze:
+            groups = [group for group in _on_workers(world) if group.host is host]
+            if groups:
+                _replace(world, groups[0])
+            else:
+                _freeze(world, host, counted=True)
+
+
 def forget_marker(world: World) -> None:
     """Has the broker forget a marker, as it does when nobody has written it for days; seldom."""
     identities = list(world.broker.identities.values())
@@ -161,6 +173,7 @@ TRANSACTION_FAULTS: dict[str, Fault] = {
     "slow commits": end_slowly,
     "timed-out transactions": time_out_transactions,
     "forgotten markers": forget_marker,
+    "frozen recoveries": freeze_recovery,
 }
 """The same, for histories in which somebody publishes in transactions."""
 
@@ -176,6 +189,19 @@ def _host(world: World) -> Host:
     hosts = [process.host for process in world.processes]
     hosts += [group.host for process in world.processes for group in process.groups if not group.over]
     return world.chance.choice(hosts)
+
+
+def _on_workers(world: World) -> list[Group]:
+    return [
+        group for process in world.processes for group in process.groups
+        if group.host is not process.host and group.host.alive and not group.over
+    ]  # fmt: skip
+
+
+def _replace(world: World, group: Group) -> None:
+    """Freezes a run of a lane group; its leader starts another soon."""
+    _freeze(world, group.host, counted=True)
+    world.scheduler.after(world.chance.random() * 0.2, _start_copy, world, group)
 
 
 def _freeze(world: World, host: Host, *, counted: bool) -> None:

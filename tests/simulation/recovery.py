@@ -106,7 +106,8 @@ class Driver:
                 self._refused(error)
             self._then(error)
         else:
-            self._carry_out(request, self._reply)
+            self._world.recovery_steps(self._host)
+            self._host.do(self._carry_out, request, self._reply)
 
     def _refused(self, error: DriverError) -> None:
         world = self._world

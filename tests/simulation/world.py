@@ -14,7 +14,7 @@ from .audit import Audit
 from .broker import ENDING_SECONDS, Broker
 from .database import Database
 from .election import Coordinator, Election, WallClocks
-from .faults import EVERY_FAULT, kinds_of
+from .faults import EVERY_FAULT, kinds_of, recovery_steps
 from .operator import Operator
 from .process import Process
 from .scenario import Mode, Parts, draw
@@ -40,6 +40,7 @@ class World:
 
     Attributes:
         refused: Whether a lane has refused to begin since an operator has looked after that.
+        steps_to_freeze: After how many steps of recoveries a host is frozen; 0 for none.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class World:
         transactional_id = self.parts.transactional_id
         self.broker = Broker(self.scheduler, self.audit, self.chance, self.faults, transactional_id)
         self.refused = False
+        self.steps_to_freeze = 0
         self.sessions = self.runs = self.transactions = 0
         self.frozen: list[Host] = []
         self._moment = 0
@@ -117,6 +119,10 @@ class World:
             lane = teller.number if isinstance(teller, Attempt) else None
             self.trace.append((self.scheduler.now, host, lane, key, text % arguments))
 
+    def recovery_steps(self, host: Host) -> None:
+        """Takes that a recovery is about to make a step on a host."""
+        recovery_steps(self, host)
+
     def restart(self, number: int) -> None:
         """Starts a process in the place of one that has died."""
         if not self.processes[number].host.alive:
@@ -150,6 +156,7 @@ class World:
     def _calm_down(self) -> None:
         self.tell(None, None, "faults cease")
         self.applications.busy = self.operator.busy = False
+        self.steps_to_freeze = 0
         self.scheduler.run(self.scheduler.now + 3.0)  # what was begun to last for a while ends meanwhile
         for host in self.frozen:
             host.resume(counted=True)
