@@ -192,6 +192,11 @@ BUSY: Mapping[str, Any] = {
     "limits": Limits(max_batch_records=8, io_error_backoff=0.01),
 }  # fmt: skip
 """A small world in which much is published and little fails but by the faults that are named."""
+STALE: Mapping[str, Any] = {
+    "places": PLACES, "processes": 3, "lanes": (1, 1, 1), "workers": (1, 1, 1), "lane_seconds": 0.1,
+    "transactions_per_second": 80.0, "faults_per_second": 20.0, "slow": 0.1,
+}  # fmt: skip
+"""One in which lanes begin so often that some of them has read a note that is no longer true."""
 
 
 def _batches(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
@@ -236,7 +241,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         recovery=UnopenedFormer)),
     _under("handovers, crashes", places=PLACES, each=_batches(
         "first-note-only", "A change of name or place is not noted.", "I6", recovery=FirstNoteOnly)),
-    _under("elector lies, pauses", places=PLACES, each=_batches(
+    _under("frozen recoveries, elector lies, slow database", **STALE, each=_batches(
         "unfenced-marker", "An empty marker is written without a look at the fence.", "I6",
         recovery=PurgedWhereNamed)),
     _under("database crashes, crashes", _batches(
