@@ -1,8 +1,8 @@
 """What lanes do one thing after the other: acquire, settle, and deliver at least once.
 
-The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the marker, purge; then, to harvest,
-write the marker anew and note that the lane transacts. Where another name is noted, that is opened first, and
-the own one when its marker is known. What a lane makes of an answer belongs to the step in which
+The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the marker, purge; then, to
+harvest, write the marker anew and note that the lane transacts. Where another name is noted, that is opened
+first, and the own one when its marker is known. What a lane makes of an answer belongs to the step in which
 the server carries out what was asked.
 """
 
