@@ -218,7 +218,7 @@ FIRST = {
     "unfenced-park": 1050,
     "skipping-mark": 9,
 }
-"""Where the search begins, so that it is short; from seed 1 on these take as many histories as this says."""
+"""Where the search begins, so that it is short; from seed 1 on these take up to as many histories more."""
 
 
 SKIPPING_MARK = replace(
