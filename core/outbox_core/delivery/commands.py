@@ -1,11 +1,12 @@
-"""What the state machine tells a lane to do."""
+"""What a lane asks of the database and the broker, and what it is answered."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk import Batch, Failure, MarkedRecord, Poison
+from outbox_sdk import Batch, Failure, Fence, MarkedRecord, Parked, Poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,44 @@ class Tell:
     failures: list[Failure]
 
 
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Write a lane's metrics beside its fence for operators, and count what is parked."""
+
+    metrics: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactions:
+    """Note at the fence that the lane's marker tells nothing any more."""
+
+
 Command = Mark | Send | Purge | Reset | Park | Refresh | Tell
 """Of :mod:`outbox_core.delivery.at_least_once`."""
 BatchCommand = Advance | Publish | Park | Tell
 """Of :mod:`outbox_core.delivery.exactly_once`."""
+Request = Mark | Purge | Reset | Park | Advance | Refresh | Heartbeat | EndTransactions | Send | Publish
+"""What a lane asks of the database or the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request.
+
+    Attributes:
+        request: The request.
+        records: What a mark or an advance returned.
+        rows: How many rows a purge, an advance's purges or a reset changed, or keys a park parked.
+        failures: For whose sake a batch was aborted; none once it is committed.
+        fence: The lane's right to mark and purge, after a refresh.
+        parked: How much is parked, after a refresh or a heartbeat.
+        error: What was raised instead; the outcome is unknown.
+    """
+
+    request: Request
+    records: Sequence[MarkedRecord] = ()
+    rows: int = 0
+    failures: Sequence[Failure] = ()
+    fence: Fence | None = None
+    parked: Parked | None = None
+    error: Exception | None = None

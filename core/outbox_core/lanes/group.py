@@ -15,12 +15,10 @@ from uuid import uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
-from outbox_core.config.settings import Delivery
 from outbox_core.delivery.retries import jittered
 from outbox_core.events import Event
-from outbox_core.lanes.lane import Lane
+from outbox_core.lanes.loop import LaneLoop
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.transactional_lane import TransactionalLane
 from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Link, Report
 from outbox_core.metrics import Reading
 
@@ -64,8 +62,7 @@ class LaneGroup:
         self._leash = Leash()
         self._run_id = str(uuid4())
         self._past = {number: Reading() for number in lanes}
-        self._kind = TransactionalLane if plan.delivery is Delivery.EXACTLY_ONCE else Lane
-        self._lanes: dict[int, Lane | TransactionalLane] = {}
+        self._lanes: dict[int, LaneLoop] = {}
         self._events: list[Event] = []  # of attempts that have ended
         self._lost = ""
         self._refusal: DriverError | None = None
@@ -142,7 +139,7 @@ class LaneGroup:
         while not self._leash.over:
             started = monotonic()
             try:
-                lane = self._kind(self._plan, number, self._leash)
+                lane = LaneLoop(self._plan, number, self._leash)
                 self._lanes[number] = lane
                 lane.run()
                 if not self._leash.over:

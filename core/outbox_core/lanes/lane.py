@@ -1,159 +1,316 @@
-"""One lane's I/O: carries out what the state machine decides, and tells it what came of it.
+"""What a lane does between two waits, without I/O: one attempt at one lane, in either delivery mode.
 
-The lane's own thread only decides, sends and collects deliveries. The database is spoken to on two threads
-beside it, so while one thing waits for the disk or the network the others go on, and what has to be done next
-collects: batches adapt to load by themselves.
+:meth:`Lane.step` says what to ask of the database and the broker, :meth:`Lane.hear` takes what they answer.
+The loop (:mod:`outbox_core.lanes.loop`) carries the requests out and waits; the simulation does so in virtual
+time.
 """
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Callable
-from time import monotonic
-from typing import assert_never
-from uuid import UUID, uuid4
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+from uuid import UUID
 
-from outbox_sdk import Deliveries, Sender
+from outbox_sdk import Deliveries, DriverError, Parked
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
-from outbox_core.events import LeaderRefreshed
+from outbox_core.delivery.commands import (
+    Advance,
+    Answer,
+    Command,
+    EndTransactions,
+    Heartbeat,
+    Mark,
+    Park,
+    Publish,
+    Purge,
+    Refresh,
+    Request,
+    Reset,
+    Send,
+    Tell,
+)
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.events import BatchMoved, LeaderRefreshed
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import enter_lane
-from outbox_core.lanes.table_thread import Answer, TableThread
-from outbox_core.lanes.telemetry import Diary
-from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
+from outbox_core.lanes.telemetry import Telemetry, log
+from outbox_core.leadership.protocol import Leash
 
-log = logging.getLogger(__name__)
+Reply = Answer | Deliveries
+"""What a lane hears: what came of a request, or of records that were sent."""
 
-ANSWER_SECONDS = 0.001
-"""The longest wait for deliveries while the database is at work, whose answer nothing announces."""
+LIFE_SECONDS = 6 * 3600.0
+"""After so long an idle lane starts anew, which writes its marker anew: brokers forget old ones."""
 
 
-class Lane:
-    """One attempt at one lane, from connecting until it is told to end or can go on no longer.
+@dataclass(frozen=True)
+class Sources:
+    """What is neither time nor an answer.
 
-    Args:
-        plan: The term's plan.
-        number: The lane's number, from 0.
-        leash: Says for how long leadership is vouched for, and when to end.
-        clock: Seconds on a clock that never goes back.
+    Attributes:
         new_leader_id: Returns a UUID that was never used before.
+        chance: Returns a number from 0 up to 1.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        number: int,
-        leash: Leash,
-        *,
-        clock: Callable[[], float] = monotonic,
-        new_leader_id: Callable[[], UUID] = uuid4,
-    ) -> None:
-        self.number = number
-        self._diary = Diary(number, plan.limits.min_metrics_interval, clock())
-        self.reading = self._diary.reading
-        self.take_events = self._diary.take_events
-        """Leader ids taken since the list was last emptied."""
-        self._plan = plan
-        self._leash = leash
-        self._clock = clock
-        self._machine = MarkPurgeReset(plan.limits, plan.failures, new_leader_id, random.random)
-        self._dialect = plan.dialect.create()
+    new_leader_id: Callable[[], UUID]
+    chance: Callable[[], float]
 
-    def run(self) -> None:
-        """Harvests until the leash says to end; a drained lane leaves nothing in flight behind.
+
+class Lane(Protocol):
+    """One attempt at one lane.
+
+    Attributes:
+        over: Whether it has nothing more to do, as it was told to end or has grown old.
+    """
+
+    over: bool
+
+    def step(self, now: float, leash: Leash) -> list[Request]:
+        """Returns what to ask now, in order; empty when there is nothing before :meth:`wake_at`.
+
+        Args:
+            now: Seconds on a clock that never goes back.
+            leash: For how long leadership is vouched for, and whether to end.
+        """
+        ...
+
+    def hear(self, now: float, reply: Reply) -> None:
+        """Takes a reply; each side of a lane is answered in the order in which it was asked.
 
         Raises:
             LeadershipLost: The fence carries somebody else's token.
-            DriverError: The database or the broker cannot be used; a new attempt may succeed.
+            DriverError: The lane can go on no longer; another attempt may.
         """
-        plan, number = self._plan, self.number
-        eligible = plan.affinity.create().eligible()
-        fence, parked = enter_lane(plan, number)
-        marker = TableThread(f"marker-{number}", self._dialect, eligible, fence, parked)
-        purger = TableThread(f"purger-{number}", self._dialect, (), fence, parked)
-        try:
-            sender = plan.publisher.create().open(f"{plan.outbox}.{number}")
-            try:
-                self._loop(marker, purger, sender)
-            finally:
-                # What a hard stop leaves unreported has an unknown outcome: the next leader marks it again.
-                sender.close(0.0)
-        finally:
-            marker.close()
-            purger.close()
+        ...
 
-    def _loop(self, marker: TableThread, purger: TableThread, sender: Sender) -> None:
-        machine, leash, clock = self._machine, self._leash, self._clock
-        while not leash.stopped:
-            if leash.draining:
-                machine.drain()
-                if machine.settled:
-                    return
-            now = clock()
-            commands = machine.decide(now, leading=now < leash.lease_until)
-            for command in commands:
-                self._carry_out(command, marker, purger, sender)
-            answers = [answer for side in (marker, purger) if (answer := side.answer())]
-            for answer in answers:
-                self._heed(answer)
-            pause = 0.0 if commands or answers else max(machine.wake_at() - clock(), 0.0)
-            longest = ANSWER_SECONDS if marker.busy or purger.busy else BEAT_SECONDS
-            self._take(sender.poll(min(pause, longest)))
-            self._gauge(purger)
+    def wake_at(self) -> float:
+        """Returns when :meth:`step` may next have something to ask though nothing is heard."""
+        ...
 
-    def _carry_out(self, command: Command, marker: TableThread, purger: TableThread, sender: Sender) -> None:
-        match command:
-            case Send(records):
-                sender.send(records)
-                self.reading.sent += len(records)
-            case Mark() | Reset() | Park():
-                marker.submit(command)
-            case Purge():
-                purger.submit(command)
-            case Refresh(leader_id):
-                fence, purger.parked = enter_lane(self._plan, self.number)
-                marker.fence = purger.fence = fence
-                self.reading.remarks += 1
-                self._diary.tell(LeaderRefreshed(leader_id, self.number))
-            case Tell(failures):
-                self._diary.failed(failures)
-            case _:
-                assert_never(command)
 
-    def _heed(self, answer: Answer) -> None:
-        """Tells the machine what came of a command to the database."""
-        machine, now, command = self._machine, self._clock(), answer.command
-        if answer.error is not None:
-            verb = type(command).__name__.lower()
-            log.warning("lane %d: %s failed, trying again: %s", self.number, verb, answer.error)
-        match command:
-            case Mark() if answer.error:
-                machine.mark_unknown(now)
-            case Purge() | Reset() | Park() if answer.error:
-                machine.settling_unknown(now)
+class AtLeastOnceLane:
+    """A lane that sends records one by one, and purges what is acknowledged.
+
+    Args:
+        plan: The term's plan.
+        number: The lane's number.
+        telemetry: Counts and tells what it does.
+        sources: What is neither time nor an answer.
+        parked: How much is parked.
+    """
+
+    def __init__(
+        self, plan: Plan, number: int, telemetry: Telemetry, sources: Sources, parked: Parked
+    ) -> None:
+        self.over = False
+        self.machine = MarkPurgeReset(plan.limits, plan.failures, sources.new_leader_id, sources.chance)
+        self._number = number
+        self._telemetry = telemetry
+        self._policy = self.machine.scoreboard.policy
+        self._entering = False  # asks for a new attempt at the fence, and for nothing else meanwhile
+        self._deferred: list[Command] = []
+        telemetry.counted(parked, self._policy, 0)
+
+    def step(self, now: float, leash: Leash) -> list[Request]:
+        """See :meth:`Lane.step`; a drained lane leaves nothing in flight behind."""
+        machine = self.machine
+        if leash.draining:
+            machine.drain()
+            self.over = machine.settled
+        if self.over or self._entering:
+            return []
+        commands = self._deferred + machine.decide(now, leading=now < leash.lease_until)
+        self._deferred = []
+        requests = self._requests(commands)
+        reading, board = self._telemetry.reading, machine.scoreboard
+        reading.in_flight, reading.waiting = machine.in_flight, board.waiting
+        self._telemetry.gauge(now, self._policy, board.troubled)
+        return requests + self._telemetry.heartbeat(now, self._policy)
+
+    def wake_at(self) -> float:
+        """See :meth:`Lane.wake_at`."""
+        return float("inf") if self._entering else self.machine.wake_at()
+
+    def hear(self, now: float, reply: Reply) -> None:
+        """See :meth:`Lane.hear`; after a retryable error of the database the lane goes on."""
+        if isinstance(reply, Deliveries):
+            self._take(now, reply)
+        elif isinstance(reply.request, Heartbeat):
+            self._telemetry.answered(reply, self._policy)
+        elif reply.error is not None:
+            self._doubt(now, reply.request, reply.error)
+        else:
+            self._heed(now, reply)
+
+    def _requests(self, commands: Sequence[Command]) -> list[Request]:
+        requests: list[Request] = []
+        for number, command in enumerate(commands):
+            match command:
+                case Tell(failures):
+                    self._telemetry.failed(failures)
+                case Refresh():
+                    self._entering, self._deferred = True, list(commands[number + 1 :])
+                    return [*requests, command]
+                case Send(records):
+                    self._telemetry.reading.sent += len(records)
+                    requests.append(command)
+                case _:
+                    requests.append(command)
+        return requests
+
+    def _take(self, now: float, deliveries: Deliveries) -> None:
+        if deliveries.delivered:
+            self.machine.delivered(now, deliveries.delivered)
+        if deliveries.failed:
+            self.machine.failed(deliveries.failed)
+
+    def _doubt(self, now: float, request: Request, error: Exception) -> None:
+        if isinstance(request, Send | Refresh) or not (isinstance(error, DriverError) and error.retryable):
+            raise error
+        log.warning(
+            "lane %d: %s failed, trying again: %s", self._number, type(request).__name__.lower(), error
+        )
+        if isinstance(request, Mark):
+            self.machine.mark_unknown(now)
+        else:
+            self.machine.settling_unknown(now)
+
+    def _heed(self, now: float, answer: Answer) -> None:
+        machine, telemetry = self.machine, self._telemetry
+        match answer.request:
             case Mark():
-                self.reading.marked += len(answer.records)
+                telemetry.reading.marked += len(answer.records)
                 machine.marked(now, answer.records)
             case Purge(_, ids):
-                self.reading.purged += len(ids)
+                telemetry.reading.purged += len(ids)
                 machine.purged(now, answer.rows)
             case Reset():
                 machine.reset_done(now)
             case Park(_, poisons):
                 machine.park_done(now, answer.rows)
-                self._diary.parked(poisons, answer.rows)
+                telemetry.parked(poisons, answer.rows)
+            case Refresh(leader_id):
+                self._entering = False
+                telemetry.reading.remarks += 1
+                telemetry.tell(LeaderRefreshed(leader_id, self._number))
+                if answer.parked is not None:
+                    telemetry.counted(answer.parked, self._policy, self._policy.done)
+            case other:
+                raise TypeError(f"an answer to {other} has no place here")
 
-    def _take(self, deliveries: Deliveries) -> None:
-        if deliveries.delivered:
-            self._machine.delivered(self._clock(), deliveries.delivered)
-        if deliveries.failed:
-            self._machine.failed(deliveries.failed)
 
-    def _gauge(self, purger: TableThread) -> None:
-        """Brings the reading up to date, and has it written beside the fence when that is due."""
-        scoreboard, reading = self._machine.scoreboard, self.reading
-        reading.in_flight, reading.waiting = self._machine.in_flight, scoreboard.waiting
-        self._diary.gauge(self._clock(), purger, scoreboard.policy, scoreboard.troubled)
+class ExactlyOnceLane:
+    """A lane that publishes batches in transactions, and purges what is committed.
+
+    Whatever is doubtful ends it. The lane's next attempt fences this one, at the database and at the broker,
+    and purges what is in the log already, before it marks anything (:mod:`outbox_core.lanes.recovery`).
+
+    Args:
+        plan: The term's plan.
+        number: The lane's number.
+        telemetry: Counts and tells what it does.
+        sources: What is neither time nor an answer.
+        parked: How much is parked.
+        expires: When it has grown old.
+    """
+
+    def __init__(  # noqa: PLR0917 - as the other kind, and its age
+        self,
+        plan: Plan,
+        number: int,
+        telemetry: Telemetry,
+        sources: Sources,
+        parked: Parked,
+        expires: float,
+    ) -> None:
+        self.over = False
+        self.machine = TransactionalMarkPurge(
+            plan.limits, plan.failures, sources.new_leader_id, sources.chance
+        )
+        self._number = number
+        self._telemetry = telemetry
+        self._expires = expires
+        self._ending = False
+        telemetry.counted(parked, self.machine.policy, 0)
+
+    def step(self, now: float, leash: Leash) -> list[Request]:
+        """See :meth:`Lane.step`; a drained lane has purged what it published, and says so at the fence."""
+        machine = self.machine
+        if self.over or self._ending:
+            return []
+        if leash.draining:
+            machine.drain()
+        if machine.settled and leash.draining:
+            self._ending = True
+            return [EndTransactions()]
+        if machine.settled and now > self._expires:
+            self.over = True
+            return []
+        requests = self._requests(machine.decide(now, leading=now < leash.lease_until))
+        self._tell_moves()
+        reading = self._telemetry.reading
+        reading.in_flight, reading.waiting = machine.in_flight, machine.waiting
+        self._telemetry.gauge(now, machine.policy, machine.troubled)
+        return requests + self._telemetry.heartbeat(now, machine.policy, self._batches)
+
+    def wake_at(self) -> float:
+        """See :meth:`Lane.wake_at`."""
+        return float("inf") if self._ending else self.machine.wake_at()
+
+    def hear(self, now: float, reply: Reply) -> None:
+        """See :meth:`Lane.hear`."""
+        if isinstance(reply, Deliveries):
+            raise TypeError("a batch is answered as a whole")
+        machine, telemetry = self.machine, self._telemetry
+        if reply.error is not None and not isinstance(reply.request, Heartbeat):
+            raise reply.error
+        match reply.request:
+            case Publish() if reply.failures:
+                telemetry.reading.aborted += 1
+                machine.aborted(now, reply.failures)
+            case Publish():
+                machine.published(now)
+            case Advance():
+                telemetry.reading.marked += len(reply.records)
+                telemetry.reading.purged += reply.rows
+                machine.advanced(now, reply.records, reply.rows)
+            case Park(_, poisons):
+                machine.parked(now, reply.rows)
+                telemetry.parked(poisons, reply.rows)
+            case Heartbeat():
+                telemetry.answered(reply, machine.policy)
+            case EndTransactions():
+                self.over = True
+            case other:
+                raise TypeError(f"an answer to {other} has no place here")
+        self._tell_moves()
+
+    def _requests(self, commands: Sequence[Advance | Publish | Park | Tell]) -> list[Request]:
+        requests: list[Request] = []
+        for command in commands:
+            match command:
+                case Tell(failures):
+                    self._telemetry.failed(failures)
+                case Publish(records):
+                    self._telemetry.reading.sent += len(records)
+                    requests.append(command)
+                case Advance() | Park():
+                    requests.append(command)
+                case _:
+                    assert_never(command)
+        return requests
+
+    def _batches(self) -> dict[str, object]:
+        """Returns the batches there are now, for operators."""
+        batches = self.machine.batches()
+        return {
+            "batches": [
+                {"name": str(name), "records": records, "stage": stage} for name, records, stage in batches
+            ]
+        }
+
+    def _tell_moves(self) -> None:
+        moves, self.machine.moves = self.machine.moves, []
+        for leader_id, records, stage in moves:
+            self._telemetry.tell(BatchMoved(leader_id, records, stage, self._number))

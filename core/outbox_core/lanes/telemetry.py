@@ -1,4 +1,4 @@
-"""What a lane says of itself: its reading, written beside the fence now and then, its events, and its log."""
+"""What a lane tells of itself: metrics, which a heartbeat writes beside the fence, events, and its log."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from outbox_sdk import Failure, Parked, Poison
+from outbox_sdk import DriverError, Failure, LeadershipLost, Parked, Poison
 
+from outbox_core.delivery.commands import Answer, Heartbeat
 from outbox_core.delivery.retries import Policy
 from outbox_core.events import Event
-from outbox_core.lanes.table_thread import TableThread
 from outbox_core.leadership.protocol import BEAT_SECONDS
 from outbox_core.metrics import Reading, as_numbers
 
 log = logging.getLogger(__name__)
 
 LEAST_BEAT_SECONDS = 1.0
-"""Between two readings, at least: each is a transaction."""
+"""Between two heartbeats, at least: each is a transaction."""
 
 TOLD_MOST = 5
 """Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
 
 
-class Diary:
-    """One lane's reading, events and log.
+class Telemetry:
+    """One lane's metrics, events and log.
 
     Args:
         lane: The lane's number.
-        interval: Seconds between two readings beside the fence.
+        interval: Seconds between two heartbeats.
         now: The present time in seconds.
 
     Attributes:
@@ -42,9 +42,9 @@ class Diary:
         self._interval = max(interval, LEAST_BEAT_SECONDS)
         self._next_beat = now + self._interval
         self._beaten = (now, 0)
+        self._beating = False
         self._next_gauge = 0.0
-        self._parked = Parked(0, None)
-        self._done_before = 0
+        self._parked_before = 0
 
     def tell(self, event: Event) -> None:
         """Keeps an event until somebody takes it."""
@@ -54,39 +54,57 @@ class Diary:
         """Returns the events since the last call; for one thread, beside the lane's own."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
-    def gauge(
-        self,
-        now: float,
-        writer: TableThread,
-        policy: Policy,
-        troubled: Callable[[float], tuple[int, float]],
-        more: Callable[[], Mapping[str, object]] = dict,
-    ) -> None:
-        """Brings the slow gauges up to date, and has the reading written when that is due.
+    def gauge(self, now: float, policy: Policy, troubled: Callable[[float], tuple[int, float]]) -> None:
+        """Brings the gauges that cost something up to date, a few times a second.
 
         Args:
             now: The time.
-            writer: Writes the reading, and counts what is parked.
-            policy: Learns how much is parked.
+            policy: Knows how much is parked.
             troubled: Returns how many keys have failed, and for how many seconds the first of them.
-            more: Returns what is to be written with the reading.
         """
-        reading = self.reading
         if now >= self._next_gauge:
             self._next_gauge = now + BEAT_SECONDS
+            reading = self.reading
             reading.held, blocked = troubled(now)
             reading.blocked_seconds = round(blocked, 1)
-            if writer.parked is not self._parked:  # counted anew since; a park of ours may come on top
-                self._parked = writer.parked
-                policy.counted(self._parked.keys, self._done_before)
-            reading.parked, reading.parked_seconds = policy.parked, self._parked.oldest or 0.0
-        if now >= self._next_beat:
-            since, purged = self._beaten
-            self._done_before = policy.done
-            rate = (reading.purged - purged) / (now - since)
-            writer.beat({**as_numbers(reading, rate), **more()})
-            self._beaten = (now, reading.purged)
-            self._next_beat = now + self._interval
+            reading.parked = policy.parked
+
+    def heartbeat(
+        self, now: float, policy: Policy, more: Callable[[], Mapping[str, object]] = dict
+    ) -> list[Heartbeat]:
+        """Returns the heartbeat that is due, if one is and the one before was answered.
+
+        Args:
+            now: The time.
+            policy: Will learn how much is parked, from the answer.
+            more: Returns what is to be written with the metrics.
+        """
+        if now < self._next_beat or self._beating:
+            return []
+        since, purged = self._beaten
+        rate = (self.reading.purged - purged) / (now - since)
+        self._beaten, self._next_beat, self._beating = (now, self.reading.purged), now + self._interval, True
+        self._parked_before = policy.done
+        return [Heartbeat({**as_numbers(self.reading, rate), **more()})]
+
+    def answered(self, answer: Answer, policy: Policy) -> None:
+        """Takes the answer to a heartbeat; that it failed is of no consequence.
+
+        Raises:
+            Exception: It failed in a way that no database or broker is to blame for.
+        """
+        self._beating = False
+        if isinstance(answer.error, DriverError | LeadershipLost):  # the next purge meets it too, and tells
+            log.debug("lane %d: metrics not written: %s", self._lane, answer.error)
+        elif answer.error is not None:
+            raise answer.error
+        elif answer.parked is not None:
+            self.counted(answer.parked, policy, self._parked_before)
+
+    def counted(self, parked: Parked, policy: Policy, done_before: int) -> None:
+        """Takes how much is parked, counted when this lane had parked so many keys; more may have come."""
+        policy.counted(parked.keys, done_before)
+        self.reading.parked_seconds = parked.oldest or 0.0
 
     def failed(self, failures: Sequence[Failure]) -> None:
         """Counts and logs records that were not delivered."""

@@ -1,0 +1,179 @@
+"""One lane's loop: carries out what the lane asks for, and lets it hear what comes of it.
+
+The lane's own thread only decides. The database and the broker are spoken to on threads of their own
+(:mod:`outbox_core.lanes.workers`), so while one waits for the disk or the network the others go on, and what
+has to be done next collects: batches adapt to load by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from queue import Empty
+from time import monotonic
+from typing import Protocol
+from uuid import UUID, uuid4
+
+from outbox_sdk import Dialect, Fence, Parked
+
+from outbox_core.config.settings import Delivery
+from outbox_core.delivery.commands import (
+    Advance,
+    Answer,
+    EndTransactions,
+    Heartbeat,
+    Mark,
+    Park,
+    Publish,
+    Purge,
+    Refresh,
+    Request,
+    Reset,
+    Send,
+)
+from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane, Lane, Sources
+from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.recovery import open_lane
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
+from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
+
+log = logging.getLogger(__name__)
+
+
+class Side(Protocol):
+    """One of the threads beside a lane's own."""
+
+    def submit(self, request: Request) -> None:
+        """Has a request carried out; what comes of it is put into the lane's queue."""
+        ...
+
+
+Sides = Mapping[type[Request], Side]
+"""Who carries out which kind of request."""
+
+
+class LaneLoop:
+    """One attempt at one lane, from connecting until it is told to end or can go on no longer.
+
+    Args:
+        plan: The term's plan.
+        number: The lane's number, from 0.
+        leash: Says for how long leadership is vouched for, and when to end.
+        clock: Seconds on a clock that never goes back.
+        new_leader_id: Returns a UUID that was never used before.
+        chance: Returns a number from 0 up to 1.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        leash: Leash,
+        *,
+        clock: Callable[[], float] = monotonic,
+        new_leader_id: Callable[[], UUID] = uuid4,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._telemetry = Telemetry(number, plan.limits.min_metrics_interval, clock())
+        self.reading = self._telemetry.reading
+        self.take_events = self._telemetry.take_events
+        """Events since the list was last emptied."""
+        self._plan = plan
+        self._number = number
+        self._leash = leash
+        self._clock = clock
+        self._sources = Sources(new_leader_id, chance)
+        self._dialect: Dialect = plan.dialect.create()
+        self._replies = Replies()
+        self._fence: Fence
+
+    def run(self) -> None:
+        """Harvests until the leash says to end, or the lane has grown old.
+
+        A drained lane leaves nothing in flight behind.
+
+        Raises:
+            LeadershipLost: The fence carries somebody else's token.
+            DriverError: The database or the broker cannot be used; a new attempt may succeed.
+        """
+        exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
+        with self._open_batches() if exactly_once else self._open_records() as (lane, sides):
+            self._loop(lane, sides)
+
+    def _loop(self, lane: Lane, sides: Sides) -> None:
+        leash, clock = self._leash, self._clock
+        while not leash.stopped:
+            requests = lane.step(clock(), leash)
+            for request in requests:
+                sides[type(request)].submit(request)
+            if lane.over:
+                return
+            self._hear(lane, 0.0 if requests else min(max(lane.wake_at() - clock(), 0.0), BEAT_SECONDS))
+
+    def _hear(self, lane: Lane, patience: float) -> None:
+        """Waits for the first reply, and lets the lane hear all that are there."""
+        replies = self._replies
+        try:
+            reply = replies.get(timeout=patience)
+            while True:
+                if isinstance(reply, Answer) and reply.fence is not None:
+                    self._fence = reply.fence
+                lane.hear(self._clock(), reply)
+                reply = replies.get_nowait()
+        except Empty:
+            return
+
+    @contextmanager
+    def _open_records(self) -> Iterator[tuple[Lane, Sides]]:
+        plan, name = self._plan, self._number
+        self._fence, parked = self._enter()
+        with ExitStack() as stack:
+            marker = stack.enter_context(closing(self._database(f"marker-{name}")))
+            purger = stack.enter_context(closing(self._database(f"purger-{name}")))
+            sender = plan.publisher.create().open(f"{plan.outbox}.{name}")
+            broker = stack.enter_context(closing(SenderThread(f"sender-{name}", sender, self._replies)))
+            lane = AtLeastOnceLane(plan, name, self._telemetry, self._sources, parked)
+            sides: dict[type[Request], Side] = {Send: broker, Purge: purger, Heartbeat: purger}
+            yield lane, sides | dict.fromkeys((Mark, Reset, Park, Refresh), marker)
+
+    @contextmanager
+    def _open_batches(self) -> Iterator[tuple[Lane, Sides]]:
+        plan, name, reading = self._plan, self._number, self.reading
+        opened = open_lane(plan, name)
+        sender, self._fence = opened.sender, opened.fence
+        reading.recovered += opened.recovered
+        reading.purged += opened.recovered
+        if opened.recovered:
+            log.info("lane %d: %d rows were in the log already", name, opened.recovered)
+
+        def publish(request: Request) -> Answer:
+            assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted
+            return Answer(request, failures=sender.publish(request.records, request.marker))
+
+        with ExitStack() as stack:
+            broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
+            stack.enter_context(closing(broker))
+            marker = stack.enter_context(closing(self._database(f"marker-{name}")))
+            expires = self._clock() + LIFE_SECONDS
+            lane = ExactlyOnceLane(plan, name, self._telemetry, self._sources, opened.parked, expires)
+            sides: dict[type[Request], Side] = {Publish: broker}
+            yield lane, sides | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
+
+    def _enter(self) -> tuple[Fence, Parked]:
+        """Starts an attempt at the lane's fence, over a connection of its own."""
+        with closing(self._dialect.connect()) as table:
+            return table.enter(self._number, self._plan.lanes, self._plan.token), table.parked()
+
+    def _database(self, name: str) -> Worker:
+        plan = self._plan
+        database = Database(
+            self._dialect,
+            plan.affinity.create().eligible(),
+            lambda: self._fence,
+            lanes=plan.lanes,
+            token=plan.token,
+        )
+        return Worker(name, database.carry_out, database.close, self._replies)

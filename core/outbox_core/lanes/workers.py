@@ -1,0 +1,213 @@
+"""Threads beside a lane's own that wait for the database and the broker in its place.
+
+All of them put what they hear into one queue, which the lane's loop waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import assert_never
+
+from outbox_sdk import Condition, Dialect, Fence, OutboxTable, Sender
+
+from outbox_core.delivery.commands import (
+    Advance,
+    Answer,
+    EndTransactions,
+    Heartbeat,
+    Mark,
+    Park,
+    Publish,
+    Purge,
+    Refresh,
+    Request,
+    Reset,
+    Send,
+)
+from outbox_core.lanes.lane import Reply
+
+CLOSE_SECONDS = 1.0
+"""How long a thread that hangs in the database or the broker is waited for when the lane ends."""
+POLL_SECONDS = 0.001
+"""How long a thread that sends waits for deliveries before it looks whether there is more to send."""
+IDLE_SECONDS = 0.1
+"""How long it waits for something to send, while nothing is under way, before it lets the client work."""
+
+Replies = SimpleQueue[Reply]
+
+
+class Worker:
+    """Carries out one request after the other, each of which takes its time.
+
+    Args:
+        name: The thread's name.
+        carry_out: Called in the thread; what it raises becomes the answer's error.
+        end: Called in the thread at last.
+        replies: Takes the answers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        carry_out: Callable[[Request], Answer],
+        end: Callable[[], None],
+        replies: Replies,
+    ) -> None:
+        self._carry_out = carry_out
+        self._end = end
+        self._replies = replies
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Has a request carried out; its answer comes through the queue."""
+        self._requests.put(request)
+
+    def close(self) -> None:
+        """Finishes what was submitted; does not wait long for what hangs."""
+        self._requests.put(None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            try:
+                answer = self._carry_out(request)
+            except Exception as error:  # noqa: BLE001 - the lane decides what it means
+                answer = Answer(request, error=error)
+            self._replies.put(answer)
+        self._end()
+
+
+class Database:
+    """One lane's connection to the outbox; connects with the first request, and again after an error.
+
+    Args:
+        dialect: Connects to the outbox.
+        eligible: Which rows may be marked.
+        fence: Returns what every statement is checked against.
+        lanes: How many lanes there are.
+        token: The fence token of the term.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        eligible: Sequence[Condition],
+        fence: Callable[[], Fence],
+        *,
+        lanes: int,
+        token: int,
+    ) -> None:
+        self._dialect = dialect
+        self._eligible = eligible
+        self._fence = fence
+        self._lanes = lanes
+        self._token = token
+        self._table: OutboxTable | None = None
+
+    def carry_out(self, request: Request) -> Answer:
+        """Carries out a request.
+
+        Raises:
+            LeadershipLost: The fence is no longer the lane's.
+            DriverError: The database cannot be used; the outcome is unknown.
+        """
+        try:
+            if self._table is None:
+                self._table = self._dialect.connect(self._eligible)
+            return self._ask(self._table, request)
+        except Exception:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnects."""
+        table, self._table = self._table, None
+        if table is not None:
+            table.close()
+
+    def _ask(self, table: OutboxTable, request: Request) -> Answer:
+        fence = self._fence()
+        match request:
+            case Mark(leader_id, limit, max_bytes, excluded):
+                answer = Answer(request, records=table.mark(fence, leader_id, limit, max_bytes, excluded))
+            case Purge(leader_id, ids):
+                answer = Answer(request, rows=table.purge(fence, leader_id, ids))
+            case Reset(leader_id, ids):
+                answer = Answer(request, rows=table.reset(fence, leader_id, ids))
+            case Park(leader_id, poisons, ids):
+                answer = Answer(request, rows=table.park(fence, leader_id, poisons, ids))
+            case Advance(finished, leader_id, limit, pending, max_bytes):
+                done = table.advance(fence, finished, leader_id, limit, pending, max_bytes)
+                answer = Answer(request, records=done.records, rows=done.purged)
+            case Refresh():
+                entered = table.enter(fence.lane, self._lanes, self._token)
+                answer = Answer(request, fence=entered, parked=table.parked())
+            case EndTransactions():
+                table.transact(fence, None)
+                answer = Answer(request)
+            case Heartbeat(metrics):
+                table.beat(fence, metrics)
+                answer = Answer(request, parked=table.parked())
+            case Send() | Publish():
+                raise TypeError(f"{request} is for the broker")
+            case _:
+                assert_never(request)
+        return answer
+
+
+class SenderThread:
+    """Sends records, and collects what becomes of them.
+
+    Args:
+        name: The thread's name.
+        sender: The broker; used and closed by the thread.
+        replies: Takes deliveries, and an answer with an error if there is one.
+    """
+
+    def __init__(self, name: str, sender: Sender, replies: Replies) -> None:
+        self._sender = sender
+        self._replies = replies
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._under_way = 0
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Has records sent; their deliveries come through the queue."""
+        self._requests.put(request)
+
+    def close(self) -> None:
+        """Drops what is under way, whose outcome is unknown then: the next leader marks it again."""
+        self._requests.put(None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        request: Request | None = Send([])
+        try:
+            while (request := self._next()) is not None:
+                if isinstance(request, Send) and request.records:
+                    self._sender.send(request.records)
+                    self._under_way += len(request.records)
+                self._collect()
+        except Exception as error:  # noqa: BLE001 - the lane decides what it means
+            self._replies.put(Answer(request or Send([]), error=error))
+        finally:
+            self._sender.close(0.0)
+
+    def _next(self) -> Request | None:
+        """Returns what to send next, which may be nothing; ``None`` when the lane ends."""
+        try:
+            return self._requests.get(timeout=0 if self._under_way else IDLE_SECONDS)
+        except Empty:
+            return Send([])
+
+    def _collect(self) -> None:
+        waits = self._under_way and self._requests.empty()
+        deliveries = self._sender.poll(POLL_SECONDS if waits else 0.0)
+        if reported := len(deliveries.delivered) + len(deliveries.failed):
+            self._under_way -= reported
+            self._replies.put(deliveries)
