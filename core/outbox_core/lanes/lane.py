@@ -7,10 +7,8 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol, assert_never
-from uuid import UUID
 
 from outbox_sdk import Deliveries, DriverError, Parked
 
@@ -33,7 +31,6 @@ from outbox_core.delivery.commands import (
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import BatchMoved, LeaderRefreshed
-from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.telemetry import Telemetry, log
 from outbox_core.leadership.protocol import Leash
 
@@ -42,19 +39,6 @@ Reply = Answer | Deliveries
 
 LIFE_SECONDS = 6 * 3600.0
 """After so long an idle lane starts anew, which writes its marker anew: brokers forget old ones."""
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What is neither time nor an answer.
-
-    Attributes:
-        new_leader_id: Returns a UUID that was never used before.
-        chance: Returns a number from 0 up to 1.
-    """
-
-    new_leader_id: Callable[[], UUID]
-    chance: Callable[[], float]
 
 
 class Lane(Protocol):
@@ -93,21 +77,18 @@ class AtLeastOnceLane:
     """A lane that sends records one by one, and purges what is acknowledged.
 
     Args:
-        plan: The term's plan.
+        machine: Decides what to mark, send and purge.
         number: The lane's number.
         telemetry: Counts and tells what it does.
-        sources: What is neither time nor an answer.
         parked: How much is parked.
     """
 
-    def __init__(
-        self, plan: Plan, number: int, telemetry: Telemetry, sources: Sources, parked: Parked
-    ) -> None:
+    def __init__(self, machine: MarkPurgeReset, number: int, telemetry: Telemetry, parked: Parked) -> None:
         self.over = False
-        self.machine = MarkPurgeReset(plan.limits, plan.failures, sources.new_leader_id, sources.chance)
+        self.machine = machine
         self._number = number
         self._telemetry = telemetry
-        self._policy = self.machine.scoreboard.policy
+        self._policy = machine.scoreboard.policy
         self._entering = False  # asks for a new attempt at the fence, and for nothing else meanwhile
         self._deferred: list[Command] = []
         telemetry.counted(parked, self._policy, 0)
@@ -207,32 +188,28 @@ class ExactlyOnceLane:
     and purges what is in the log already, before it marks anything (:mod:`outbox_core.lanes.recovery`).
 
     Args:
-        plan: The term's plan.
+        machine: Decides what to mark, publish and purge.
         number: The lane's number.
         telemetry: Counts and tells what it does.
-        sources: What is neither time nor an answer.
         parked: How much is parked.
         expires: When it has grown old.
     """
 
-    def __init__(  # noqa: PLR0917 - as the other kind, and its age
+    def __init__(
         self,
-        plan: Plan,
+        machine: TransactionalMarkPurge,
         number: int,
         telemetry: Telemetry,
-        sources: Sources,
         parked: Parked,
         expires: float,
     ) -> None:
         self.over = False
-        self.machine = TransactionalMarkPurge(
-            plan.limits, plan.failures, sources.new_leader_id, sources.chance
-        )
+        self.machine = machine
         self._number = number
         self._telemetry = telemetry
         self._expires = expires
         self._ending = False
-        telemetry.counted(parked, self.machine.policy, 0)
+        telemetry.counted(parked, machine.policy, 0)
 
     def step(self, now: float, leash: Leash) -> list[Request]:
         """See :meth:`Lane.step`; a drained lane has purged what it published, and says so at the fence."""

@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 from outbox_sdk import Dialect, Fence, Parked
 
 from outbox_core.config.settings import Delivery
+from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import (
     Advance,
     Answer,
@@ -33,7 +34,8 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
-from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane, Lane, Sources
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane, Lane
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import open_lane
 from outbox_core.lanes.telemetry import Telemetry
@@ -85,7 +87,7 @@ class LaneLoop:
         self._number = number
         self._leash = leash
         self._clock = clock
-        self._sources = Sources(new_leader_id, chance)
+        self._sources = new_leader_id, chance
         self._dialect: Dialect = plan.dialect.create()
         self._replies = Replies()
         self._fence: Fence
@@ -135,7 +137,8 @@ class LaneLoop:
             purger = stack.enter_context(closing(self._database(f"purger-{name}")))
             sender = plan.publisher.create().open(f"{plan.outbox}.{name}")
             broker = stack.enter_context(closing(SenderThread(f"sender-{name}", sender, self._replies)))
-            lane = AtLeastOnceLane(plan, name, self._telemetry, self._sources, parked)
+            machine = MarkPurgeReset(plan.limits, plan.failures, *self._sources)
+            lane = AtLeastOnceLane(machine, name, self._telemetry, parked)
             sides: dict[type[Request], Side] = {Send: broker, Purge: purger, Heartbeat: purger}
             yield lane, sides | dict.fromkeys((Mark, Reset, Park, Refresh), marker)
 
@@ -158,7 +161,8 @@ class LaneLoop:
             stack.enter_context(closing(broker))
             marker = stack.enter_context(closing(self._database(f"marker-{name}")))
             expires = self._clock() + LIFE_SECONDS
-            lane = ExactlyOnceLane(plan, name, self._telemetry, self._sources, opened.parked, expires)
+            machine = TransactionalMarkPurge(plan.limits, plan.failures, *self._sources)
+            lane = ExactlyOnceLane(machine, name, self._telemetry, opened.parked, expires)
             sides: dict[type[Request], Side] = {Publish: broker}
             yield lane, sides | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
 

@@ -1,0 +1,219 @@
+"""What lanes ask between two waits, and what they make of the answers; the threads that carry it out."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from uuid import uuid4
+
+import pytest
+from outbox_core.config.settings import Failures, Limits
+from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
+from outbox_core.delivery.commands import (
+    Advance,
+    Answer,
+    EndTransactions,
+    Heartbeat,
+    Mark,
+    Publish,
+    Purge,
+    Refresh,
+    Send,
+)
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.events import LeaderRefreshed
+from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
+from outbox_core.lanes.telemetry import LEAST_BEAT_SECONDS, Telemetry
+from outbox_core.lanes.workers import SenderThread, Worker
+from outbox_core.leadership.protocol import Leash
+from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, Parked
+
+FOREVER = float("inf")
+LATER = LEAST_BEAT_SECONDS
+LED = Leash(FOREVER)
+AWAY = DriverError("no route to host", retryable=True)
+RECORD = MarkedRecord(1, "topic", "k", "value")
+
+
+def machinery(kind):
+    return kind(Limits(), Failures(most_parked_keys=5), uuid4, lambda: 0.5)
+
+
+@pytest.fixture
+def telemetry():
+    return Telemetry(3, 1.0, 0.0)
+
+
+@pytest.fixture
+def records(telemetry):
+    return AtLeastOnceLane(machinery(MarkPurgeReset), 3, telemetry, Parked(2, 9.0))
+
+
+@pytest.fixture
+def batches(telemetry):
+    return ExactlyOnceLane(machinery(TransactionalMarkPurge), 3, telemetry, Parked(2, 9.0), expires=100.0)
+
+
+def only(requests, kind):
+    (found,) = [request for request in requests if isinstance(request, kind)]
+    return found
+
+
+def kinds(requests):
+    return [type(request) for request in requests]
+
+
+def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry):
+    mark = only(records.step(0.0, LED), Mark)
+    records.hear(0.0, Answer(mark, records=[RECORD]))
+    assert only(records.step(0.0, LED), Send).records == [RECORD]
+    records.hear(0.0, Deliveries(delivered=[RECORD]))
+    purge = only(records.step(PURGE_SECONDS, LED), Purge)
+    records.hear(PURGE_SECONDS, Answer(purge, rows=1))
+    reading = telemetry.reading
+    assert (reading.marked, reading.sent, reading.purged, reading.parked) == (1, 1, 1, 2)
+
+
+def test_a_lane_that_takes_a_new_leader_id_asks_for_nothing_else_until_it_has_entered(records, telemetry):
+    mark = only(records.step(0.0, LED), Mark)
+    records.hear(0.0, Answer(mark, error=AWAY))
+    refresh = only(records.step(0.0, LED), Refresh)
+    assert refresh.leader_id != mark.leader_id
+    assert records.step(5.0, LED) == []
+    assert records.wake_at() == FOREVER
+    records.hear(5.0, Answer(refresh, parked=Parked(4, 1.0)))
+    assert only(records.step(10.0, LED), Mark).leader_id == refresh.leader_id
+    assert telemetry.take_events() == [LeaderRefreshed(refresh.leader_id, 3)]
+    assert telemetry.reading.parked == 4
+
+
+@pytest.mark.parametrize(
+    "error", [AccessDenied("the password has expired"), DriverError("x", retryable=False)]
+)
+def test_what_no_repetition_cures_ends_a_lane(records, error):
+    mark = only(records.step(0.0, LED), Mark)
+    with pytest.raises(type(error)):
+        records.hear(0.0, Answer(mark, error=error))
+
+
+def test_a_broker_or_a_fence_that_fails_ends_a_lane(records):
+    with pytest.raises(DriverError):
+        records.hear(0.0, Answer(Send([RECORD]), error=AWAY))
+    with pytest.raises(DriverError):
+        records.hear(0.0, Answer(Refresh(uuid4()), error=AWAY))
+
+
+def test_nothing_is_asked_without_a_lease_and_a_drained_lane_is_over(records):
+    mark = only(records.step(0.0, LED), Mark)
+    assert records.step(0.0, Leash(FOREVER, draining=True)) == []
+    assert not records.over
+    records.hear(0.0, Answer(mark, records=[RECORD]))
+    assert records.step(0.0, Leash(FOREVER, draining=True)) == []
+    assert records.over
+
+
+@pytest.mark.parametrize("lane", ["records", "batches"])
+def test_one_heartbeat_is_out_at_a_time_and_counts_what_is_parked(lane, request, telemetry):
+    lane = request.getfixturevalue(lane)
+    lane.step(0.0, LED)
+    heartbeat = only(lane.step(LATER, LED), Heartbeat)
+    assert heartbeat.metrics["parked"] == 2
+    assert Heartbeat not in kinds(lane.step(3 * LATER, LED))
+    lane.hear(3 * LATER, Answer(heartbeat, error=AWAY))
+    heartbeat = only(lane.step(3 * LATER, LED), Heartbeat)
+    lane.hear(3 * LATER, Answer(heartbeat, parked=Parked(4, 1.0)))
+    lane.step(4 * LATER, LED)
+    assert telemetry.reading.parked == 4
+    with pytest.raises(TypeError):
+        lane.hear(0.0, Answer(heartbeat, error=TypeError("a defect of ours")))
+
+
+def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended(batches, telemetry):
+    advance = only(batches.step(0.0, LED), Advance)
+    batches.hear(0.0, Answer(advance, records=[RECORD]))
+    publish = only(batches.step(0.0, LED), Publish)
+    draining = Leash(FOREVER, draining=True)
+    assert batches.step(0.0, draining) == []
+    batches.hear(0.0, Answer(publish))
+    advance = only(batches.step(0.0, draining), Advance)
+    batches.hear(0.0, Answer(advance, rows=1))
+    assert batches.step(0.0, draining) == [EndTransactions()]
+    assert batches.step(0.0, draining) == []
+    assert not batches.over
+    batches.hear(0.0, Answer(EndTransactions()))
+    assert batches.over
+    reading = telemetry.reading
+    assert (reading.marked, reading.sent, reading.purged) == (1, 1, 1)
+    assert [event.stage for event in telemetry.take_events()] == [
+        "marked",
+        "publishing",
+        "published",
+        "purged",
+    ]
+
+
+def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry):
+    batches.hear(0.0, Answer(only(batches.step(0.0, LED), Advance), records=[RECORD]))
+    publish = only(batches.step(0.0, LED), Publish)
+    batches.hear(0.0, Answer(publish, failures=[Failure(RECORD, "too large", retryable=False)]))
+    batches.step(0.0, LED)
+    assert (telemetry.reading.aborted, telemetry.reading.failed) == (1, 1)
+
+
+def test_every_doubt_ends_a_lane_of_batches_and_so_does_its_age(batches):
+    advance = only(batches.step(0.0, LED), Advance)
+    with pytest.raises(DriverError):
+        batches.hear(0.0, Answer(advance, error=AWAY))
+    batches.hear(0.0, Answer(advance))
+    assert batches.step(101.0, LED) == []
+    assert batches.over
+
+
+class Broker:
+    """Delivers what is sent when it is polled next; fails when it is sent nothing but a name for it."""
+
+    def __init__(self):
+        self.sent = []
+        self.closed = False
+
+    def send(self, records):
+        if "broken" in records:
+            raise AWAY
+        self.sent += records
+
+    def poll(self, timeout):
+        sent, self.sent = self.sent, []
+        return Deliveries(delivered=sent)
+
+    def close(self, timeout):
+        self.closed = True
+
+
+def test_a_thread_sends_and_tells_what_became_of_it():
+    replies, broker = SimpleQueue(), Broker()
+    thread = SenderThread("sender", broker, replies)
+    thread.submit(Send([RECORD]))
+    assert replies.get(timeout=5) == Deliveries(delivered=[RECORD])
+    thread.close()
+    assert broker.closed
+
+
+def test_a_sender_that_breaks_is_closed_and_tells():
+    replies, broker = SimpleQueue(), Broker()
+    thread = SenderThread("sender", broker, replies)
+    thread.submit(Send(["broken"]))
+    assert replies.get(timeout=5) == Answer(Send(["broken"]), error=AWAY)
+    thread.close()
+    assert broker.closed
+
+
+def test_what_is_raised_in_a_thread_is_the_answer():
+    replies, ended = SimpleQueue(), []
+
+    def carry_out(request):
+        raise AWAY
+
+    worker = Worker("worker", carry_out, lambda: ended.append(True), replies)
+    worker.submit(EndTransactions())
+    assert replies.get(timeout=5) == Answer(EndTransactions(), error=AWAY)
+    worker.close()
+    assert ended == [True]
