@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from outbox_sdk import Dialect, Fence, Parked
+from outbox_sdk import Dialect, Fence
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -37,7 +37,7 @@ from outbox_core.delivery.commands import (
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane, Lane
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import open_lane
+from outbox_core.lanes.recovery import enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
@@ -131,7 +131,7 @@ class LaneLoop:
     @contextmanager
     def _open_records(self) -> Iterator[tuple[Lane, Sides]]:
         plan, name = self._plan, self._number
-        self._fence, parked = self._enter()
+        self._fence, parked = enter_lane(plan, name)
         with ExitStack() as stack:
             marker = stack.enter_context(closing(self._database(f"marker-{name}")))
             purger = stack.enter_context(closing(self._database(f"purger-{name}")))
@@ -145,8 +145,8 @@ class LaneLoop:
     @contextmanager
     def _open_batches(self) -> Iterator[tuple[Lane, Sides]]:
         plan, name, reading = self._plan, self._number, self.reading
-        opened = open_lane(plan, name)
-        sender, self._fence = opened.sender, opened.fence
+        opened, sender = open_lane(plan, name)
+        self._fence = opened.fence
         reading.recovered += opened.recovered
         reading.purged += opened.recovered
         if opened.recovered:
@@ -165,11 +165,6 @@ class LaneLoop:
             lane = ExactlyOnceLane(machine, name, self._telemetry, opened.parked, expires)
             sides: dict[type[Request], Side] = {Publish: broker}
             yield lane, sides | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
-
-    def _enter(self) -> tuple[Fence, Parked]:
-        """Starts an attempt at the lane's fence, over a connection of its own."""
-        with closing(self._dialect.connect()) as table:
-            return table.enter(self._number, self._plan.lanes, self._plan.token), table.parked()
 
     def _database(self, name: str) -> Worker:
         plan = self._plan
