@@ -9,13 +9,14 @@ from typing import Any
 
 from outbox_core.config.settings import Limits
 from outbox_core.delivery.commands import Advance as AdvanceCommand
+from outbox_core.delivery.commands import Answer, EndTransactions, Publish, Request
 from outbox_core.delivery.commands import Park as ParkCommand
-from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.lanes.lane import ExactlyOnceLane, Reply
+from outbox_core.leadership.protocol import Leash
 from outbox_sdk import Failure
 
 from .advance import Advance
-from .batch_lane import BatchLane
 from .database import Change
 from .mutant import Mutant, mutant
 from .scenario import PLACES, TABLES, Mode
@@ -89,19 +90,27 @@ class Watermark(Advance):
 # --- the lane ------------------------------------------------------------------------------------------
 
 
-class Trusting(BatchLane):
-    def doubt(self, now: float) -> None:
-        self.machine.published(now)
+class Trusting(ExactlyOnceLane):
+    def hear(self, now: float, reply: Reply) -> None:
+        if isinstance(reply, Answer) and isinstance(reply.request, Publish):
+            reply = replace(reply, error=None)
+        super().hear(now, reply)
 
 
-class Pessimist(BatchLane):
-    def doubt(self, now: float) -> None:
-        self.machine.aborted(now, [])
+class Pessimist(ExactlyOnceLane):
+    def hear(self, now: float, reply: Reply) -> None:
+        if isinstance(reply, Answer) and isinstance(reply.request, Publish) and reply.error:
+            self.machine.aborted(now, [])
+        else:
+            super().hear(now, reply)
 
 
-class EarlyFarewell(BatchLane):
-    def is_done(self, now: float) -> bool:
-        return self.group.leash.draining or super().is_done(now)
+class EarlyFarewell(ExactlyOnceLane):
+    def step(self, now: float, leash: Leash) -> list[Request]:
+        if leash.draining and not self._ending:
+            self._ending = True
+            return [EndTransactions()]
+        return super().step(now, leash)
 
 
 # --- the state machine ---------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class Desk:
         if lane.ended or command is None:
             return
         if result is LOST:
-            lane.lose()
+            lane.heed(command, LOST)
             return
         if result is FAILED:
             self._connect()

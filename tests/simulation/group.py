@@ -12,7 +12,7 @@ from outbox_core.lanes.group import ORPHAN_SECONDS
 from outbox_core.leadership.leader import Term
 from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Orders, Report
 
-from .attempt import Attempt
+from .attempt import Attempt, BatchAttempt, RecordAttempt
 from .scheduler import Host
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class Group:
         self.leash = Leash()
         self.over = False
         self.running: dict[int, Attempt] = {}
-        parts = self.world.parts
-        self._kind = parts.batch_lane if process.delivery is Delivery.EXACTLY_ONCE else parts.lane
+        self._kind = BatchAttempt if process.delivery is Delivery.EXACTLY_ONCE else RecordAttempt
         self.world.runs += 1
         self._run = str(self.world.runs)
         self._leader = process.host

@@ -12,14 +12,16 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Mark as MarkCommand
 from outbox_core.delivery.commands import Park as ParkCommand
 from outbox_core.delivery.commands import Purge as PurgeCommand
+from outbox_core.delivery.commands import Request
 from outbox_core.delivery.commands import Reset as ResetCommand
+from outbox_core.lanes.lane import AtLeastOnceLane
+from outbox_core.leadership.protocol import Leash
 from outbox_postgres.settled import Settled
-from outbox_sdk import Failure, MarkedRecord
+from outbox_sdk import DriverError, Failure, MarkedRecord
 
 from .broker import Packet, Producer
 from .database import Database
 from .fencing import Bump
-from .lane import Lane
 from .mutant import Mutant, mutant
 from .operator import Free
 from .scenario import Mode
@@ -119,21 +121,17 @@ class BlindHorizon(Settled):
 # --- the lane ------------------------------------------------------------------------------------------
 
 
-class SameLeaderId(Lane):
-    def mint(self) -> UUID:
-        self._minted: Any = getattr(self, "_minted", None) or self.world.mint()
-        self.world.audit.leader_id_taken(self._minted, self.number)
-        return UUID(int=self._minted)
+class DeafToLostMarks(AtLeastOnceLane):
+    def _doubt(self, now: float, request: Request, error: Exception) -> None:
+        if isinstance(request, MarkCommand) and isinstance(error, DriverError):
+            self.machine.marked(now, [])
+        else:
+            super()._doubt(now, request, error)
 
 
-class DeafToLostMarks(Lane):
-    def mark_failed(self, now: float) -> None:
-        self.machine.marked(now, [])
-
-
-class Leaseless(Lane):
-    def may_lead(self, now: float) -> bool:
-        return True
+class Leaseless(AtLeastOnceLane):
+    def step(self, now: float, leash: Leash) -> list[Request]:
+        return super().step(now, replace(leash, lease_until=float("inf")))
 
 
 class Hasty(Producer):
@@ -144,6 +142,12 @@ class Hasty(Producer):
 
 
 # --- the state machine ---------------------------------------------------------------------------------
+
+
+class SameLeaderId(MarkPurgeReset):
+    def __init__(self, limits: Limits, failures: Failures, new_leader_id: Any, chance: Any) -> None:
+        leader_id = new_leader_id()
+        super().__init__(limits, failures, lambda: leader_id, chance)
 
 
 class EarlyRelease(MarkPurgeReset):
@@ -276,7 +280,7 @@ RECORD_MUTANTS: Sequence[Mutant] = (
     _mutant("forgotten-keys", "Rows of a key that was excluded are taken for settled.", "I2 I9", 40,
             settled=ForgottenKeys),
     _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, settled=BlindHorizon),
-    _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, lane=SameLeaderId),
+    _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, machine=SameLeaderId),
     _mutant("deaf-to-lost-marks", "A lost reply to a mark is taken for an empty one.", "I2 I9", 40,
             lane=DeafToLostMarks),
     _mutant("leaseless", "Nobody looks at the lease, and marks not at the fence.", "I4", 20,

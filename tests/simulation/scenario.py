@@ -12,13 +12,12 @@ from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.delivery.recovery import Recovery
+from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements
 from .advance import Advance
-from .batch_lane import BatchLane
 from .broker import Producer
-from .lane import Lane
 from .operator import Free
 from .recovery import Settings
 from .sender import TransactionalProducer
@@ -52,7 +51,7 @@ class Parts:
     """What a world is made of; a mutant puts something broken in the place of one of them."""
 
     machine: type[MarkPurgeReset] = MarkPurgeReset
-    lane: type[Lane] = Lane
+    lane: type[AtLeastOnceLane] = AtLeastOnceLane
     producer: type[Producer] = Producer
     settled: type[Settled] = Settled
     mark: type[statements.Mark] = statements.Mark
@@ -63,7 +62,7 @@ class Parts:
     enter: type[fencing.Enter] = fencing.Enter
     free: type[Free] = Free
     batch_machine: type[TransactionalMarkPurge] = TransactionalMarkPurge
-    batch_lane: type[BatchLane] = BatchLane
+    batch_lane: type[ExactlyOnceLane] = ExactlyOnceLane
     batch_producer: type[TransactionalProducer] = TransactionalProducer
     transactional_id: type[TransactionalId] = TransactionalId
     advance: type[Advance] = Advance
