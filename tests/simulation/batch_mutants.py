@@ -252,7 +252,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         "first-note-only", "A change of name or place is not noted.", "I6", recovery=FirstNoteOnly)),
     _under("frozen recoveries, elector lies, slow database", **STALE, each=_batches(
         "unfenced-marker", "An empty marker is written without a look at the fence.", "I6",
-        recovery=PurgedWhereNamed)),
+        first=50, recovery=PurgedWhereNamed)),
     _under("database crashes, crashes", _batches(
         "purged-once", "A lane that begins takes a purge that was cut short for complete.", "I6",
         advance=CutShort, recovery=PurgedOnce)),

@@ -216,8 +216,8 @@ def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) ->
 
 FIRST = {
     "attemptless-mark": 24,
-    "unconditional-purge": 255,
-    "unconditional-reset": 50,
+    "unconditional-purge": 70,
+    "unfenced-purge": 90,
     "volatile-purge": 79,
     "unfenced-park": 1050,
     "skipping-mark": 9,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .faults import kinds_of
@@ -60,6 +62,25 @@ def run(
     trace: deque[Event] | None = None,
 ) -> History:
     """Runs one history; the same arguments give the same one. A mutant has a mode of its own."""
+    with _silence():
+        return _history(seed, mutant, kinds, mode, trace)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps lanes from logging what befalls them: here that is a great deal, and nobody reads it."""
+    log = logging.getLogger("outbox_core.lanes")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _history(
+    seed: int, mutant: Mutant | None, kinds: Sequence[str] | None, mode: Mode, trace: deque[Event] | None
+) -> History:
     mode = mutant.mode if mutant else mode
     kinds = kinds or (mutant and mutant.kinds) or kinds_of(mode)
     fixed = mutant.fixed if mutant else {}
