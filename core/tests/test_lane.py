@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
 from uuid import uuid4
 
 import pytest
@@ -23,7 +22,7 @@ from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.telemetry import LEAST_BEAT_SECONDS, Telemetry
-from outbox_core.lanes.workers import SenderThread, Worker
+from outbox_core.lanes.workers import Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import Leash
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, Parked
 
@@ -169,14 +168,15 @@ def test_every_doubt_ends_a_lane_of_batches_and_so_does_its_age(batches):
 
 
 class Broker:
-    """Delivers what is sent when it is polled next; fails when it is sent nothing but a name for it."""
+    """Delivers what is sent when it is polled next, unless it is broken."""
 
-    def __init__(self):
+    def __init__(self, broken=False):
         self.sent = []
+        self.broken = broken
         self.closed = False
 
     def send(self, records):
-        if "broken" in records:
+        if self.broken:
             raise AWAY
         self.sent += records
 
@@ -189,7 +189,7 @@ class Broker:
 
 
 def test_a_thread_sends_and_tells_what_became_of_it():
-    replies, broker = SimpleQueue(), Broker()
+    replies, broker = Replies(), Broker()
     thread = SenderThread("sender", broker, replies)
     thread.submit(Send([RECORD]))
     assert replies.get(timeout=5) == Deliveries(delivered=[RECORD])
@@ -198,16 +198,17 @@ def test_a_thread_sends_and_tells_what_became_of_it():
 
 
 def test_a_sender_that_breaks_is_closed_and_tells():
-    replies, broker = SimpleQueue(), Broker()
+    replies, broker = Replies(), Broker(broken=True)
     thread = SenderThread("sender", broker, replies)
-    thread.submit(Send(["broken"]))
-    assert replies.get(timeout=5) == Answer(Send(["broken"]), error=AWAY)
+    thread.submit(Send([RECORD]))
+    assert replies.get(timeout=5) == Answer(Send([RECORD]), error=AWAY)
     thread.close()
     assert broker.closed
 
 
 def test_what_is_raised_in_a_thread_is_the_answer():
-    replies, ended = SimpleQueue(), []
+    replies = Replies()
+    ended: list[bool] = []
 
     def carry_out(request):
         raise AWAY
