@@ -71,7 +71,8 @@ class Attempt(ABC):
         self.lane = None
         world.sessions += 1
         self.name = f"{group.host.name}/lane {number}/session {world.sessions}"
-        self.telemetry = Telemetry(number, BEAT_SECONDS, self.host.clock())
+        self.started = self.host.clock()
+        self.telemetry = Telemetry(number, BEAT_SECONDS, self.started)
         self.marker = Desk(self)
         self._replies: list[Reply] = []
         self._due = float("inf")
@@ -100,14 +101,14 @@ class Attempt(ABC):
 
     # --- the loop -----------------------------------------------------------------------------------
 
-    def begun(self, result: Entered | Opened | OutboxError) -> None:
+    def begun(self, result: Entered | Opened | LeadershipLost | DriverError) -> None:
         """Takes what came of the recovery."""
         if self.ended:
             return
         if isinstance(result, LeadershipLost):
             self.lose()
-        elif isinstance(result, OutboxError):
-            self.end(f"could not begin: {result}")
+        elif isinstance(result, DriverError):
+            self.end(f"could not begin: {result}", result)
         else:
             self.fence = result.fence
             self.world.tell(self, None, "begins with %s", self.fence)
@@ -132,7 +133,7 @@ class Attempt(ABC):
         except LeadershipLost:
             self.lose()
         except DriverError as error:
-            self.end(str(error))
+            self.end(str(error), error)
         else:
             self._rest(self.lane, now)
 
@@ -203,13 +204,13 @@ class Attempt(ABC):
         self.group.lose(f"lane {self.number}")
         self.end("fenced")
 
-    def end(self, why: str) -> None:
+    def end(self, why: str, error: DriverError | None = None) -> None:
         """Ends the attempt; the group starts another unless it was told to stop."""
         if not self.ended:
             self.ended = True
             self.world.tell(self, None, "ends: %s", why)
             self.close()
-            self.group.ended(self.number)
+            self.group.ended(self.number, error)
 
 
 class RecordAttempt(Attempt):

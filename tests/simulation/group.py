@@ -11,6 +11,7 @@ from outbox_core.config.settings import Delivery
 from outbox_core.lanes.group import ORPHAN_SECONDS
 from outbox_core.leadership.leader import Term
 from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Orders, Report
+from outbox_sdk import DriverError
 
 from .attempt import Attempt, BatchAttempt, RecordAttempt
 from .scheduler import Host
@@ -57,7 +58,10 @@ class Group:
         self._leader = process.host
         self._lost = ""
         self._waiting = len(numbers)
-        self._pause = dict.fromkeys(numbers, RESTART_SECONDS[0])
+        random = self.world.chance.random
+        self._restarts = {
+            number: self.world.parts.restarts(float("inf"), random, RESTART_SECONDS) for number in numbers
+        }
         host.do(self._begin)
 
     def _begin(self) -> None:
@@ -97,16 +101,23 @@ class Group:
             self.running[number] = self._kind(self, number)
             self.running[number].wake(0.0)
 
-    def ended(self, number: int) -> None:
-        """Takes that an attempt at a lane has ended."""
-        self.running.pop(number, None)
+    def ended(self, number: int, error: DriverError | None) -> None:
+        """Takes that an attempt at a lane has ended, by an error or because it had grown old."""
+        attempt = self.running.pop(number, None)
         if self._ending():
             self._check_over()
             return
-        pause = self._pause[number]
-        self._pause[number] = min(pause * 2, RESTART_SECONDS[1])
-        self._waiting += 1
-        self.host.after(pause, self._start, number)
+        pause: float | None = 0.0
+        if error is not None:
+            now = self.host.clock()
+            lasted, purged = (
+                (now - attempt.started, attempt.telemetry.reading.purged) if attempt else (0.0, 0)
+            )
+            restarts, retryable = self._restarts[number], error.retryable
+            pause = restarts.failed(now, lasted=lasted, purged=purged, retryable=retryable)
+        if pause is not None:
+            self._waiting += 1
+            self.host.after(pause, self._start, number)
 
     def lose(self, reason: str) -> None:
         """Takes that a lane has found another's fence."""

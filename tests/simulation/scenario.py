@@ -13,6 +13,7 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.delivery.recovery import Recovery
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
+from outbox_core.lanes.restarts import Restarts
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements
@@ -52,6 +53,7 @@ class Parts:
 
     machine: type[MarkPurgeReset] = MarkPurgeReset
     lane: type[AtLeastOnceLane] = AtLeastOnceLane
+    restarts: type[Restarts] = Restarts
     producer: type[Producer] = Producer
     settled: type[Settled] = Settled
     mark: type[statements.Mark] = statements.Mark
