@@ -50,7 +50,7 @@ demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audi
 		printf '\nFrom here: %s run $(if $(INDEX),--no-sync )outbox --help\n' "$$uv"
 
 test: $(READY)  ## Run every test, on real servers
-	@$(RUN) python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(RUN) python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)  ## Check style, types and import rules
 	$(RUN) ruff check

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import PurePath
 
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, Scheduling
+
+SPARK_FILES = frozenset(
+    ("test_demo.py", "test_goharvest_file.py", "test_outages.py", "test_spark.py", "test_spark_lanes.py")
+)
+"""Files with tests that start Spark's JVMs: a machine has room for few of these."""
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
 
 
-@pytest.hookimpl(tryfirst=True)
+class OneSparkAtATime(LoadFileScheduling):
+    """Gives the tests of one file to one process, and all files with Spark to the same process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "spark" if PurePath(file).name in SPARK_FILES else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Schedules as above."""
+    return OneSparkAtATime(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests with Spark first, as they take longest, and all of them into one process."""
+    """Puts the tests with Spark first, as they take longest."""
     for item in items:
-        spark = item.get_closest_marker("spark")
-        item.add_marker(pytest.mark.xdist_group("spark" if spark else item.path.stem))
-        if spark:
+        if item.get_closest_marker("spark"):
+            if item.path.name not in SPARK_FILES:
+                raise pytest.UsageError(f"{item.path} starts Spark and is missing in {__file__}")
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
