@@ -222,10 +222,8 @@ def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) ->
 
 FIRST = {
     "attemptless-mark": 24,
-    "unconditional-purge": 70,
     "unfenced-purge": 90,
     "volatile-purge": 79,
-    "unfenced-park": 1050,
     "skipping-mark": 9,
 }
 """Where the search begins, so that it is short; from seed 1 on these take up to as many histories more."""
@@ -268,6 +266,31 @@ TRUSTED_REPEAT = replace(
 )  # fmt: skip
 """A full lane marks nothing, so that only its purge meets the crash that forgets its marks."""
 
+UNCONDITIONAL_PURGE = replace(
+    _mutant("unconditional-purge", "A purge ignores the leader id.", "I4", 120, purge=UnconditionalPurge),
+    kinds=("database crashes", "elector lies", "late network"),
+    fixed={
+        "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 2, "transactions_per_second": 40.0,
+        "faults_per_second": 5.0, "seconds": 8.0, "slow": 0.2, "lossy": 0.0, "wall_clocks": False,
+        "refused": 0.0, "refused_for_good": 0.0,
+        "fault_kinds": ("database crashes", "elector lies", "late network"),
+    },
+)  # fmt: skip
+"""A purge must meet rows that are marked anew: the database has forgotten marks, or the purge is late."""
+
+UNFENCED_PARK = replace(
+    _mutant("unfenced-park", "A park does not look at the fence.", "I4", 20, park=UnfencedPark),
+    kinds=("elector lies", "frozen copies"),
+    fixed={
+        "processes": 2, "lanes": (1, 1), "workers": (1, 1), "keys": 4, "transactions_per_second": 40.0,
+        "faults_per_second": 5.0, "seconds": 8.0, "slow": 0.2, "slow_share": 0.15, "lossy": 0.0,
+        "wall_clocks": False, "refused": 0.0, "refused_for_good": 0.1,
+        "fault_kinds": ("elector lies", "frozen copies"),
+        "failures": Failures(first_backoff=0.01, longest_backoff=0.05, park_after=1),
+    },
+)  # fmt: skip
+"""Much must be parked while two believe that they lead."""
+
 RECORD_MUTANTS: Sequence[Mutant] = (
     _mutant("unfenced-mark", "A mark does not look at the fence.", "I4", 20, mark=UnfencedMark),
     _mutant("unlocked-mark", "A mark checks the fence but does not hold it.", "I4", 40, mark=UnlockedMark),
@@ -275,10 +298,10 @@ RECORD_MUTANTS: Sequence[Mutant] = (
     SKIPPING_MARK,
     _mutant("parked-mark", "A mark takes rows of parked keys.", "parked", 20, mark=ParkedMark),
     _mutant("unfenced-purge", "A purge does not look at the fence.", "I5", 100, purge=UnfencedPurge),
-    _mutant("unconditional-purge", "A purge ignores the leader id.", "I4", 40, purge=UnconditionalPurge),
+    UNCONDITIONAL_PURGE,
     _mutant("volatile-purge", "A purge does not wait for the disk.", "I2", 100, purge=VolatilePurge),
     _mutant("unconditional-reset", "A reset ignores the leader id.", "I4", 40, reset=UnconditionalReset),
-    _mutant("unfenced-park", "A park does not look at the fence.", "I4", 200, park=UnfencedPark),
+    UNFENCED_PARK,
     _mutant("tailless-park", "A park leaves the leader id in the tail.", "I2 I9", 40, park=TaillessPark),
     NARROW_BUMP,
     _mutant("silent-free", "Freeing a key does not raise the releases.", "I2 I9", 40, free=SilentFree),
