@@ -481,6 +481,16 @@ def test_a_held_key_is_left_out_of_marks_until_it_is_taken_back():
     assert only(mpr.decide(over + 1), Mark).excluded_keys == ()
 
 
+def test_a_held_key_is_left_out_of_marks_only_once_it_has_several_rows():
+    mpr = machine()
+    over = refuse(mpr, 0.0, record(1, "bad"))
+    assert only(mpr.decide(0.05), Mark).excluded_keys == ()
+    mpr.marked(0.05, [record(2, "bad")])
+    assert only(mpr.decide(0.06), Mark).excluded_keys == ("bad",)
+    mpr.marked(0.06, [])
+    assert only(mpr.decide(over), Reset).ids == [1, 2]
+
+
 def harvest(mpr, outbox, cured_at, seconds):
     """Answers all commands at once; until ``cured_at`` deliveries fail. Returns when how many were reset."""
     now, resets = 0.0, []

@@ -2,7 +2,8 @@
 
 goharvest's scoreboard (docs/algorithm.md, A5) counts what is in flight and makes the marker wait for a busy
 key. This one lets a record of a busy key wait in that key's own queue, so that it holds up nobody else; and a
-key of which much is marked already, or that is held, is *excluded*: marks leave its rows in the outbox.
+key of which much is marked already, or that is held and has several rows, is *excluded*: marks leave its rows
+in the outbox.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Scoreboard:
         # Ordered, so that what is excluded changes as seldom as can be.
         self._full: dict[str, None] = {}
         self._held: dict[str, None] = {}
+        self._tailed: dict[str, None] = {}  # held keys of which more than one row was marked
         self._hold_ends: list[tuple[float, str]] = []
 
     @property
@@ -95,11 +97,15 @@ class Scoreboard:
     @property
     def excludes(self) -> bool:
         """Whether any key is excluded from marks."""
-        return bool(self._full or self._held)
+        return bool(self._full or self._tailed)
 
     def excluded(self) -> tuple[str, ...]:
-        """Returns the keys of which marks shall claim nothing: the full ones, and those that are held."""
-        return tuple(islice(chain(self._full, self._held), EXCLUDED_MOST))
+        """Returns the keys of which marks shall claim nothing: full ones, and held ones with several rows.
+
+        A held key of which one row is known may have no other: to exclude it could cost more than to mark
+        another row of it, which is then held as well.
+        """
+        return tuple(islice(chain(self._full, self._tailed), EXCLUDED_MOST))
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
         """Takes marked records, ordered by id: each is ready, waits behind its key, or is held with it.
@@ -112,6 +118,7 @@ class Scoreboard:
             key = record.key
             if holds and key in holds:
                 self.holds[key].ids.append(record.id)
+                self._tailed[key] = None
                 held += 1
                 continue
             size += size_of(record)
@@ -185,6 +192,8 @@ class Scoreboard:
             if queue is not None:
                 hold.ids.extend(record.id for record in queue.records)
                 self._drop_queue(record.key, queue)
+            if len(hold.ids) > 1:
+                self._tailed[record.key] = None
             again |= hold.failures > 0
             hold.add(failure)
             self._held[record.key] = None
@@ -225,7 +234,7 @@ class Scoreboard:
         """Forgets held keys, of which ``parked`` are parked now: marks bring nothing of those any more."""
         for key in keys:
             self.held -= len(self.holds.pop(key).ids)
-            del self._held[key]
+            self._free(key)
         self.policy.settled(len(keys), parked)
 
     def troubled(self, now: float) -> tuple[int, float]:
@@ -244,8 +253,8 @@ class Scoreboard:
             self.held -= len(hold.ids)
             self.policy.parking -= hold.parking
             hold.parking = False
-            del self._held[key]
             hold.ids = []
+            self._free(key)
 
     def forget_unsent(self) -> None:
         """Forgets all that is not in flight, which keeps its barrier; held keys stay held."""
@@ -272,6 +281,10 @@ class Scoreboard:
             if key not in self._held and key not in self._busy:
                 del self.holds[key]
         return any(queue and queue.records and queue.moved + timeout < now for queue in self._busy.values())
+
+    def _free(self, key: str) -> None:
+        del self._held[key]
+        self._tailed.pop(key, None)
 
     def _thin_out(self, key: str, queue: Queue) -> None:
         """Takes that a full key's next record is ready, which waits no more for its key."""
