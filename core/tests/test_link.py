@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from outbox_core.config.settings import Failures
 from outbox_core.lanes import group
 from outbox_core.leadership import tcp as link
 from outbox_core.leadership.leader import Term
@@ -183,7 +184,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
         def take_events(self):
             return []
 
-    plan: Any = SimpleNamespace(token=7, delivery=None)
+    plan: Any = SimpleNamespace(token=7, delivery=None, failures=Failures())
     lanes: Any = group.LaneGroup(plan, 0, [0], Leader())
     lanes._kind = Idle
     working = threading.Thread(target=lambda: list(lanes.run()))
