@@ -184,9 +184,9 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
         def take_events(self):
             return []
 
-    plan: Any = SimpleNamespace(token=7, delivery=None, failures=Failures())
-    lanes: Any = group.LaneGroup(plan, 0, [0], Leader())
-    lanes._kind = Idle
+    monkeypatch.setattr(group, "LaneLoop", Idle)
+    plan: Any = SimpleNamespace(token=7, failures=Failures())
+    lanes = group.LaneGroup(plan, 0, [0], Leader())
     working = threading.Thread(target=lambda: list(lanes.run()))
     working.start()
     working.join(10)
