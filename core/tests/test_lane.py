@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event, Timer
 from uuid import uuid4
 
 import pytest
@@ -22,7 +23,7 @@ from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.telemetry import LEAST_BEAT_SECONDS, Telemetry
-from outbox_core.lanes.workers import Replies, SenderThread, Worker
+from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import Leash
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, Parked
 
@@ -31,6 +32,7 @@ LATER = LEAST_BEAT_SECONDS
 LED = Leash(FOREVER)
 AWAY = DriverError("no route to host", retryable=True)
 RECORD = MarkedRecord(1, "topic", "k", "value")
+LATER_RECORD = MarkedRecord(2, "topic", "k", "value")
 
 
 def machinery(kind):
@@ -172,6 +174,7 @@ class Broker:
 
     def __init__(self, broken=False):
         self.sent = []
+        self.taken = []
         self.broken = broken
         self.closed = False
 
@@ -179,6 +182,7 @@ class Broker:
         if self.broken:
             raise AWAY
         self.sent += records
+        self.taken += records
 
     def poll(self, timeout):
         sent, self.sent = self.sent, []
@@ -190,7 +194,7 @@ class Broker:
 
 def test_a_thread_sends_and_tells_what_became_of_it():
     replies, broker = Replies(), Broker()
-    thread = SenderThread("sender", broker, replies)
+    thread = SenderThread("sender", broker, replies, lambda: True)
     thread.submit(Send([RECORD]))
     assert replies.get(timeout=5) == Deliveries(delivered=[RECORD])
     thread.close()
@@ -199,11 +203,41 @@ def test_a_thread_sends_and_tells_what_became_of_it():
 
 def test_a_sender_that_breaks_is_closed_and_tells():
     replies, broker = Replies(), Broker(broken=True)
-    thread = SenderThread("sender", broker, replies)
+    thread = SenderThread("sender", broker, replies, lambda: True)
     thread.submit(Send([RECORD]))
     assert replies.get(timeout=5) == Answer(Send([RECORD]), error=AWAY)
     thread.close()
     assert broker.closed
+
+
+def test_nothing_is_sent_without_a_lease():
+    replies, broker = Replies(), Broker()
+    thread = SenderThread("sender", broker, replies, lambda: False)
+    thread.submit(Send([RECORD]))
+    reply = replies.get(timeout=5)
+    assert isinstance(reply, Deliveries)
+    (failure,) = reply.failed
+    assert (failure.record, failure.retryable) == (RECORD, True)
+    thread.close()
+    assert broker.taken == []
+
+
+def test_what_waits_to_be_sent_when_a_lane_ends_is_dropped_and_the_sender_is_closed_before_the_next_opens():
+    replies, broker = Replies(), Broker()
+    sending, go_on = Event(), Event()
+
+    def leading():
+        sending.set()
+        return go_on.wait(5)
+
+    thread = SenderThread("sender", broker, replies, leading)
+    thread.submit(Send([RECORD]))
+    thread.submit(Send([LATER_RECORD]))
+    assert sending.wait(5)
+    Timer(CLOSE_SECONDS + 0.2, go_on.set).start()
+    thread.close()
+    assert broker.closed
+    assert broker.taken == [RECORD]
 
 
 def test_what_is_raised_in_a_thread_is_the_answer():

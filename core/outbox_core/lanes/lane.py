@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
@@ -31,8 +32,10 @@ from outbox_core.delivery.commands import (
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import BatchMoved, LeaderRefreshed
-from outbox_core.lanes.telemetry import Telemetry, log
+from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import Leash
+
+log = logging.getLogger(__name__)
 
 Reply = Answer | Deliveries
 """What a lane hears: what came of a request, or of records that were sent."""
@@ -185,7 +188,7 @@ class ExactlyOnceLane:
     """A lane that publishes batches in transactions, and purges what is committed.
 
     Whatever is doubtful ends it. The lane's next attempt fences this one, at the database and at the broker,
-    and purges what is in the log already, before it marks anything (:mod:`outbox_core.lanes.recovery`).
+    and purges what is in the log already, before it marks anything (:mod:`outbox_core.delivery.recovery`).
 
     Args:
         machine: Decides what to mark, publish and purge.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from queue import Empty
 from time import monotonic
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from outbox_sdk import Dialect, Fence
+from outbox_sdk import Condition, Dialect, Fence
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -131,12 +131,15 @@ class LaneLoop:
     @contextmanager
     def _open_records(self) -> Iterator[tuple[Lane, Sides]]:
         plan, name = self._plan, self._number
+        eligible = plan.affinity.create().eligible()
         self._fence, parked = enter_lane(plan, name)
         with ExitStack() as stack:
-            marker = stack.enter_context(closing(self._database(f"marker-{name}")))
+            marker = stack.enter_context(closing(self._database(f"marker-{name}", eligible)))
             purger = stack.enter_context(closing(self._database(f"purger-{name}")))
             sender = plan.publisher.create().open(f"{plan.outbox}.{name}")
-            broker = stack.enter_context(closing(SenderThread(f"sender-{name}", sender, self._replies)))
+            broker = stack.enter_context(
+                closing(SenderThread(f"sender-{name}", sender, self._replies, self._leading))
+            )
             machine = MarkPurgeReset(plan.limits, plan.failures, *self._sources)
             lane = AtLeastOnceLane(machine, name, self._telemetry, parked)
             sides: dict[type[Request], Side] = {Send: broker, Purge: purger, Heartbeat: purger}
@@ -145,6 +148,7 @@ class LaneLoop:
     @contextmanager
     def _open_batches(self) -> Iterator[tuple[Lane, Sides]]:
         plan, name, reading = self._plan, self._number, self.reading
+        eligible = plan.affinity.create().eligible()
         opened, sender = open_lane(plan, name)
         self._fence = opened.fence
         reading.recovered += opened.recovered
@@ -159,18 +163,22 @@ class LaneLoop:
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
             stack.enter_context(closing(broker))
-            marker = stack.enter_context(closing(self._database(f"marker-{name}")))
+            marker = stack.enter_context(closing(self._database(f"marker-{name}", eligible)))
             expires = self._clock() + LIFE_SECONDS
             machine = TransactionalMarkPurge(plan.limits, plan.failures, *self._sources)
             lane = ExactlyOnceLane(machine, name, self._telemetry, opened.parked, expires)
             sides: dict[type[Request], Side] = {Publish: broker}
             yield lane, sides | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
 
-    def _database(self, name: str) -> Worker:
+    def _leading(self) -> bool:
+        return self._clock() < self._leash.lease_until
+
+    def _database(self, name: str, eligible: Sequence[Condition] = ()) -> Worker:
+        """Starts a thread with a connection of its own; one that marks has to know which rows it may."""
         plan = self._plan
         database = Database(
             self._dialect,
-            plan.affinity.create().eligible(),
+            eligible,
             lambda: self._fence,
             lanes=plan.lanes,
             token=plan.token,

@@ -10,7 +10,16 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import assert_never
 
-from outbox_sdk import Condition, Dialect, Fence, OutboxTable, Sender
+from outbox_sdk import (
+    Condition,
+    Deliveries,
+    Dialect,
+    Failure,
+    Fence,
+    MarkedRecord,
+    OutboxTable,
+    Sender,
+)
 
 from outbox_core.delivery.commands import (
     Advance,
@@ -166,11 +175,15 @@ class SenderThread:
         name: The thread's name.
         sender: The broker; used and closed by the thread.
         replies: Takes deliveries, and an answer with an error if there is one.
+        leading: Returns whether leadership is vouched for at this moment. Records that wait here while it is
+            not are reported as failed: sent late, they could arrive behind what a successor has sent.
     """
 
-    def __init__(self, name: str, sender: Sender, replies: Replies) -> None:
+    def __init__(self, name: str, sender: Sender, replies: Replies, leading: Callable[[], bool]) -> None:
         self._sender = sender
         self._replies = replies
+        self._leading = leading
+        self._closed = False
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._under_way = 0
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -181,17 +194,20 @@ class SenderThread:
         self._requests.put(request)
 
     def close(self) -> None:
-        """Drops what is under way, whose outcome is unknown then: the next leader marks it again."""
-        self._requests.put(None)
-        self._thread.join(CLOSE_SECONDS)
+        """Drops what was not sent, and what is under way, whose outcome is unknown then.
+
+        Waits until the sender is closed: only then may the lane's next attempt open another.
+        """
+        self._closed = True
+        self._requests.put(None)  # wakes the thread
+        self._thread.join()
 
     def _run(self) -> None:
         request: Request | None = Send([])
         try:
-            while (request := self._next()) is not None:
+            while (request := self._next()) is not None and not self._closed:
                 if isinstance(request, Send) and request.records:
-                    self._sender.send(request.records)
-                    self._under_way += len(request.records)
+                    self._send(request.records)
                 self._collect()
         except Exception as error:  # noqa: BLE001 - the lane decides what it means
             self._replies.put(Answer(request or Send([]), error=error))
@@ -204,6 +220,16 @@ class SenderThread:
             return self._requests.get(timeout=0 if self._under_way else IDLE_SECONDS)
         except Empty:
             return Send([])
+
+    def _send(self, records: list[MarkedRecord]) -> None:
+        if self._leading():
+            self._sender.send(records)
+            self._under_way += len(records)
+        else:
+            failed = [
+                Failure(record, "the lease ended before it was sent", retryable=True) for record in records
+            ]
+            self._replies.put(Deliveries(failed=failed))
 
     def _collect(self) -> None:
         waits = self._under_way and self._requests.empty()
