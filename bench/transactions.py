@@ -1,7 +1,7 @@
 """What one transaction costs, and how old records are when a reader of committed messages gets them.
 
 No database and no lane: one transactional sender publishes batches to a broker of its own. Three ways take
-turns: the sender as it is; the same with the marker sent last; a plain producer, without transactions.
+turns: the sender as it is; the same with the checkpoint sent last; a plain producer, without transactions.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from environment import BROKER_JVM
 from outbox_kafka import KafkaOptions, KafkaPublisher
+from outbox_kafka.checkpoint import CheckpointStore
 from outbox_kafka.chunks import chunks
-from outbox_kafka.marker import MarkerPlace
 from outbox_kafka.produce import produce
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_kafka.topics import ensure_marker_topic, unwritable
+from outbox_kafka.topics import ensure_checkpoint_topic, unwritable
 from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
 
 STEPS = ("send_offsets", "_enqueue", "_wait", "commit")
-MARKER_TOPIC = "outbox.marker"
+CHECKPOINT_TOPIC = "outbox.marker"
 
 
-class MarkerLast(KafkaTransactionalSender):
-    """Sends the marker after the records."""
+class CheckpointLast(KafkaTransactionalSender):
+    """Sends the checkpoint after the records."""
 
     def _fill(
         self, records: Sequence[MarkedRecord], text: str, errors: TransactionErrors, deadline: float
@@ -44,7 +44,7 @@ class MarkerLast(KafkaTransactionalSender):
             failed = self._producer.produce(chunk, errors, deadline)
             if failed is not None or errors:
                 return failed
-        return self._send_marker(text, deadline)
+        return self._send_checkpoint(text, deadline)
 
 
 class Way:
@@ -56,14 +56,14 @@ class Way:
         self.steps: dict[str, list[float]] = defaultdict(list)
         publisher = KafkaPublisher(KafkaOptions(kafka))
         publisher.prepare([self.topic], partitions)
-        cluster = ensure_marker_topic(kafka, MARKER_TOPIC)
+        cluster = ensure_checkpoint_topic(kafka, CHECKPOINT_TOPIC)
         if sender is None:
             self._producer = Producer(producer_settings(kafka))
             self._publish = self._flush
             return
         lane = f"outbox.{self.topic}"
-        place = MarkerPlace(kafka, cluster, MARKER_TOPIC, lane)
-        made = sender(transactional_settings(kafka, lane), place, partial(unwritable, kafka))
+        location = CheckpointStore(kafka, cluster, CHECKPOINT_TOPIC, lane)
+        made = sender(transactional_settings(kafka, lane), location, partial(unwritable, kafka))
         producer = made._producer  # noqa: SLF001 - its steps are what this measures
         for step in STEPS:
             setattr(producer, step, self._timed(step, getattr(producer, step)))
@@ -206,7 +206,7 @@ def main() -> None:
         kafka = {"bootstrap.servers": broker.bootstrap}
         senders: dict[str, type | None] = {
             "as it is": KafkaTransactionalSender,
-            "marker last": MarkerLast,
+            "checkpoint last": CheckpointLast,
             "without transactions": None,
         }
         ways = [Way(name, kafka, arguments.partitions, sender) for name, sender in senders.items()]

@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
-from outbox_sdk import Capability, Dialect, DriverError, Holding, OutboxTable, Record, Seam, Stasher, find
-from outbox_sdk.portable import PortableDialect, Trouble
+from outbox_sdk import Capability, Dialect, DriverError, LaneStatus, OutboxTable, Record, Seam, Stasher, find
+from outbox_sdk.portable import ErrorKind, PortableDialect
 from outbox_sdk.portable import Session as PortableSession
 from outbox_sdk.statement import Statement, Style
 from psycopg.conninfo import make_conninfo
@@ -162,9 +162,9 @@ class Lookout:
                     raise
                 return self._ask(question)
 
-    def holdings(self) -> list[Holding]:
+    def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
-        return self.ask(lambda table: table.holdings())
+        return self.ask(lambda table: table.lane_statuses())
 
     def oldest(self) -> float | None:
         """Returns the age in seconds of the oldest record in the outbox, if there is one."""
@@ -241,7 +241,7 @@ class Portable(Database):
         if isinstance(error, DriverError):
             return error.retryable
         idiom = self.dialect.idiom
-        return isinstance(error, idiom.errors) and idiom.trouble(error) is Trouble.PASSING
+        return isinstance(error, idiom.errors) and idiom.error_kind(error) is ErrorKind.PASSING
 
     def lane_of_keys(self, lanes: int) -> dict[str, int]:
         idiom = self.dialect.idiom

@@ -1,4 +1,4 @@
-"""Exactly-once delivery where settings change that name a lane to the broker: the table, the marker topic."""
+"""Exactly-once delivery where settings change that name a lane to the broker: table, checkpoint topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> Harves
 
 
 def lead_once(shop: Shop, fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> None:
-    """Has a harvester lead and leave in peace: its lane's marker stays behind, and is empty."""
+    """Has a harvester lead and leave in peace: its lane's checkpoint stays behind, and is empty."""
     harvester = start(fleet, board, name, **harvest)
     wait_for_lanes(shop, 1)
     harvester.leave()
@@ -77,10 +77,10 @@ def test_a_successor_that_spells_the_table_otherwise_finds_what_is_in_the_log(
     assert shop.audit().repeated == 0
 
 
-def test_a_marker_of_old_is_told_from_the_one_that_was_written_last(
+def test_a_checkpoint_of_old_is_told_from_the_one_that_was_written_last(
     shop: Shop, fleet: Fleet, switchboard: Switchboard
 ) -> None:
-    other = {"driver": "kafka", "markerTopic": f"{shop.topic}.marker"}
+    other = {"driver": "kafka", "checkpointTopic": f"{shop.topic}.checkpoint"}
     lead_once(shop, fleet, switchboard, "first", publisher=other)
     second = start(fleet, switchboard, "second")
     publish_and_die(shop, switchboard, second)

@@ -1,4 +1,4 @@
-"""Exactly-once delivery on real servers: crashes, poison, other numbers of lanes, a marker that is gone."""
+"""Exactly-once delivery on real servers: crashes, poison, other numbers of lanes, a lost checkpoint."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def start(fleet: Fleet, board: Switchboard, name: str, lanes: int = 2, **harvest
     return harvester
 
 
-def markers(shop: Shop) -> set[str]:
-    """Returns the consumer groups that carry the markers of lanes."""
+def checkpoints(shop: Shop) -> set[str]:
+    """Returns the consumer groups that carry the checkpoints of lanes."""
     groups = shop.admin.list_consumer_groups().result(10).valid
     return {each.group_id for each in groups if each.group_id.startswith("outbox.")}
 
@@ -156,18 +156,18 @@ def test_what_other_lanes_have_committed_is_purged_when_their_number_changes(
     last.leave()
 
 
-def test_a_lane_whose_marker_is_gone_waits_for_an_operator(
+def test_a_lane_whose_checkpoint_is_gone_waits_for_an_operator(
     shop: Shop, fleet: Fleet, switchboard: Switchboard
 ) -> None:
-    before = markers(shop)
+    before = checkpoints(shop)
     first = start(fleet, switchboard, "first", lanes=1)
     wait_for_lanes(shop, 1)
     switchboard.mute_commits(1)
     shop.stash(50, keys=10)
     switchboard.wait_until_committed()
     first.kill()
-    (marker,) = markers(shop) - before
-    shop.admin.delete_consumer_groups([marker])[marker].result(20)
+    (checkpoint,) = checkpoints(shop) - before
+    shop.admin.delete_consumer_groups([checkpoint])[checkpoint].result(20)
 
     refused = fleet.start("refused", **switchboard.settings, failures={"stopAfter": "1s"})
     assert refused.wait(30) != 0

@@ -14,8 +14,8 @@ from outbox_sdk import Dialect
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .faults import judge
-from .faults.beats import Beats
 from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE, Strike
+from .faults.heartbeats import Beats
 from .faults.host import HOSTS
 from .faults.judge import Round
 from .faults.process_faults import KillLeader, LeaveInTurn

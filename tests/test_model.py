@@ -97,7 +97,9 @@ def test_the_comparison_tells_when_the_code_does_what_the_model_cannot(monkeypat
 
     def forgetful(self, now, leading=True):
         for command in decide(self, now, leading):
-            yield Publish(command.records, command.marker[-1:]) if isinstance(command, Publish) else command
+            yield (
+                Publish(command.records, command.checkpoint[-1:]) if isinstance(command, Publish) else command
+            )
 
     monkeypatch.setattr(TransactionalMarkPurge, "decide", forgetful)
     with pytest.raises(AssertionError):

@@ -148,7 +148,7 @@ def test_the_audit_allows_a_lost_session_one_stale_record_of_a_key():
 
 
 def transaction(log, session, *numbers):
-    publication = Publication(session, epoch=1, place="here")
+    publication = Publication(session, epoch=1, location="here")
     log.append_to(publication, 0, numbers)
     return publication
 

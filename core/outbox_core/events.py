@@ -41,7 +41,7 @@ class BatchMoved:
     """A batch of exactly-once delivery has come to another stage; informational.
 
     Attributes:
-        leader_id: The batch's name: what its rows carry, and the marker lists.
+        leader_id: The batch's name: what its rows carry, and the checkpoint lists.
         records: How many it has.
         stage: Where it has come to. An abandoned one was not published; its records are marked anew.
         lane: The lane's number.

@@ -35,10 +35,10 @@ from outbox_core.events import (
     MeterRead,
 )
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import settle_lanes
-from outbox_core.leadership.leader import SILENT_SECONDS, Term
-from outbox_core.leadership.protocol import BEAT_SECONDS
-from outbox_core.metrics import Meter, Reading
+from outbox_core.lanes.recovery import recover_lanes
+from outbox_core.leadership.leader import SILENT_SECONDS, Leadership
+from outbox_core.leadership.protocol import REPORT_SECONDS
+from outbox_core.metrics import LaneMetrics, Meter
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +84,8 @@ class Harvest:
         self._ending = Flag()
         self._idle = Flag()  # set while no term runs
         self._idle.set()
-        self._term: Term | None = None
-        self._past = Reading()
+        self._leadership: Leadership | None = None
+        self._past = LaneMetrics()
         self._meter = Meter(self._limits.min_metrics_interval, monotonic())
         self._error: Exception | None = None
         self._thread = Thread(target=self._run, name="harvest", daemon=True)
@@ -156,8 +156,8 @@ class Harvest:
     def _end(self) -> None:
         self._ending.set()
         self._office.set()  # wakes the harvest's thread
-        if (term := self._term) is not None:
-            term.stop()  # the elector has had it drained before
+        if (leadership := self._leadership) is not None:
+            leadership.stop()  # the elector has had it drained before
         if self._thread.ident is not None:
             self._thread.join()
         self._engine.close()
@@ -171,27 +171,27 @@ class Harvest:
     def revoked(self) -> None:
         """Takes that leadership is to be handed over: lets the lanes settle, then tells the observers."""
         self._office.clear()
-        if (term := self._term) is not None:
-            term.drain()
+        if (leadership := self._leadership) is not None:
+            leadership.drain()
         # Also without a term: the fence may be about to be raised, and not behind a successor's back.
         if not self._idle.wait(self._limits.drain_interval):
             log.warning("lanes did not settle within %.1f s", self._limits.drain_interval)
-            if term is not None:
-                term.stop()
+            if leadership is not None:
+                leadership.stop()
         self._emit(LeaderRevoked())
 
     def fenced(self) -> None:
         """Takes that leadership is gone; only raises flags, so that it cannot block."""
         self._office.clear()
-        if (term := self._term) is not None:
-            term.fence("leadership was not confirmed in time")
+        if (leadership := self._leadership) is not None:
+            leadership.fence("leadership was not confirmed in time")
 
     def failed(self, error: Exception) -> None:
         """Takes that the elector can go on no longer: the harvest ends with its error."""
         self._error = self._error or error
         self._office.clear()
-        if (term := self._term) is not None:
-            term.fence(f"the harvest ends: {error}")
+        if (leadership := self._leadership) is not None:
+            leadership.fence(f"the harvest ends: {error}")
         self._ending.set()
         self._office.set()
 
@@ -238,28 +238,28 @@ class Harvest:
         """Leads for one term: bumps the fence, runs the lanes, sees them end."""
         self._idle.clear()
         try:
-            term = self._begin()
-            if term is not None:
-                self._watch(term)
+            leadership = self._begin()
+            if leadership is not None:
+                self._watch(leadership)
         finally:
-            if self._term is not None and not self._term.over:
-                self._term.stop()  # whatever was started ends, also when starting failed halfway
-            self._term = None
+            if self._leadership is not None and not self._leadership.over:
+                self._leadership.stop()  # whatever was started ends, also when starting failed halfway
+            self._leadership = None
             self._idle.set()
 
-    def _begin(self) -> Term | None:
+    def _begin(self) -> Leadership | None:
         """Bumps the fence, settles lanes of old, starts its own; ``None`` when leadership went meanwhile."""
         lanes = self._limits.send_concurrency
         refused_since: float | None = None
         while self._office.is_set() and not self._ending.is_set():
             if self._elector.lease() <= 0:  # this process stood still: the office may be somebody else's
-                self._ending.wait(BEAT_SECONDS)
+                self._ending.wait(REPORT_SECONDS)
                 continue
             try:
                 with closing(self._dialect.connect()) as table:
                     plan = self._plan(table.bump(lanes, self._settings.name), lanes)
-                    noted = table.transacting()
-                settle_lanes(plan, noted)
+                    noted = table.transactional_lanes()
+                recover_lanes(plan, noted)
             except LeadershipLost as error:
                 log.info("another process has raised the fence: %s", error)
                 self._ending.wait(self._limits.io_error_backoff)
@@ -271,12 +271,12 @@ class Harvest:
                 log.warning("cannot begin to lead, trying again: %s", error)
                 self._ending.wait(self._limits.io_error_backoff)
                 continue
-            self._term = term = Term(plan.token, self._lease)
+            self._leadership = leadership = Leadership(plan.token, self._lease)
             if self._ending.is_set() or not self._office.is_set():
                 return None  # leadership went while the fence was raised, and nobody told this term
             self._emit(LeaderAcquired(uuid4(), plan.token))
-            self._engine.start(plan, term)
-            return term
+            self._engine.start(plan, leadership)
+            return leadership
         return None
 
     def _lease(self) -> float:
@@ -297,48 +297,50 @@ class Harvest:
             delivery=settings.delivery,
         )
 
-    def _watch(self, term: Term) -> None:
+    def _watch(self, leadership: Leadership) -> None:
         """Passes on what the lanes report, until they have all ended or cannot be ended."""
         cancel_at = float("inf")
-        while not self._engine.join(BEAT_SECONDS):
-            self._report(term)
+        while not self._engine.join(REPORT_SECONDS):
+            self._report(leadership)
             self._engine.check()
-            if not term.over and (silent := term.silent()):
-                self._resign(term, f"lane groups {silent} have not been heard for {SILENT_SECONDS:.0f} s")
-            if term.stopped and cancel_at == float("inf"):
+            if not leadership.over and (silent := leadership.silent()):
+                self._resign(
+                    leadership, f"lane groups {silent} have not been heard for {SILENT_SECONDS:.0f} s"
+                )
+            if leadership.stopped and cancel_at == float("inf"):
                 cancel_at = monotonic() + STOP_SECONDS
-                if term.lost:
-                    self._emit(LeaderFenced(term.lost))
+                if leadership.lost:
+                    self._emit(LeaderFenced(leadership.lost))
             if monotonic() > cancel_at + CANCEL_SECONDS:
-                self._resign(term, "lanes do not end")
+                self._resign(leadership, "lanes do not end")
                 break
             if monotonic() > cancel_at:
                 self._engine.cancel()
-        self._report(term)
-        self._past += term.reading().ended()
-        if term.refusal is not None:
-            raise term.refusal
-        if term.lost:
+        self._report(leadership)
+        self._past += leadership.metrics().ended()
+        if leadership.refusal is not None:
+            raise leadership.refusal
+        if leadership.lost:
             if cancel_at == float("inf"):  # the lanes ended before their loss was seen here
-                self._emit(LeaderFenced(term.lost))
+                self._emit(LeaderFenced(leadership.lost))
             # Another token was seen although the elector may still name us: let the other side be heard.
             self._ending.wait(self._limits.io_error_backoff)
 
-    def _resign(self, term: Term, reason: str) -> None:
+    def _resign(self, leadership: Leadership, reason: str) -> None:
         """Has this process leave the election, draining what can be drained, so that a standby leads."""
         log.warning("cannot lead: %s", reason)
         self._resigned = True
-        term.drain()
-        Thread(target=self._hand_over, args=(term,), name="resign", daemon=True).start()
+        leadership.drain()
+        Thread(target=self._hand_over, args=(leadership,), name="resign", daemon=True).start()
 
-    def _hand_over(self, term: Term) -> None:
+    def _hand_over(self, leadership: Leadership) -> None:
         self._elector.stop()  # on a thread of its own, as it waits for the lanes, which are watched meanwhile
-        term.stop()
+        leadership.stop()
 
-    def _report(self, term: Term) -> None:
-        for event in term.take_events():
+    def _report(self, leadership: Leadership) -> None:
+        for event in leadership.take_events():
             self._emit(event)
-        if stats := self._meter.read(monotonic(), (self._past, term.reading())):
+        if stats := self._meter.read(monotonic(), (self._past, leadership.metrics())):
             self._emit(MeterRead(stats))
 
     def _emit(self, event: Event) -> None:

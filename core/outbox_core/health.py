@@ -10,14 +10,14 @@ from threading import Thread
 from time import monotonic
 
 from outbox_sdk import DriverError
-from outbox_sdk.dialect import Backlog, Dialect, Holding
+from outbox_sdk.dialect import Backlog, Dialect, LaneStatus
 from outbox_sdk.parking import Parked
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
-from outbox_core.lanes.telemetry import LEAST_BEAT_SECONDS
+from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
 
-SILENT_BEATS = 3.0
+SILENT_HEARTBEATS = 3.0
 """A lane that has missed this many beats counts as silent, unless one is told otherwise."""
 
 
@@ -54,12 +54,12 @@ class Thresholds:
     oldest: float = 60.0
     blocked: float = 60.0
     parked: int = 0
-    silence: float = SILENT_BEATS
+    silence: float = SILENT_HEARTBEATS
     patience: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class HealthProblem:
     """One thing that is not as it should be.
 
     Attributes:
@@ -79,20 +79,20 @@ class Health:
     """What an examination found.
 
     Attributes:
-        troubles: In the order of :class:`Code`; none when all is well.
+        problems: In the order of :class:`Code`; none when all is well.
     """
 
-    troubles: tuple[Trouble, ...] = ()
+    problems: tuple[HealthProblem, ...] = ()
 
     @property
     def healthy(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.troubles
+        return not self.problems
 
     @property
     def reachable(self) -> bool:
         """Whether database and broker both answered."""
-        return not any(trouble.code in UNREACHABLE for trouble in self.troubles)
+        return not any(problem.code in UNREACHABLE for problem in self.problems)
 
 
 def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> Health:
@@ -108,7 +108,7 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
     thresholds = thresholds or Thresholds()
     dialect, publisher = settings.dialect.create(), settings.publisher.create()
 
-    def broker() -> Sequence[Trouble]:
+    def broker() -> Sequence[HealthProblem]:
         publisher.prepare((), partitions=1)  # with no topics to create it only makes sure of the broker
         return ()
 
@@ -119,23 +119,23 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
         ),
         _Look(broker, Code.BROKER_UNREACHABLE, Code.BROKER_REFUSES),
     )
-    found = [trouble for look in looks for trouble in look.troubles(deadline, thresholds.patience)]
+    found = [problem for look in looks for problem in look.problems(deadline, thresholds.patience)]
     order = list(Code)
-    return Health(tuple(sorted(found, key=lambda trouble: order.index(trouble.code))))
+    return Health(tuple(sorted(found, key=lambda problem: order.index(problem.code))))
 
 
-def present_lanes(holdings: Iterable[Holding]) -> list[Holding]:
+def present_lanes(lane_statuses: Iterable[LaneStatus]) -> list[LaneStatus]:
     """Returns the lanes of the present leader, in the order given; none before the first.
 
     There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong to an
     earlier leader with more lanes; they are fenced for good.
     """
-    held = list(holdings)
-    count = next((holding.fence.lanes for holding in held if holding.fence.lane == 0), 0)
-    return [holding for holding in held if holding.fence.lane < count]
+    held = list(lane_statuses)
+    count = next((lane_status.fence.lanes for lane_status in held if lane_status.fence.lane == 0), 0)
+    return [lane_status for lane_status in held if lane_status.fence.lane < count]
 
 
-def silence(lane: Holding) -> float:
+def silence(lane: LaneStatus) -> float:
     """Returns for how many seconds a lane has written no reading.
 
     Before its first reading, that is since its leader raised the token; only then does the clock of this
@@ -146,36 +146,36 @@ def silence(lane: Holding) -> float:
     return (datetime.now(UTC) - lane.since).total_seconds()
 
 
-def longest_silence(settings: HarvestSettings, beats: float = SILENT_BEATS) -> float:
+def longest_silence(settings: HarvestSettings, beats: float = SILENT_HEARTBEATS) -> float:
     """Returns the seconds after which a lane without a reading counts as silent."""
-    return beats * max(settings.limits.min_metrics_interval, LEAST_BEAT_SECONDS)
+    return beats * max(settings.limits.min_metrics_interval, MIN_HEARTBEAT_SECONDS)
 
 
-def longest_blocked(lanes: Iterable[Holding]) -> float:
+def longest_blocked(lanes: Iterable[LaneStatus]) -> float:
     """Returns the seconds since the first failure of the key that has failed longest; 0 for none."""
-    return max((lane.reading.get("blocked_seconds", 0.0) for lane in lanes), default=0.0)
+    return max((lane.metrics.get("blocked_seconds", 0.0) for lane in lanes), default=0.0)
 
 
 class _Look:
     """One look at a service, on a thread of its own: what hangs there must not hang the examination."""
 
-    def __init__(self, look: Callable[[], Sequence[Trouble]], unreachable: Code, refuses: Code) -> None:
+    def __init__(self, look: Callable[[], Sequence[HealthProblem]], unreachable: Code, refuses: Code) -> None:
         self._look = look
         self._unreachable = unreachable
         self._refuses = refuses
-        self._outcome: SimpleQueue[Sequence[Trouble] | Exception] = SimpleQueue()
+        self._outcome: SimpleQueue[Sequence[HealthProblem] | Exception] = SimpleQueue()
         Thread(target=self._run, name="health", daemon=True).start()
 
-    def troubles(self, deadline: float, patience: float) -> Sequence[Trouble]:
+    def problems(self, deadline: float, patience: float) -> Sequence[HealthProblem]:
         """Returns what the look found, or that it has found nothing by the deadline."""
         try:
             outcome = self._outcome.get(timeout=max(0.0, deadline - monotonic()))
         except Empty:
             service = self._unreachable.partition("-")[0]
             message = f"the {service} has not answered for {format_duration(patience)}"
-            return [Trouble(self._unreachable, message, patience)]
+            return [HealthProblem(self._unreachable, message, patience)]
         if isinstance(outcome, DriverError):
-            return [Trouble(self._unreachable if outcome.retryable else self._refuses, str(outcome))]
+            return [HealthProblem(self._unreachable if outcome.retryable else self._refuses, str(outcome))]
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -187,9 +187,9 @@ class _Look:
             self._outcome.put(error)
 
 
-def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[Trouble]:
+def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[HealthProblem]:
     with closing(dialect.connect()) as table:
-        lanes, backlog, parked = present_lanes(table.holdings()), table.backlog(), table.parked()
+        lanes, backlog, parked = present_lanes(table.lane_statuses()), table.backlog(), table.parked()
     longest = longest_silence(settings, thresholds.silence)
     speaking = [lane for lane in lanes if silence(lane) <= longest]
     return [
@@ -200,40 +200,40 @@ def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Threshold
     ]
 
 
-def _leader(lanes: Sequence[Holding], speaking: Sequence[Holding]) -> list[Trouble]:
+def _leader(lanes: Sequence[LaneStatus], speaking: Sequence[LaneStatus]) -> list[HealthProblem]:
     if not lanes:
-        return [Trouble(Code.NO_LEADER, "nobody has ever led: no harvester has been started")]
+        return [HealthProblem(Code.NO_LEADER, "nobody has ever led: no harvester has been started")]
     if not speaking:
         least = min(silence(lane) for lane in lanes)
         said = f"no lane has written a reading for {format_duration(least)}: nobody leads"
-        return [Trouble(Code.NO_LEADER, f"{said}; the last who did was {lanes[0].holder}", least)]
+        return [HealthProblem(Code.NO_LEADER, f"{said}; the last who did was {lanes[0].holder}", least)]
     silent = [lane for lane in lanes if lane not in speaking]
     if not silent:
         return []
     most = max(silence(lane) for lane in silent)
     which = ", ".join(str(lane.fence.lane) for lane in silent)
     said = f"{len(silent)} of {len(lanes)} lanes ({which}) have written no reading for up to"
-    return [Trouble(Code.SILENT_LANE, f"{said} {format_duration(most)}", most)]
+    return [HealthProblem(Code.SILENT_LANE, f"{said} {format_duration(most)}", most)]
 
 
-def _oldest(backlog: Backlog, limit: float) -> list[Trouble]:
+def _oldest(backlog: Backlog, limit: float) -> list[HealthProblem]:
     if backlog.oldest is None or backlog.oldest <= limit:
         return []
     said = f"the oldest record is {format_duration(backlog.oldest)} old, more than {format_duration(limit)}"
-    return [Trouble(Code.OLD_RECORDS, said, backlog.oldest)]
+    return [HealthProblem(Code.OLD_RECORDS, said, backlog.oldest)]
 
 
-def _blocked(speaking: Sequence[Holding], limit: float) -> list[Trouble]:
+def _blocked(speaking: Sequence[LaneStatus], limit: float) -> list[HealthProblem]:
     blocked = longest_blocked(speaking)
     if blocked <= limit:
         return []
     said = f"a key has been failing for {format_duration(blocked)}, more than {format_duration(limit)}"
-    return [Trouble(Code.BLOCKED_KEY, said, blocked)]
+    return [HealthProblem(Code.BLOCKED_KEY, said, blocked)]
 
 
-def _parked(parked: Parked, limit: int) -> list[Trouble]:
+def _parked(parked: Parked, limit: int) -> list[HealthProblem]:
     if parked.keys <= limit:
         return []
     keys = "1 key is parked" if parked.keys == 1 else f"{parked.keys:,} keys are parked"
     since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
-    return [Trouble(Code.PARKED_KEYS, f"{keys}{since}: 'outbox parked list' says why", parked.keys)]
+    return [HealthProblem(Code.PARKED_KEYS, f"{keys}{since}: 'outbox parked list' says why", parked.keys)]

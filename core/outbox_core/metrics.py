@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 
 @dataclass(slots=True)
-class Reading:
+class LaneMetrics:
     """One lane's counters since it started, and its gauges at this moment, in records unless said otherwise.
 
     Attributes:
@@ -40,22 +40,22 @@ class Reading:
     parked: int = 0
     parked_seconds: float = 0.0
 
-    def __add__(self, other: Reading) -> Reading:
+    def __add__(self, other: LaneMetrics) -> LaneMetrics:
         """Joins two lanes, or two attempts at one: adds what is each lane's own, else takes the worse."""
         joined = {
             name: max(mine, theirs) if name in _SHARED else mine + theirs
             for name in _NAMES
             for mine, theirs in ((getattr(self, name), getattr(other, name)),)
         }
-        return Reading(**joined)
+        return LaneMetrics(**joined)
 
-    def ended(self) -> Reading:
+    def ended(self) -> LaneMetrics:
         """Returns what stays true of a lane that has ended: its counters, without its gauges."""
         gauges = ("in_flight", "waiting", "held", *_SHARED)
         return replace(self, **dict.fromkeys(gauges, 0))
 
 
-_NAMES = tuple(field.name for field in fields(Reading))
+_NAMES = tuple(field.name for field in fields(LaneMetrics))
 _SHARED = ("blocked_seconds", "parked", "parked_seconds")
 
 
@@ -71,7 +71,7 @@ class Stats:
 
     seconds: float
     purged_per_second: float
-    total: Reading
+    total: LaneMetrics
 
 
 class Meter:
@@ -87,20 +87,20 @@ class Meter:
         self._since = now
         self._purged = 0
 
-    def read(self, now: float, readings: Iterable[Reading]) -> Stats | None:
+    def read(self, now: float, metrics_by_lane: Iterable[LaneMetrics]) -> Stats | None:
         """Returns statistics when they are due; ``None`` otherwise."""
         seconds = now - self._since
         if seconds < self._interval:
             return None
-        total = sum(readings, Reading())
+        total = sum(metrics_by_lane, LaneMetrics())
         purged, self._purged = total.purged - self._purged, total.purged
         self._since = now
         return Stats(seconds, purged / seconds, total) if purged > 0 else None
 
 
-def as_numbers(reading: Reading, purged_per_second: float) -> dict[str, float]:
+def as_numbers(metrics: LaneMetrics, purged_per_second: float) -> dict[str, float]:
     """Returns a reading as the plain numbers that a lane writes beside its fence for ``outbox status``."""
-    numbers: dict[str, float] = asdict(reading)
+    numbers: dict[str, float] = asdict(metrics)
     numbers["purged_total"] = numbers.pop("purged")
     numbers["purged_per_second"] = round(purged_per_second, 1)
     return numbers

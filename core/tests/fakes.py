@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outbox_core.config.settings import Choice
-from outbox_sdk import Backlog, Condition, Fence, Holding, LeadershipLost, Parked, Seam, Transacting
+from outbox_sdk import Backlog, Condition, Fence, LaneStatus, LeadershipLost, Parked, Seam, TransactionalLane
 
 EMPTY = Backlog(0, exact=True, oldest=None)
 NONE_PARKED = Parked(0, None)
@@ -28,14 +28,14 @@ class FakeTable:
     def __init__(
         self,
         *,
-        held: Sequence[Holding] = (),
+        held: Sequence[LaneStatus] = (),
         backlog: Backlog = EMPTY,
         parked: Parked = NONE_PARKED,
         identity: str = "0123456789ab",
     ) -> None:
         self.token = 0
         self.held = held
-        self.notes: dict[int, Transacting] = {}
+        self.notes: dict[int, TransactionalLane] = {}
         self.asked = 0
         self.closed = False
         self._backlog = backlog
@@ -46,7 +46,7 @@ class FakeTable:
         self.asked += 1
         return self._identity
 
-    def holdings(self) -> Sequence[Holding]:
+    def lane_statuses(self) -> Sequence[LaneStatus]:
         return self.held
 
     def backlog(self) -> Backlog:
@@ -64,10 +64,10 @@ class FakeTable:
             raise LeadershipLost("another process leads")
         return Fence(lane, lanes, token, 1)
 
-    def transacting(self) -> dict[int, Transacting]:
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
         return dict(self.notes)
 
-    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         if noted is None:
             del self.notes[fence.lane]
         else:

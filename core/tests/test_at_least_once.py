@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
-from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, Reset, Send, Tell
+from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
 from outbox_sdk import Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
@@ -55,7 +55,7 @@ def test_a_record_is_marked_sent_purged_and_the_next_mark_follows():
     mpr.purged(0, 1)
     mpr.marked(0, [])
     assert mpr.in_flight == 0
-    assert mpr.settled
+    assert mpr.drained
 
 
 def test_the_next_record_of_a_key_waits_for_the_purge_and_holds_up_nobody_else():
@@ -91,7 +91,7 @@ def test_a_failed_record_is_held_with_its_successors_and_then_taken_back():
     failure = Failure(record(1, "a"), "timed out", retryable=True)
     mpr.failed([failure])
     commands = mpr.decide(1)
-    assert only(commands, Tell).failures == [failure]
+    assert only(commands, ReportFailures).failures == [failure]
     assert mpr.in_flight == 1, "the key holds up nobody"
     assert mpr.scoreboard.waiting == 0
     only(commands, Mark)
@@ -114,15 +114,15 @@ def test_holds_grow_with_every_failure_and_end_with_a_delivery():
         mpr.marked(now, [record(1)])
         mpr.decide(now)
         mpr.failed([Failure(record(1), "timed out", retryable=True)])
-        only(mpr.decide(now), Tell)
+        only(mpr.decide(now), ReportFailures)
         hold = mpr.scoreboard.holds["k"]
-        assert mpr.scoreboard.troubled(now) == (1, now)
+        assert mpr.scoreboard.blocked(now) == (1, now)
         pauses.append(hold.until - now)
         now = hold.until
         for command in mpr.decide(now):
             if isinstance(command, Mark):
                 mpr.marked(now, [])
-        only(mpr.decide(now), Reset) if mpr._settling is None else None
+        only(mpr.decide(now), Reset) if mpr._finishing is None else None
         mpr.reset_done(now)
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.5])
     only(mpr.decide(now), Mark)
@@ -140,7 +140,7 @@ def refuse(mpr, now, *records, retryable=False):
     mpr.marked(now, list(records))
     assert sent(mpr.decide(now)) == [records[0].id]
     mpr.failed([Failure(records[0], "too large", retryable=retryable)])
-    only(mpr.decide(now), Tell)
+    only(mpr.decide(now), ReportFailures)
     return max(now, mpr.scoreboard.holds[records[0].key].until)
 
 
@@ -227,7 +227,7 @@ def test_a_park_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
     mpr = machine(failures=Failures(park_after=1))
     now = refuse(mpr, 0.0, record(1), record(2))
     park = only(mpr.decide(now), Park)
-    mpr.settling_unknown(now)
+    mpr.finishing_unknown(now)
     assert only(mpr.decide(now + 1), Park) == park
     mpr.park_done(now + 1, 0)
     assert only(mpr.decide(now + 1), Refresh).leader_id == UUID(int=2)
@@ -257,7 +257,9 @@ def test_a_faulty_row_is_never_sent_and_holds_its_key_only():
     mpr.marked(0, [record(1, "a", fault="header arrays differ in length"), record(2, "a"), record(3, "b")])
     commands = mpr.decide(0)
     assert sent(commands) == [3]
-    assert [failure.reason for failure in only(commands, Tell).failures] == ["header arrays differ in length"]
+    assert [failure.reason for failure in only(commands, ReportFailures).failures] == [
+        "header arrays differ in length"
+    ]
     assert mpr.scoreboard.holds["a"].incurable == 1
 
 
@@ -307,12 +309,12 @@ def test_a_purge_of_unknown_outcome_is_repeated_after_a_growing_pause():
     command = only(mpr.decide(0), Purge)
     now = 0.0
     for pause in (0.5, 1.0, 2.0, 4.0, 5.0, 5.0):
-        mpr.settling_unknown(now)
+        mpr.finishing_unknown(now)
         assert mpr.decide(now + pause * 0.99) == []
         now += pause
         assert only(mpr.decide(now), Purge) == command
     mpr.purged(now, 1)
-    assert mpr.settled
+    assert mpr.drained
 
 
 def test_a_repeated_purge_that_finds_fewer_rows_lets_no_successor_pass():
@@ -323,7 +325,7 @@ def test_a_repeated_purge_that_finds_fewer_rows_lets_no_successor_pass():
     mpr.decide(0)
     mpr.delivered(0, [record(1)])
     only(mpr.decide(0), Purge)
-    mpr.settling_unknown(0)
+    mpr.finishing_unknown(0)
     only(mpr.decide(1), Purge)
     mpr.purged(1, 0)
     mpr.marked(1, [record(3)])  # of the mark that was out meanwhile
@@ -355,7 +357,7 @@ def test_a_reset_of_unknown_outcome_is_repeated_and_all_is_marked_anew():
     mpr.failed([Failure(record(1), "timed out", retryable=True)])
     mpr.decide(0)
     reset = only(mpr.decide(1), Reset)
-    mpr.settling_unknown(1)
+    mpr.finishing_unknown(1)
     assert only(mpr.decide(2), Reset) == reset
     mpr.reset_done(2)
     assert only(mpr.decide(2), Refresh).leader_id == UUID(int=2)
@@ -391,11 +393,11 @@ def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
     mpr.decide(0)
     mpr.drain()
     assert mpr.decide(0) == []
-    assert not mpr.settled
+    assert not mpr.drained
     mpr.delivered(0, [record(1)])
     only(mpr.decide(0), Purge)
     mpr.purged(0, 1)
-    assert mpr.settled
+    assert mpr.drained
     assert mpr.decide(100) == []
 
 
@@ -600,10 +602,10 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
         if world.parked and chance.random() < 0.1:
             world.parked.popitem()  # an operator frees the key
         for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
-            carry_out(world, command)
+            execute(world, command)
         answer(world, mpr, now, calm)
         settle_deliveries(world, mpr, now, calm)
-        if calm and not world.rows and mpr.settled:
+        if calm and not world.rows and mpr.drained:
             break
     assert world.rows == {}, "I9: the outbox empties"
     for key, ids in written.items():
@@ -629,13 +631,13 @@ def test_a_mark_and_a_reset_are_never_out_together():
     assert mpr.decide(1) == [], "the next mark waits for the reset"
 
 
-def carry_out(world, command):
+def execute(world, command):
     """Gives a command its effect, now or when it is answered, or loses it; its answer comes later."""
     if isinstance(command, Send):
         for r in command.records:
             assert r.key not in {f.key for f in world.flying}, "I3: one record of a key in flight"
             world.flying.append(r)
-    elif not isinstance(command, Refresh | Tell):
+    elif not isinstance(command, Refresh | ReportFailures):
         world.out.append([command, None])
         if world.chance.random() < 0.5:
             world.out[-1][1] = effect(world, command)
@@ -661,7 +663,7 @@ def answer(world, mpr, now, calm):
         if result is None and fate > 0.1:
             result = effect(world, command)
         if fate < 0.2:  # it failed, or did its work and the reply was lost
-            mpr.mark_unknown(now) if isinstance(command, Mark) else mpr.settling_unknown(now)
+            mpr.mark_unknown(now) if isinstance(command, Mark) else mpr.finishing_unknown(now)
         elif isinstance(command, Mark):
             mpr.marked(now, result)
         elif isinstance(command, Park):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from outbox_core.cli import fence, main
 from outbox_core.config import parse
-from outbox_sdk import Fence, Holding, Transacting
+from outbox_sdk import Fence, LaneStatus, TransactionalLane
 
 from .fakes import FakeTable
 
@@ -28,7 +28,7 @@ class Table(FakeTable):
     def __init__(self) -> None:
         super().__init__()
         self.token = 7
-        self.notes = {0: Transacting(2, "box.0", "there"), 2: Transacting(3)}
+        self.notes = {0: TransactionalLane(2, "box.0", "there"), 2: TransactionalLane(3)}
         self.rivals = 0
         self.ended: list[tuple[int, int, int]] = []
 
@@ -38,8 +38,10 @@ class Table(FakeTable):
     def connect(self) -> "Table":
         return self
 
-    def holdings(self) -> Sequence[Holding]:
-        return [Holding(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)]
+    def lane_statuses(self) -> Sequence[LaneStatus]:
+        return [
+            LaneStatus(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)
+        ]
 
     def bump(self, lanes: int, holder: str) -> int:
         assert lanes == 2
@@ -50,9 +52,9 @@ class Table(FakeTable):
             self.token += 1
         return ours
 
-    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         assert noted is None
-        super().transact(fence, noted)
+        super().set_transactional(fence, noted)
         self.ended.append((fence.lane, fence.lanes, fence.token))
 
 

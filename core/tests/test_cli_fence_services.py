@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from outbox_core.config import load
-from outbox_sdk import Transacting
+from outbox_sdk import TransactionalLane
 
 from .cli_hands import OUTBOX, configure, harvester, outbox, told, until, wait_for
 
@@ -76,23 +76,23 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
             2,
         ):  # a leader of three lanes dies, and so does one of two before it has settled them
             token = table.bump(lanes, "dead")
-            table.transact(table.enter(lanes - 1, lanes, token), Transacting(lanes))
+            table.set_transactional(table.enter(lanes - 1, lanes, token), TransactionalLane(lanes))
         shown = json.loads(told(file, "fence", "show", "--json"))
         assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
         assert shown["former"] == [{"lane": 2, "transacting": 3, "sender": "", "place": ""}]
         assert outbox(file, "fence", "forget").returncode == 2
         assert told(file, "fence", "forget", "--dry-run").endswith("in the log: lanes 1, 2\n")
-        assert table.transacting() == {1: Transacting(2), 2: Transacting(3)}
+        assert table.transactional_lanes() == {1: TransactionalLane(2), 2: TransactionalLane(3)}
         done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
         assert (done["token"], len(done["lanes"])) == (token + 1, 2)
-        assert table.transacting() == {}
+        assert table.transactional_lanes() == {}
     assert "no lane is noted" in told(file, "fence", "forget", "--yes")
 
 
-def test_lanes_whose_markers_are_lost_refuse_until_that_is_forgotten(
+def test_lanes_whose_checkpoints_are_lost_refuse_until_that_is_forgotten(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
-    name = f"t{topic[-12:]}"  # no other test has left markers for it
+    name = f"t{topic[-12:]}"  # no other test has left checkpoints for it
     own = {"delivery": "exactly-once", "outboxTable": name, "failures": {"stopAfter": "100ms"}}
     file = configure(tmp_path, postgres_dsn, kafka_bootstrap, **own)
     told(file, "init")

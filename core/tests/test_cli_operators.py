@@ -107,7 +107,7 @@ def test_a_parked_record_is_skipped_and_redriven(
     until(lambda: rows(postgres_dsn) == 0)
     assert letters(file) == []
     assert outbox(file, "parked", "retry", "bad").returncode == 1
-    assert [each["fate"] for each in letters(file, "--skipped")] == ["skipped"]
+    assert [each["status"] for each in letters(file, "--skipped")] == ["skipped"]
     told(file, "health")
     told(file, "parked", "redrive", "--all")
     until(lambda: rows(postgres_dsn) == 0)
@@ -134,7 +134,7 @@ def test_health_of_old_records(file: Path, running: "subprocess.Popen[str]", pos
     finally:
         running.send_signal(signal.SIGCONT)
     assert data["healthy"] is False
-    assert [trouble["code"] for trouble in data["troubles"]] == ["old-records"]
+    assert [problem["code"] for problem in data["problems"]] == ["old-records"]
 
 
 def test_health_of_services_that_are_away(file: Path, running: "subprocess.Popen[str]"):

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from outbox_core.cli import main, parked
-from outbox_sdk import DeadLetter, Fate, MarkedRecord
+from outbox_sdk import DeadLetter, DeadLetterStatus, MarkedRecord
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def letter(number: int, key: str, fate: Fate = Fate.PARKED, **parts: Any) -> DeadLetter:
+def letter(
+    number: int, key: str, status: DeadLetterStatus = DeadLetterStatus.PARKED, **parts: Any
+) -> DeadLetter:
     record = MarkedRecord(number, "orders", key, "v")._replace(**parts)
-    return DeadLetter(record, "too large", 5, NOON, 75.0, fate)
+    return DeadLetter(record, "too large", 5, NOON, 75.0, status)
 
 
 class Letters:
@@ -29,13 +31,13 @@ class Letters:
         self.gone: set[int] = set()
         self.closed = False
 
-    def letters(
-        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    def find(
+        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
     ) -> list[DeadLetter]:
         return [
             each if values else replace(each, record=each.record._replace(value=None))
             for each in self.kept
-            if (not keys or each.record.key in keys) and (fate is None or each.fate is fate)
+            if (not keys or each.record.key in keys) and (status is None or each.status is status)
         ]
 
     def waiting(self, key: str) -> int:
@@ -69,7 +71,10 @@ class Terminal(StringIO):
 def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Letters]:
     """Letters of three keys: two are parked, one was skipped twice."""
     letters = Letters(
-        letter(1, "a"), letter(2, "b"), letter(3, "c", Fate.SKIPPED), letter(4, "c", Fate.SKIPPED)
+        letter(1, "a"),
+        letter(2, "b"),
+        letter(3, "c", DeadLetterStatus.SKIPPED),
+        letter(4, "c", DeadLetterStatus.SKIPPED),
     )
     monkeypatch.setattr(parked, "_open", lambda _: closing(letters))
     yield letters
@@ -98,7 +103,7 @@ def test_what_is_parked_is_listed(dead: Letters, capsys: pytest.CaptureFixture[s
         "key": "a",
         "id": 1,
         "topic": "orders",
-        "fate": "parked",
+        "status": "parked",
         "attempts": 5,
         "since": "2026-03-01T12:00:00+00:00",
         "age_seconds": 75.0,

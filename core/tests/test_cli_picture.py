@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from outbox_core.cli.picture import Picture, as_data, as_text
 from outbox_core.config import parse
-from outbox_sdk import Backlog, Fence, Holding, OutboxTable, Parked
+from outbox_sdk import Backlog, Fence, LaneStatus, OutboxTable, Parked
 from rich.console import Console
 
 from .fakes import FakeTable
@@ -23,17 +23,24 @@ WAITING = Backlog(1234, exact=False, oldest=75.0)
 NONE = Parked(0, None)
 
 
-def holding(lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0, **reading: Any) -> Holding:
-    beat = None if age is None else NOON
-    return Holding(
-        Fence(lane, lanes, token, 1), "host_1_2", NOON, beat, age, READING | reading if beat else {}
+def lane_status(
+    lane: int, *, token: int = 7, lanes: int = 2, age: float | None = 1.0, **metrics: Any
+) -> LaneStatus:
+    heartbeat_at = None if age is None else NOON
+    return LaneStatus(
+        Fence(lane, lanes, token, 1),
+        "host_1_2",
+        NOON,
+        heartbeat_at,
+        age,
+        READING | metrics if heartbeat_at else {},
     )
 
 
-def take(*holdings: Holding, backlog: Backlog = WAITING, parked: Parked = NONE) -> Picture:
+def take(*lane_statuses: LaneStatus, backlog: Backlog = WAITING, parked: Parked = NONE) -> Picture:
     settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
     return Picture.take(
-        cast("OutboxTable", FakeTable(held=holdings, backlog=backlog, parked=parked)), settings
+        cast("OutboxTable", FakeTable(held=lane_statuses, backlog=backlog, parked=parked)), settings
     )
 
 
@@ -45,7 +52,7 @@ def shown(picture: Picture) -> str:
 
 
 def test_a_harvest_that_goes_well():
-    picture = take(holding(0), holding(1))
+    picture = take(lane_status(0), lane_status(1))
     data = json.loads(json.dumps(as_data(picture)))
     assert data["outbox"] == "shop.outbox"
     assert data["backlog"] == {"records": 1234, "exact": False, "oldest_seconds": 75.0}
@@ -62,9 +69,9 @@ def test_a_harvest_that_goes_well():
     assert data["blocked_seconds"] == 0
     assert data["lanes"][1] == {
         "lane": 1,
-        "attempt": 1,
-        "beat": "2026-03-01T12:00:00+00:00",
-        "beat_age_seconds": 1.0,
+        "epoch": 1,
+        "heartbeat": "2026-03-01T12:00:00+00:00",
+        "heartbeat_age_seconds": 1.0,
         "silent": False,
         **READING,
     }
@@ -82,17 +89,17 @@ def test_a_harvest_that_goes_well():
 
 
 def test_parked_keys_are_those_of_the_outbox_and_not_of_the_lanes():
-    picture = take(holding(0, parked=1.0), holding(1), parked=Parked(3, 125.0))
+    picture = take(lane_status(0, parked=1.0), lane_status(1), parked=Parked(3, 125.0))
     assert as_data(picture)["parked"] == {"keys": 3, "oldest_seconds": 125.0}
     assert "3 keys, the first for 2m05s" in shown(picture)
     assert "1 key, the first for 5s" in shown(take(parked=Parked(1, 5.0)))
 
 
 def test_the_key_that_has_failed_longest_is_told():
-    picture = take(holding(0, blocked_seconds=12.0), holding(1, blocked_seconds=90.0))
+    picture = take(lane_status(0, blocked_seconds=12.0), lane_status(1, blocked_seconds=90.0))
     assert as_data(picture)["blocked_seconds"] == 90.0
     assert "a key has been failing for 1m30s" in shown(picture)
-    silent = take(holding(0, blocked_seconds=12.0), holding(1, blocked_seconds=90.0, age=16.0))
+    silent = take(lane_status(0, blocked_seconds=12.0), lane_status(1, blocked_seconds=90.0, age=16.0))
     assert as_data(silent)["blocked_seconds"] == 12.0
 
 
@@ -106,12 +113,12 @@ def test_nobody_has_ever_led():
 
 def test_lanes_of_an_earlier_leader_are_left_out():
     # A leader with two lanes after one with three: the third row was raised too, and nobody will enter it.
-    picture = take(holding(0), holding(1), holding(2, lanes=3))
+    picture = take(lane_status(0), lane_status(1), lane_status(2, lanes=3))
     assert [lane["lane"] for lane in as_data(picture)["lanes"]] == [0, 1]
 
 
 def test_a_lane_that_says_nothing_is_silent_and_its_rate_does_not_count():
-    picture = take(holding(0), holding(1, age=16.0))
+    picture = take(lane_status(0), lane_status(1, age=16.0))
     data = as_data(picture)
     assert [lane["silent"] for lane in data["lanes"]] == [False, True]
     assert data["total"]["purged_per_second"] == 100.0
@@ -121,7 +128,7 @@ def test_a_lane_that_says_nothing_is_silent_and_its_rate_does_not_count():
 
 
 def test_a_harvest_that_has_stopped():
-    picture = take(holding(0, age=4000.0), holding(1, age=None))
+    picture = take(lane_status(0, age=4000.0), lane_status(1, age=None))
     text = shown(picture)
     assert "0 records/s" in text
     assert "silent 1h06m" in text
@@ -136,7 +143,9 @@ BATCHES = [
 
 
 def test_batches_can_be_followed():
-    picture = take(holding(0, batches=BATCHES, aborted=2, recovered=1500), holding(1, batches=[], aborted=1))
+    picture = take(
+        lane_status(0, batches=BATCHES, aborted=2, recovered=1500), lane_status(1, batches=[], aborted=1)
+    )
     data = json.loads(json.dumps(as_data(picture)))
     assert data["lanes"][0]["batches"] == BATCHES
     assert data["lanes"][1]["batches"] == []
@@ -148,7 +157,7 @@ def test_batches_can_be_followed():
 
 
 def test_what_a_silent_lane_said_of_its_batches_is_out_of_date():
-    picture = take(holding(0, batches=BATCHES, age=16.0, recovered=7), holding(1, batches=BATCHES))
+    picture = take(lane_status(0, batches=BATCHES, age=16.0, recovered=7), lane_status(1, batches=BATCHES))
     assert [lane["batches"] for lane in as_data(picture)["lanes"]] == [[], BATCHES]
     text = shown(picture)
     assert text.count("3cba394d") == 1

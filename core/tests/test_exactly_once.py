@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.delivery.commands import Advance, Park, Publish, Tell
+from outbox_core.delivery.commands import Advance, Park, Publish, ReportFailures
 from outbox_core.delivery.exactly_once import LONG_SECONDS, TransactionalMarkPurge
 from outbox_core.delivery.stages import BatchStage
 from outbox_sdk import Batch, Failure, MarkedRecord
@@ -58,13 +58,13 @@ def test_a_batch_is_marked_published_and_purged_with_the_next_mark():
     publish = only(line.decide(0), Publish)
     batch = Batch(UUID(int=1), 1, 2)
     assert [r.id for r in publish.records] == [1, 2]
-    assert publish.marker == [batch]
+    assert publish.checkpoint == [batch]
     none(line.decide(1), Advance)
     line.published(1)
     assert only(line.decide(1), Advance) == Advance([batch], UUID(int=2), 4, [], BYTES)
-    assert not line.settled
+    assert not line.drained
     advanced(line, 1, [])
-    assert line.settled
+    assert line.drained
 
 
 def test_out_of_a_backlog_the_next_batch_is_marked_while_one_is_published():
@@ -80,14 +80,14 @@ def test_out_of_a_backlog_the_next_batch_is_marked_while_one_is_published():
     line.published(0)
     commands = line.decide(0)
     first, second = Batch(UUID(int=1), 1, 4), Batch(UUID(int=2), 5, 8)
-    assert only(commands, Publish).marker == [first, second], "the first is not purged yet"
+    assert only(commands, Publish).checkpoint == [first, second], "the first is not purged yet"
     assert only(commands, Advance) == Advance([first], UUID(int=3), 4, [second.leader_id], BYTES)
     line.published(0)
     advanced(line, 0, [record(9)])
-    assert only(line.decide(0), Publish).marker == [second, Batch(UUID(int=3), 9, 9)]
+    assert only(line.decide(0), Publish).checkpoint == [second, Batch(UUID(int=3), 9, 9)]
 
 
-def test_a_purge_that_is_out_keeps_its_batch_in_the_marker():
+def test_a_purge_that_is_out_keeps_its_batch_in_the_checkpoint():
     line = machine()
     line.decide(0)
     advanced(line, 0, [record(1)])
@@ -106,7 +106,7 @@ def test_after_an_abort_all_is_marked_anew_under_names_never_used():
     only(line.decide(0), Advance)
     failure = Failure(record(2), "timed out", retryable=True)
     line.aborted(0, [failure])
-    assert only(line.decide(0), Tell).failures == [failure]
+    assert only(line.decide(0), ReportFailures).failures == [failure]
     advanced(line, 0, [record(5)])
     assert line.waiting == 0, "what was marked behind the aborted batch must not pass it"
     assert line.decide(0.05) == [], "a pause comes first"
@@ -150,7 +150,7 @@ def test_a_faulty_row_is_never_published():
     advanced(line, 0, [record(1), record(2, "bad", fault="header arrays differ in length")])
     commands = line.decide(0)
     none(commands, Publish)
-    assert only(commands, Tell).failures[0].reason == "header arrays differ in length"
+    assert only(commands, ReportFailures).failures[0].reason == "header arrays differ in length"
 
 
 def test_what_time_does_not_cure_is_tried_again_at_once_and_in_a_small_batch():
@@ -254,7 +254,7 @@ def test_what_is_in_the_log_is_purged_also_without_leadership():
     assert (advance.finished, advance.limit) == ([Batch(UUID(int=1), 1, 1)], 0)
     assert line.wake_at() == FOREVER
     advanced(line, 1, [])
-    assert line.settled
+    assert line.drained
     assert line.decide(1, leading=False) == []
     assert line.wake_at() == FOREVER
 
@@ -265,7 +265,7 @@ def test_what_is_to_be_parked_waits_for_leadership_and_nobody_spins_meanwhile():
     advanced(line, 0, [record(1, "bad")])
     line.decide(0)
     line.aborted(0, [Failure(record(1, "bad"), "too large", retryable=False)])
-    only(line.decide(0, leading=False), Tell)
+    only(line.decide(0, leading=False), ReportFailures)
     assert line.wake_at() == FOREVER
     only(line.decide(0), Park)
 
@@ -295,11 +295,11 @@ def finish(line, *numbers):
     return only(line.decide(1), Advance)
 
 
-def test_a_purge_that_was_cut_short_is_repeated_and_its_batch_stays_in_the_marker():
+def test_a_purge_that_was_cut_short_is_repeated_and_its_batch_stays_in_the_checkpoint():
     line = machine()
     first = finish(line, 1, 2, 3)
     line.advanced(1, [record(4)], 1)
-    assert only(line.decide(1), Publish).marker == [*first.finished, Batch(first.leader_id, 4, 4)]
+    assert only(line.decide(1), Publish).checkpoint == [*first.finished, Batch(first.leader_id, 4, 4)]
     again = only(line.decide(2), Advance)
     assert (again.finished, again.limit) == (first.finished, 0)
     line.published(2)
@@ -318,7 +318,7 @@ def test_rows_that_somebody_else_has_deleted_are_not_waited_for():
     line.advanced(1, [], 2)
     assert only(line.decide(2), Advance).finished == first.finished
     line.advanced(2, [], 0)
-    assert line.settled
+    assert line.drained
     assert only(line.decide(3), Advance).finished == []
 
 
@@ -327,10 +327,10 @@ def test_a_drained_line_is_not_settled_before_its_purge_is_complete():
     finish(line, 1, 2, 3)
     line.drain()
     line.advanced(1, [], 2)
-    assert not line.settled
+    assert not line.drained
     only(line.decide(1, leading=False), Advance)
     line.advanced(2, [], 1)
-    assert line.settled
+    assert line.drained
 
 
 def test_a_batch_of_large_records_is_full_and_the_next_is_marked_meanwhile():
@@ -355,7 +355,7 @@ def test_a_drained_line_purges_what_it_published_and_begins_nothing():
     line.published(0)
     assert only(line.decide(0), Advance).limit == 0
     advanced(line, 0, [])
-    assert line.settled
+    assert line.drained
     assert line.decide(9) == []
 
 
@@ -399,14 +399,14 @@ class World:
     parked: set[int] = field(default_factory=set)
     token: int = 0
     epoch: int = 0
-    marker: list[Batch] = field(default_factory=list)
+    checkpoint: list[Batch] = field(default_factory=list)
     log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def start(self):
-        """A process acquires: database fence, producer fence, marker, recovery, in this order."""
+        """A process acquires: database fence, producer fence, checkpoint, recovery, in this order."""
         self.token += 1
         self.epoch += 1
-        for batch in self.marker:
+        for batch in self.checkpoint:
             self.purge(batch)
         line = TransactionalMarkPurge(LIMITS, FAILURES, self.fresh.__next__, self.chance.random)
         return Process(line, self.token, self.epoch)
@@ -429,7 +429,7 @@ class World:
                 return [Failure(poison or command.records[0], "no", retryable=poison is None)]
             for r in command.records:
                 self.log[r.key].append(r.id)
-            self.marker = list(command.marker)
+            self.checkpoint = list(command.checkpoint)
             return []
         if process.token != self.token:
             return None
@@ -470,12 +470,14 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
                 written[world.rows.pop(number)].remove(number)
                 world.leader.pop(number, None)
         process = processes[-1] if calm else chance.choice(processes)
-        process.out += [[c, None, False] for c in process.line.decide(now) if not isinstance(c, Tell)]
+        process.out += [
+            [c, None, False] for c in process.line.decide(now) if not isinstance(c, ReportFailures)
+        ]
         answer(world, process, now, calm)
         if process.line is None:
             processes.remove(process)
             processes.append(world.start())
-        if calm and not world.rows and processes[-1].line.settled:
+        if calm and not world.rows and processes[-1].line.drained:
             break
     assert world.rows == {}, "I9: the outbox empties"
     assert dict(world.log) == {key: ids for key, ids in written.items() if ids}, "I6: once, and in order"

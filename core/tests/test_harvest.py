@@ -92,8 +92,8 @@ class Engine:
         if self.dead is not None:
             raise self.dead
 
-    def start(self, plan, term):
-        self.terms.append(term)
+    def start(self, plan, leadership):
+        self.terms.append(leadership)
 
     def join(self, timeout):
         time.sleep(timeout / 10)
@@ -228,8 +228,8 @@ def test_a_leader_whose_lanes_are_refused_for_too_long_ends_and_leaves_the_elect
     harvest, _, elector, engine, _ = world
     harvest.acquired()
     until(lambda: engine.terms)
-    term = engine.terms[0]
-    term.exchange(Report(term.token, 0, "run", {}, refusal=AccessDenied("no DELETE on outbox")))
+    leadership = engine.terms[0]
+    leadership.exchange(Report(leadership.token, 0, "run", {}, refusal=AccessDenied("no DELETE on outbox")))
     with pytest.raises(AccessDenied, match="no DELETE"):
         until(lambda: harvest.wait(0.01))
     until(lambda: elector.stopped)
@@ -288,9 +288,9 @@ def test_a_leader_without_lanes_gives_up_its_office_and_stands_by_anew(world, qu
     _, _, elector, engine, events = world
     elector.acquire()
     until(lambda: engine.terms)
-    term = engine.terms[0]
-    term.expect([0, 1])
-    term.exchange(Report(term.token, 0, "run", {}))
+    leadership = engine.terms[0]
+    leadership.expect([0, 1])
+    leadership.exchange(Report(leadership.token, 0, "run", {}))
     until(lambda: elector.stopped)
     assert kinds(events) == [LeaderAcquired, LeaderRevoked]
     until(lambda: elector.started == 2)
@@ -304,13 +304,13 @@ def test_a_leader_whose_lanes_are_heard_keeps_its_office(world, quick):
     _, _, elector, engine, _ = world
     elector.acquire()
     until(lambda: engine.terms)
-    term = engine.terms[0]
-    term.expect([0])
+    leadership = engine.terms[0]
+    leadership.expect([0])
     give_up = time.monotonic() + 1
     while time.monotonic() < give_up:
-        term.exchange(Report(term.token, 0, "run", {}))
+        leadership.exchange(Report(leadership.token, 0, "run", {}))
         time.sleep(0.01)
-    assert not term.over
+    assert not leadership.over
     assert not elector.stopped
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from outbox_core.config import HarvestSettings, parse
 from outbox_core.health import Code, Health, Thresholds, examine
-from outbox_sdk import AccessDenied, Backlog, DriverError, Fence, Holding, Parked
+from outbox_sdk import AccessDenied, Backlog, DriverError, Fence, LaneStatus, Parked
 
 NOW = datetime.now(UTC)
 FEW = Backlog(3, exact=True, oldest=1.0)
@@ -23,17 +23,17 @@ def lane(
     lanes: int = 1,
     age: float | None = 1.0,
     since: datetime = NOW,
-    **reading: float,
-) -> Holding:
-    beat = None if age is None else NOW
-    return Holding(Fence(number, lanes, 7, 1), "host_1_2", since, beat, age, reading)
+    **metrics: float,
+) -> LaneStatus:
+    heartbeat_at = None if age is None else NOW
+    return LaneStatus(Fence(number, lanes, 7, 1), "host_1_2", since, heartbeat_at, age, metrics)
 
 
 @dataclass
 class Services:
     """A database and a broker in one: the plugin's driver, its connection, and the publisher."""
 
-    holdings_: Sequence[Holding] = (lane(),)
+    holdings_: Sequence[LaneStatus] = (lane(),)
     backlog_: Backlog = FEW
     parked_: Parked = NONE
     database: Callable[[], object] = lambda: None
@@ -47,7 +47,7 @@ class Services:
         self.database()
         return self
 
-    def holdings(self) -> list[Holding]:
+    def lane_statuses(self) -> list[LaneStatus]:
         return list(self.holdings_)
 
     def backlog(self) -> Backlog:
@@ -75,7 +75,7 @@ def look(services: Services, **thresholds: Any) -> Health:
 
 
 def codes(found: Health) -> list[Code]:
-    return [trouble.code for trouble in found.troubles]
+    return [problem.code for problem in found.problems]
 
 
 def raising(error: Exception) -> Callable[[], object]:
@@ -90,27 +90,27 @@ def test_all_is_well():
     found = examine(settings(services))
     assert found.healthy
     assert found.reachable
-    assert found.troubles == ()
+    assert found.problems == ()
     assert services.closed == 1
 
 
 def test_nobody_has_ever_led():
-    [trouble] = look(Services(holdings_=())).troubles
-    assert (trouble.code, trouble.number) == (Code.NO_LEADER, None)
-    assert "nobody has ever led" in trouble.message
+    [problem] = look(Services(holdings_=())).problems
+    assert (problem.code, problem.number) == (Code.NO_LEADER, None)
+    assert "nobody has ever led" in problem.message
 
 
 def test_no_lane_speaks():
-    [trouble] = look(Services(holdings_=[lane(0, lanes=2, age=40.0), lane(1, lanes=2, age=90.0)])).troubles
-    assert (trouble.code, trouble.number) == (Code.NO_LEADER, 40.0)
-    assert "for 40s" in trouble.message
-    assert "host_1_2" in trouble.message
+    [problem] = look(Services(holdings_=[lane(0, lanes=2, age=40.0), lane(1, lanes=2, age=90.0)])).problems
+    assert (problem.code, problem.number) == (Code.NO_LEADER, 40.0)
+    assert "for 40s" in problem.message
+    assert "host_1_2" in problem.message
 
 
 def test_one_lane_is_silent():
-    [trouble] = look(Services(holdings_=[lane(0, lanes=2), lane(1, lanes=2, age=90.0)])).troubles
-    assert (trouble.code, trouble.number) == (Code.SILENT_LANE, 90.0)
-    assert "1 of 2 lanes (1)" in trouble.message
+    [problem] = look(Services(holdings_=[lane(0, lanes=2), lane(1, lanes=2, age=90.0)])).problems
+    assert (problem.code, problem.number) == (Code.SILENT_LANE, 90.0)
+    assert "1 of 2 lanes (1)" in problem.message
 
 
 def test_the_lane_of_an_earlier_leader_is_not_missed():
@@ -135,9 +135,9 @@ def test_a_leader_that_has_just_begun_is_given_time_for_its_first_reading():
 
 
 def test_the_oldest_record_is_too_old():
-    [trouble] = look(Services(backlog_=Backlog(3, exact=True, oldest=61.0))).troubles
-    assert (trouble.code, trouble.number) == (Code.OLD_RECORDS, 61.0)
-    assert trouble.message == "the oldest record is 1m01s old, more than 1m"
+    [problem] = look(Services(backlog_=Backlog(3, exact=True, oldest=61.0))).problems
+    assert (problem.code, problem.number) == (Code.OLD_RECORDS, 61.0)
+    assert problem.message == "the oldest record is 1m01s old, more than 1m"
     assert look(Services(backlog_=Backlog(3, exact=True, oldest=61.0)), oldest=62.0).healthy
     assert look(Services(backlog_=Backlog(0, exact=True, oldest=None))).healthy
 
@@ -146,8 +146,8 @@ def test_a_key_has_failed_for_long():
     services = Services(
         holdings_=[lane(0, lanes=2, blocked_seconds=3.0), lane(1, lanes=2, blocked_seconds=75.0)]
     )
-    [trouble] = look(services).troubles
-    assert (trouble.code, trouble.number) == (Code.BLOCKED_KEY, 75.0)
+    [problem] = look(services).problems
+    assert (problem.code, problem.number) == (Code.BLOCKED_KEY, 75.0)
     assert look(services, blocked=80.0).healthy
 
 
@@ -157,9 +157,9 @@ def test_what_a_silent_lane_said_of_a_key_is_out_of_date():
 
 
 def test_keys_are_parked():
-    [trouble] = look(Services(parked_=Parked(2, 7300.0))).troubles
-    assert (trouble.code, trouble.number) == (Code.PARKED_KEYS, 2)
-    assert trouble.message == "2 keys are parked, the first for 2h01m: 'outbox parked list' says why"
+    [problem] = look(Services(parked_=Parked(2, 7300.0))).problems
+    assert (problem.code, problem.number) == (Code.PARKED_KEYS, 2)
+    assert problem.message == "2 keys are parked, the first for 2h01m: 'outbox parked list' says why"
     assert look(Services(parked_=Parked(2, 7300.0)), parked=2).healthy
 
 
@@ -173,7 +173,7 @@ def test_a_service_that_is_away_hides_no_other():
     found = look(Services(database=down, parked_=Parked(2, 1.0)))
     assert codes(found) == [Code.DATABASE_UNREACHABLE]
     assert not found.reachable
-    assert found.troubles[0].message == "connection refused"
+    assert found.problems[0].message == "connection refused"
     found = look(Services(broker=down, parked_=Parked(2, 1.0)))
     assert codes(found) == [Code.PARKED_KEYS, Code.BROKER_UNREACHABLE]
     assert not found.reachable
@@ -193,7 +193,7 @@ def test_what_hangs_is_not_waited_for():
         found = look(Services(database=released.wait, broker=released.wait), patience=0.2)
         assert time.monotonic() - begin < 5
         assert codes(found) == [Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE]
-        assert found.troubles[0].message == "the database has not answered for 200ms"
+        assert found.problems[0].message == "the database has not answered for 200ms"
     finally:
         released.set()
 

@@ -22,14 +22,14 @@ from outbox_core.delivery.commands import (
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.telemetry import LEAST_BEAT_SECONDS, Telemetry
+from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
-from outbox_core.leadership.protocol import Leash
+from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, Parked
 
 FOREVER = float("inf")
-LATER = LEAST_BEAT_SECONDS
-LED = Leash(FOREVER)
+LATER = MIN_HEARTBEAT_SECONDS
+LED = LaneControl(FOREVER)
 AWAY = DriverError("no route to host", retryable=True)
 RECORD = MarkedRecord(1, "topic", "k", "value")
 LATER_RECORD = MarkedRecord(2, "topic", "k", "value")
@@ -65,26 +65,26 @@ def kinds(requests):
 
 def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry):
     mark = only(records.step(0.0, LED), Mark)
-    records.hear(0.0, Answer(mark, records=[RECORD]))
+    records.receive(0.0, Answer(mark, records=[RECORD]))
     assert only(records.step(0.0, LED), Send).records == [RECORD]
-    records.hear(0.0, Deliveries(delivered=[RECORD]))
+    records.receive(0.0, Deliveries(delivered=[RECORD]))
     purge = only(records.step(PURGE_SECONDS, LED), Purge)
-    records.hear(PURGE_SECONDS, Answer(purge, rows=1))
-    reading = telemetry.reading
-    assert (reading.marked, reading.sent, reading.purged, reading.parked) == (1, 1, 1, 2)
+    records.receive(PURGE_SECONDS, Answer(purge, rows=1))
+    metrics = telemetry.metrics
+    assert (metrics.marked, metrics.sent, metrics.purged, metrics.parked) == (1, 1, 1, 2)
 
 
 def test_a_lane_that_takes_a_new_leader_id_asks_for_nothing_else_until_it_has_entered(records, telemetry):
     mark = only(records.step(0.0, LED), Mark)
-    records.hear(0.0, Answer(mark, error=AWAY))
+    records.receive(0.0, Answer(mark, error=AWAY))
     refresh = only(records.step(0.0, LED), Refresh)
     assert refresh.leader_id != mark.leader_id
     assert records.step(5.0, LED) == []
     assert records.wake_at() == FOREVER
-    records.hear(5.0, Answer(refresh, parked=Parked(4, 1.0)))
+    records.receive(5.0, Answer(refresh, parked=Parked(4, 1.0)))
     assert only(records.step(10.0, LED), Mark).leader_id == refresh.leader_id
     assert telemetry.take_events() == [LeaderRefreshed(refresh.leader_id, 3)]
-    assert telemetry.reading.parked == 4
+    assert telemetry.metrics.parked == 4
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_a_lane_that_takes_a_new_leader_id_asks_for_nothing_else_until_it_has_en
 def test_what_no_repetition_cures_ends_a_lane(records, error):
     mark = only(records.step(0.0, LED), Mark)
     with pytest.raises(type(error)):
-        records.hear(0.0, Answer(mark, error=error))
+        records.receive(0.0, Answer(mark, error=error))
 
 
 def test_a_broker_or_a_fence_that_fails_ends_a_lane(records):
     with pytest.raises(DriverError):
-        records.hear(0.0, Answer(Send([RECORD]), error=AWAY))
+        records.receive(0.0, Answer(Send([RECORD]), error=AWAY))
     with pytest.raises(DriverError):
-        records.hear(0.0, Answer(Refresh(uuid4()), error=AWAY))
+        records.receive(0.0, Answer(Refresh(uuid4()), error=AWAY))
 
 
 def test_nothing_is_asked_without_a_lease_and_a_drained_lane_is_over(records):
     mark = only(records.step(0.0, LED), Mark)
-    assert records.step(0.0, Leash(FOREVER, draining=True)) == []
+    assert records.step(0.0, LaneControl(FOREVER, draining=True)) == []
     assert not records.over
-    records.hear(0.0, Answer(mark, records=[RECORD]))
-    assert records.step(0.0, Leash(FOREVER, draining=True)) == []
+    records.receive(0.0, Answer(mark, records=[RECORD]))
+    assert records.step(0.0, LaneControl(FOREVER, draining=True)) == []
     assert records.over
 
 
@@ -119,31 +119,31 @@ def test_one_heartbeat_is_out_at_a_time_and_counts_what_is_parked(lane, request,
     heartbeat = only(lane.step(LATER, LED), Heartbeat)
     assert heartbeat.metrics["parked"] == 2
     assert Heartbeat not in kinds(lane.step(3 * LATER, LED))
-    lane.hear(3 * LATER, Answer(heartbeat, error=AWAY))
+    lane.receive(3 * LATER, Answer(heartbeat, error=AWAY))
     heartbeat = only(lane.step(3 * LATER, LED), Heartbeat)
-    lane.hear(3 * LATER, Answer(heartbeat, parked=Parked(4, 1.0)))
+    lane.receive(3 * LATER, Answer(heartbeat, parked=Parked(4, 1.0)))
     lane.step(4 * LATER, LED)
-    assert telemetry.reading.parked == 4
+    assert telemetry.metrics.parked == 4
     with pytest.raises(TypeError):
-        lane.hear(0.0, Answer(heartbeat, error=TypeError("a defect of ours")))
+        lane.receive(0.0, Answer(heartbeat, error=TypeError("a defect of ours")))
 
 
 def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended(batches, telemetry):
     advance = only(batches.step(0.0, LED), Advance)
-    batches.hear(0.0, Answer(advance, records=[RECORD]))
+    batches.receive(0.0, Answer(advance, records=[RECORD]))
     publish = only(batches.step(0.0, LED), Publish)
-    draining = Leash(FOREVER, draining=True)
+    draining = LaneControl(FOREVER, draining=True)
     assert batches.step(0.0, draining) == []
-    batches.hear(0.0, Answer(publish))
+    batches.receive(0.0, Answer(publish))
     advance = only(batches.step(0.0, draining), Advance)
-    batches.hear(0.0, Answer(advance, rows=1))
+    batches.receive(0.0, Answer(advance, rows=1))
     assert batches.step(0.0, draining) == [EndTransactions()]
     assert batches.step(0.0, draining) == []
     assert not batches.over
-    batches.hear(0.0, Answer(EndTransactions()))
+    batches.receive(0.0, Answer(EndTransactions()))
     assert batches.over
-    reading = telemetry.reading
-    assert (reading.marked, reading.sent, reading.purged) == (1, 1, 1)
+    metrics = telemetry.metrics
+    assert (metrics.marked, metrics.sent, metrics.purged) == (1, 1, 1)
     assert [event.stage for event in telemetry.take_events()] == [
         "marked",
         "publishing",
@@ -153,18 +153,18 @@ def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended
 
 
 def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry):
-    batches.hear(0.0, Answer(only(batches.step(0.0, LED), Advance), records=[RECORD]))
+    batches.receive(0.0, Answer(only(batches.step(0.0, LED), Advance), records=[RECORD]))
     publish = only(batches.step(0.0, LED), Publish)
-    batches.hear(0.0, Answer(publish, failures=[Failure(RECORD, "too large", retryable=False)]))
+    batches.receive(0.0, Answer(publish, failures=[Failure(RECORD, "too large", retryable=False)]))
     batches.step(0.0, LED)
-    assert (telemetry.reading.aborted, telemetry.reading.failed) == (1, 1)
+    assert (telemetry.metrics.aborted, telemetry.metrics.failed) == (1, 1)
 
 
 def test_every_doubt_ends_a_lane_of_batches_and_so_does_its_age(batches):
     advance = only(batches.step(0.0, LED), Advance)
     with pytest.raises(DriverError):
-        batches.hear(0.0, Answer(advance, error=AWAY))
-    batches.hear(0.0, Answer(advance))
+        batches.receive(0.0, Answer(advance, error=AWAY))
+    batches.receive(0.0, Answer(advance))
     assert batches.step(101.0, LED) == []
     assert batches.over
 
@@ -244,10 +244,10 @@ def test_what_is_raised_in_a_thread_is_the_answer():
     replies = Replies()
     ended: list[bool] = []
 
-    def carry_out(request):
+    def execute(request):
         raise AWAY
 
-    worker = Worker("worker", carry_out, lambda: ended.append(True), replies)
+    worker = Worker("worker", execute, lambda: ended.append(True), replies)
     worker.submit(EndTransactions())
     assert replies.get(timeout=5) == Answer(EndTransactions(), error=AWAY)
     worker.close()

@@ -11,11 +11,11 @@ from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.recovery import Entered, Opened, Recovery
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyMarker,
+    EmptyCheckpoint,
     Enter,
     OpenSender,
     PurgeBatches,
-    ReadMarker,
+    ReadCheckpoint,
     ReadNotes,
     ReadParked,
     ReadTableName,
@@ -23,8 +23,8 @@ from outbox_core.delivery.requests import (
     WriteNote,
 )
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import enter_lane, open_lane, settle_lanes
-from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, Transacting
+from outbox_core.lanes.recovery import enter_lane, open_lane, recover_lanes
+from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, TransactionalLane
 
 BATCH = Batch(UUID(int=1), 10, 20)
 HERE, THERE = "cluster/here", "cluster/there"
@@ -34,9 +34,9 @@ def name(lane, spelling="public.box"):
     return f"{spelling}.{lane}.x"
 
 
-def noted(*lanes, of=1, sender="public.box", place=HERE):
+def noted(*lanes, of=1, sender="public.box", location=HERE):
     """Returns what the fence notes of lanes that have published."""
-    return {lane: Transacting(of, name(lane, sender), place) for lane in lanes}
+    return {lane: TransactionalLane(of, name(lane, sender), location) for lane in lanes}
 
 
 FENCE = Fence(0, 1, 1, 1, "x")
@@ -60,7 +60,7 @@ def test_a_lane_of_at_least_once_delivery_asks_for_its_fence_and_what_is_parked(
 
 def test_a_lane_asks_for_one_thing_after_the_other():
     own, former = name(0), name(0, "other")
-    note = noted(0, sender="other", place=THERE)
+    note = noted(0, sender="other", location=THERE)
     replies = [FENCE, note, "public.box", THERE, [BATCH], None, HERE, 2, 1, 0, None, None, NOBODY_PARKED]
     requests, opened = conversation(RECOVERY.open(0), *replies)
     assert requests == [
@@ -68,19 +68,19 @@ def test_a_lane_asks_for_one_thing_after_the_other():
         ReadNotes(),
         ReadTableName(),
         OpenSender(former),
-        ReadMarker(former, THERE),
+        ReadCheckpoint(former, THERE),
         CloseSender(former),
         OpenSender(own),
         *[PurgeBatches(FENCE, [BATCH])] * 3,
-        EmptyMarker(own),
-        WriteNote(FENCE, Transacting(1, own, HERE)),
+        EmptyCheckpoint(own),
+        WriteNote(FENCE, TransactionalLane(1, own, HERE)),
         ReadParked(),
     ]
     assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3)
 
 
 def test_former_lanes_are_settled_at_the_same_time():
-    request = next(steps := RECOVERY.settle(noted(0, 3, of=4)))
+    request = next(steps := RECOVERY.recover(noted(0, 3, of=4)))
     assert isinstance(request, RunAll)
     assert [next(each) for each in request.steps] == [Enter(0, 1, 1), Enter(3, 1, 1)]
     with pytest.raises(StopIteration) as ended:
@@ -101,7 +101,7 @@ class World:
     """Database and broker, and what was asked of them.
 
     Args:
-        markers: Name of a sender and place → the marker there.
+        checkpoints: Name of a sender and place → the checkpoint there.
         notes: What the fence notes.
         token: The leader's.
         portion: How many rows a purge deletes at most.
@@ -110,9 +110,9 @@ class World:
     name = "public.box"
     fails = ""
 
-    def __init__(self, *, markers=None, notes=None, token=1, portion=99):
+    def __init__(self, *, checkpoints=None, notes=None, token=1, portion=99):
         self.asked = []
-        self.markers = markers or {}
+        self.checkpoints = checkpoints or {}
         self.notes = notes or {}
         self.token = token
         self.portion = portion
@@ -149,10 +149,10 @@ class World:
         self.rows -= deleted
         return Advanced(deleted, [])
 
-    def transacting(self):
+    def transactional_lanes(self):
         return dict(self.notes)
 
-    def transact(self, fence, note):
+    def set_transactional(self, fence, note):
         self.asked.append(f"{'note' if note else 'end'} {fence.lane}")
         self.notes.pop(fence.lane, None)
         if note:
@@ -166,20 +166,20 @@ class World:
 
 
 class Sender:
-    """Keeps its marker here."""
+    """Keeps its checkpoint here."""
 
-    place = HERE
+    location = HERE
 
     def __init__(self, world, name):
         self.world = world
         self.name = name
 
-    def marker(self, place=""):
-        self.world.asked.append(f"marker at {place or self.place}")
-        return self.world.markers.get((self.name, place or self.place))
+    def checkpoint(self, location=""):
+        self.world.asked.append(f"checkpoint at {location or self.location}")
+        return self.world.checkpoints.get((self.name, location or self.location))
 
-    def publish(self, records, marker):
-        assert (records, marker) == ([], [])
+    def publish(self, records, checkpoint):
+        assert (records, checkpoint) == ([], [])
         self.world.asked.append(f"publish {self.name}")
         if self.world.fails:
             raise DriverError(self.world.fails, retryable=True)
@@ -197,57 +197,59 @@ def test_a_lane_of_at_least_once_delivery_opens_no_sender():
 
 
 def test_whatever_was_opened_is_closed_after_an_error():
-    world = World(markers={(name(0, "other"), THERE): [BATCH]}, notes=noted(0, sender="other", place=THERE))
+    world = World(
+        checkpoints={(name(0, "other"), THERE): [BATCH]}, notes=noted(0, sender="other", location=THERE)
+    )
     world.fails = "the outcome is unknown"
     with pytest.raises(DriverError, match=world.fails):
         open_lane(world.plan(), 0)
     assert (world.open, world.connections) == (0, 0)
 
 
-def test_a_lane_that_never_ran_writes_a_marker_before_the_fence_notes_that_there_is_one():
+def test_a_lane_that_never_ran_writes_a_checkpoint_before_the_fence_notes_that_there_is_one():
     world = World()
     opened, _ = open_lane(world.plan(), 0)
     own = name(0)
-    asked = ["enter 0", f"open {own}", f"marker at {HERE}", "purge 0", f"publish {own}", "note 0"]
+    asked = ["enter 0", f"open {own}", f"checkpoint at {HERE}", "purge 0", f"publish {own}", "note 0"]
     assert world.asked == asked
     assert world.notes == noted(0)
     assert opened.recovered == 0
     assert (world.open, world.connections) == (1, 0)
 
 
-def test_what_is_in_the_log_is_purged_before_the_marker_forgets_it():
+def test_what_is_in_the_log_is_purged_before_the_checkpoint_forgets_it():
     own = name(0)
-    world = World(markers={(own, HERE): [BATCH]}, notes=noted(0))
+    world = World(checkpoints={(own, HERE): [BATCH]}, notes=noted(0))
     opened, _ = open_lane(world.plan(), 0)
     purge = ["purge 0", "purge 0"]
-    assert world.asked == ["enter 0", f"open {own}", f"marker at {HERE}", *purge, f"publish {own}"]
+    assert world.asked == ["enter 0", f"open {own}", f"checkpoint at {HERE}", *purge, f"publish {own}"]
     assert opened.recovered == 3
 
 
 def test_a_purge_is_repeated_until_it_finds_nothing():
-    world = World(markers={(name(0), HERE): [BATCH]}, notes=noted(0), portion=1)
+    world = World(checkpoints={(name(0), HERE): [BATCH]}, notes=noted(0), portion=1)
     assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked.count("purge 0") == 4
 
 
-def test_a_marker_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted():
+def test_a_checkpoint_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted():
     own = name(0)
-    world = World(markers={(own, THERE): [BATCH], (own, HERE): []}, notes=noted(0, place=THERE))
+    world = World(checkpoints={(own, THERE): [BATCH], (own, HERE): []}, notes=noted(0, location=THERE))
     assert open_lane(world.plan(), 0)[0].recovered == 3
-    assert world.asked[1:3] == [f"open {own}", f"marker at {THERE}"]
+    assert world.asked[1:3] == [f"open {own}", f"checkpoint at {THERE}"]
     assert world.asked[-2:] == [f"publish {own}", "note 0"]
     assert world.notes == noted(0)
 
 
-def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_marker_settled():
+def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_checkpoint_settled():
     own, former = name(0), name(0, "other")
-    markers = {(former, THERE): [BATCH], (own, HERE): [], (former, HERE): []}
-    world = World(markers=markers, notes=noted(0, sender="other", place=THERE))
+    checkpoints = {(former, THERE): [BATCH], (own, HERE): [], (former, HERE): []}
+    world = World(checkpoints=checkpoints, notes=noted(0, sender="other", location=THERE))
     assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked == [
         "enter 0",
         f"open {former}",
-        f"marker at {THERE}",
+        f"checkpoint at {THERE}",
         f"open {own}",
         "purge 0",
         "purge 0",
@@ -260,9 +262,9 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_mark
 
 def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_table():
     former = name(0, "box")
-    world = World(markers={(former, HERE): [BATCH]}, notes={0: Transacting(1)})
+    world = World(checkpoints={(former, HERE): [BATCH]}, notes={0: TransactionalLane(1)})
     assert open_lane(world.plan(), 0)[0].recovered == 3
-    assert world.asked[1:3] == [f"open {former}", f"marker at {HERE}"]
+    assert world.asked[1:3] == [f"open {former}", f"checkpoint at {HERE}"]
     assert world.notes == noted(0)
 
 
@@ -271,11 +273,11 @@ def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_
     [
         (noted(0), "outbox fence forget"),
         (noted(0, sender="other"), "outbox fence forget"),
-        ({0: Transacting(1)}, "'outboxTable' was written in another way"),
+        ({0: TransactionalLane(1)}, "'outboxTable' was written in another way"),
     ],
 )
-def test_a_marker_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(note, words):
-    world = World(notes=dict(note), markers={(name(0), THERE): []})
+def test_a_checkpoint_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(note, words):
+    world = World(notes=dict(note), checkpoints={(name(0), THERE): []})
     with pytest.raises(DriverError, match=words) as caught:
         open_lane(world.plan(), 0)
     assert not caught.value.retryable
@@ -285,7 +287,7 @@ def test_a_marker_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(no
 
 
 def test_who_is_fenced_meanwhile_writes_over_nothing():
-    world = World(markers={(name(0), HERE): []}, notes=noted(0))
+    world = World(checkpoints={(name(0), HERE): []}, notes=noted(0))
     world.opened = lambda: setattr(world, "token", 2)
     with pytest.raises(LeadershipLost):
         open_lane(world.plan(), 0)
@@ -306,15 +308,19 @@ def test_who_is_fenced_does_not_open_the_lane_at_the_broker():
         ({}, 2, Delivery.EXACTLY_ONCE, set()),
         (noted(0, 1, of=2), 2, Delivery.EXACTLY_ONCE, set()),
         (noted(0, 1, 2, of=3), 2, Delivery.EXACTLY_ONCE, {0, 1, 2}),
-        (noted(2, of=3, sender="other", place=THERE), 2, Delivery.EXACTLY_ONCE, {2}),
+        (noted(2, of=3, sender="other", location=THERE), 2, Delivery.EXACTLY_ONCE, {2}),
         (noted(0), 2, Delivery.EXACTLY_ONCE, {0}),
         (noted(0, 1, of=2), 2, Delivery.AT_LEAST_ONCE, {0, 1}),
         ({}, 2, Delivery.AT_LEAST_ONCE, set()),
     ],
 )
-def test_lanes_that_this_term_would_not_read_the_marker_of_are_settled_first(notes, lanes, delivery, settled):
-    world = World(markers={(note.sender, note.place): [BATCH] for note in notes.values()}, notes=dict(notes))
-    settle_lanes(world.plan(lanes, delivery), notes)
+def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first(
+    notes, lanes, delivery, settled
+):
+    world = World(
+        checkpoints={(note.sender, note.location): [BATCH] for note in notes.values()}, notes=dict(notes)
+    )
+    recover_lanes(world.plan(lanes, delivery), notes)
     for lane in settled:
         first = [f"enter {lane}", f"open {notes[lane].sender}", f"purge {lane}", f"end {lane}"]
         assert sorted(first, key=world.asked.index) == first
@@ -323,9 +329,9 @@ def test_lanes_that_this_term_would_not_read_the_marker_of_are_settled_first(not
     assert world.open == 0
 
 
-def test_a_former_lane_whose_marker_is_gone_ends_the_settlement():
+def test_a_former_lane_whose_checkpoint_is_gone_ends_the_settlement():
     world = World(notes=noted(0, 1, of=2))
-    with pytest.raises(DriverError, match="no marker"):
-        settle_lanes(world.plan(1), world.notes)
+    with pytest.raises(DriverError, match="no checkpoint"):
+        recover_lanes(world.plan(1), world.notes)
     assert world.notes == noted(0, 1, of=2)
     assert world.open == 0

@@ -113,7 +113,9 @@ class Environment:
 
     def leader(self) -> Leader | None:
         """Returns the current leader; ``None`` before the first one."""
-        held = max(self._open_table().holdings(), key=lambda holding: holding.fence.token, default=None)
+        held = max(
+            self._open_table().lane_statuses(), key=lambda lane_status: lane_status.fence.token, default=None
+        )
         return None if held is None else Leader(held.holder, held.fence.token, held.since)
 
     def backlog(self) -> int:

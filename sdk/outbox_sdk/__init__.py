@@ -8,10 +8,10 @@ from outbox_sdk.dialect import (
     Capability,
     Dialect,
     Fence,
-    Holding,
     Insert,
+    LaneStatus,
     OutboxTable,
-    Transacting,
+    TransactionalLane,
 )
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import (
@@ -27,7 +27,7 @@ from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
-from outbox_sdk.parking import DeadLetter, DeadLetters, Fate, Parked, Poison
+from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
@@ -47,6 +47,7 @@ __all__ = [
     "Condition",
     "ConfigError",
     "DeadLetter",
+    "DeadLetterStatus",
     "DeadLetters",
     "Deliveries",
     "Dialect",
@@ -55,14 +56,13 @@ __all__ = [
     "Duration",
     "Elector",
     "Failure",
-    "Fate",
     "Fence",
     "Finding",
     "Header",
-    "Holding",
     "Insert",
     "Installed",
     "Intake",
+    "LaneStatus",
     "LeadershipLost",
     "Lease",
     "Level",
@@ -81,7 +81,7 @@ __all__ = [
     "Sender",
     "Stasher",
     "Taken",
-    "Transacting",
+    "TransactionalLane",
     "TransactionalSender",
     "Unit",
     "find",

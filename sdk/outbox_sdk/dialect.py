@@ -43,7 +43,7 @@ class Fence:
         lane: The lane's number, from 0.
         lanes: How many lanes share the outbox; a record belongs to lane ``hash(key) mod lanes``.
         token: Raised by every new leader; an older one is dead.
-        attempt: Raised whenever the lane starts anew under one leader, so that a frozen copy of the
+        epoch: Raised whenever the lane starts anew under one leader, so that a frozen copy of the
             lane is dead too.
         identity: What tells the lane from those of any other outbox of the same name, in whatever database:
             letters and digits, drawn by chance when the lane's row was made and never changed.
@@ -52,29 +52,29 @@ class Fence:
     lane: int
     lanes: int
     token: int
-    attempt: int
+    epoch: int
     identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class LaneStatus:
     """What the fence says of one lane, for operators.
 
     Attributes:
         fence: The lane's current fence.
         holder: The name of the process that holds it.
         since: When that leader raised the token (database clock).
-        beat: When the lane last wrote its reading; ``None`` before the first.
-        age: Seconds since ``beat`` by the database's clock; ``None`` before the first.
-        reading: The lane's last meter reading, as it was written.
+        heartbeat_at: When the lane last wrote its reading; ``None`` before the first.
+        age: Seconds since ``heartbeat_at`` by the database's clock; ``None`` before the first.
+        metrics: The lane's last meter reading, as it was written.
     """
 
     fence: Fence
     holder: str
     since: datetime
-    beat: datetime | None
+    heartbeat_at: datetime | None
     age: float | None
-    reading: Mapping[str, Any]
+    metrics: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +108,20 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Transacting:
+class TransactionalLane:
     """What the fence notes of a lane that publishes in transactions.
 
     Attributes:
         lanes: How many lanes there were.
         sender: The name that its transactional sender was opened under; empty where an earlier version noted
             it, which did not say.
-        place: Where that sender keeps the lane's marker, see ``TransactionalSender.place``; empty likewise.
+        location: Where that sender keeps the lane's checkpoint, see ``TransactionalSender.location``; empty
+            likewise.
     """
 
     lanes: int
     sender: str = ""
-    place: str = ""
+    location: str = ""
 
 
 class Advanced(NamedTuple):
@@ -265,10 +266,10 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Notes durably that, and how, the lane publishes in transactions.
 
-        Or, with ``None``, that it has ended that: its marker has nothing to tell any more. Bumps and new
+        Or, with ``None``, that it has ended that: its checkpoint has nothing to tell any more. Bumps and new
         attempts do not change the note.
 
         Raises:
@@ -276,7 +277,7 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def transacting(self) -> dict[int, Transacting]:
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
         """Returns the lanes that are noted to publish in transactions, as they may be after a crash.
 
         Returns:
@@ -313,19 +314,19 @@ class OutboxTable(Protocol):
         """Returns how much is parked, at the cost of a look at the parked keys only."""
         ...
 
-    def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
+    def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading beside its fence, for ``outbox status``.
 
         Args:
             fence: The caller's fence.
-            reading: Name → number, or anything else that JSON can hold.
+            metrics: Name → number, or anything else that JSON can hold.
 
         Raises:
             LeadershipLost: The fence is no longer the caller's.
         """
         ...
 
-    def holdings(self) -> list[Holding]:
+    def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane, ordered by lane; empty before the first leader."""
         ...
 

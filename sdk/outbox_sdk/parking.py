@@ -49,7 +49,7 @@ class Parked:
     oldest: float | None
 
 
-class Fate(StrEnum):
+class DeadLetterStatus(StrEnum):
     """What became of a dead letter's record."""
 
     PARKED = "parked"
@@ -67,7 +67,7 @@ class DeadLetter:
         attempts: How often its delivery was tried.
         since: When it was parked (database clock).
         age: Seconds since then by the database's clock.
-        fate: Whether its key is parked, or it was skipped.
+        status: Whether its key is parked, or it was skipped.
     """
 
     record: MarkedRecord
@@ -75,7 +75,7 @@ class DeadLetter:
     attempts: int
     since: datetime
     age: float
-    fate: Fate
+    status: DeadLetterStatus
 
 
 class DeadLetters(Protocol):
@@ -89,14 +89,14 @@ class DeadLetters(Protocol):
     Every method raises ``DriverError`` when the database refuses or cannot be reached.
     """
 
-    def letters(
-        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    def find(
+        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id.
 
         Args:
             keys: Of which keys; none means all.
-            fate: In which state; ``None`` means both.
+            status: In which state; ``None`` means both.
             values: Whether to read the records' values too, which may be large; without, they are ``None``.
         """
         ...

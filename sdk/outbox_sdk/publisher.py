@@ -83,40 +83,40 @@ class TransactionalSender(Protocol):
     """
 
     @property
-    def place(self) -> str:
-        """Where this sender keeps the marker: names broker and whatever else the settings could change.
+    def location(self) -> str:
+        """Where this sender keeps the checkpoint: names broker and whatever else the settings could change.
 
-        Opaque to callers, who compare it, keep it, and pass it to :meth:`marker`.
+        Opaque to callers, who compare it, keep it, and pass it to :meth:`checkpoint`.
         """
         ...
 
-    def marker(self, place: str = "") -> list[Batch] | None:
-        """Returns the marker of the lane's last committed transaction that is kept at ``place``.
+    def checkpoint(self, location: str = "") -> list[Batch] | None:
+        """Returns the checkpoint of the lane's last committed transaction that is kept at ``location``.
 
         An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever
         committed, or the broker has forgotten it.
 
         Raises:
-            DriverError: The broker cannot be reached or refuses; or ``place`` is at another broker (not
+            DriverError: The broker cannot be reached or refuses; or ``location`` is at another broker (not
                 retryable).
         """
         ...
 
-    def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch]) -> list[Failure]:
-        """Publishes records in the order given, and the marker with them: all or nothing.
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch]) -> list[Failure]:
+        """Publishes records in the order given, and the checkpoint with them: all or nothing.
 
         Args:
-            records: What to publish; none only writes the marker.
-            marker: The batches to name; at least 50 fit.
+            records: What to publish; none only writes the checkpoint.
+            checkpoint: The batches to name; at least 50 fit.
 
         Returns:
             Nothing once the transaction is committed. Otherwise it was aborted, and these are the records
             that did not go through, the first of each key; no reader of committed messages sees any of
-            ``records``, and the marker is as it was before.
+            ``records``, and the checkpoint is as it was before.
 
         Raises:
             DriverError: Whether the transaction was committed is unknown, or somebody else has opened the
-                lane: close this sender and open another, whose :meth:`marker` tells.
+                lane: close this sender and open another, whose :meth:`checkpoint` tells.
         """
         ...
 

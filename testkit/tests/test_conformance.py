@@ -42,7 +42,7 @@ class Broken:
         return getattr(self.sound, name)
 
     def current(self, fence: Fence) -> Fence:
-        return next(one.fence for one in self.sound.holdings() if one.fence.lane == fence.lane)
+        return next(one.fence for one in self.sound.lane_statuses() if one.fence.lane == fence.lane)
 
 
 class MarksUnderAnOldFence(Broken):
@@ -61,7 +61,7 @@ class LooksAtTheFenceTooEarly(Broken):
 class EntersWithoutEndingOtherAttempts(Broken):
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         entered = self.current(Fence(lane, lanes, token, 0))
-        return entered if entered.attempt else self.sound.enter(lane, lanes, token)
+        return entered if entered.epoch else self.sound.enter(lane, lanes, token)
 
 
 class PurgesWhateverIsNamed(Broken):
@@ -181,9 +181,9 @@ class ParksOnlyTheHead(Broken):
 
 class ForgetsNotes(Broken):
     def bump(self, lanes: int, holder: str) -> int:
-        for holding in self.sound.holdings():
-            fence = holding.fence
-            self.sound.transact(self.sound.enter(fence.lane, fence.lanes, fence.token), None)
+        for lane_status in self.sound.lane_statuses():
+            fence = lane_status.fence
+            self.sound.set_transactional(self.sound.enter(fence.lane, fence.lanes, fence.token), None)
         return self.sound.bump(lanes, holder)
 
 

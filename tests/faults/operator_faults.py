@@ -40,14 +40,14 @@ class PoisonedTakeover(Fault):
         try:
             parked_first = site.chance.random() < 0.5
             if parked_first:
-                until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS, pause=0.1)
+                until(lambda: letters.find([key]), "the key is parked", PARK_SECONDS, pause=0.1)
             letter, leader = site.chief()
             site.may_end.add(letter)
             at = leader.kill()
             until(
                 lambda: site.leader() not in (None, leader), "a successor leads", TAKEOVER_SECONDS, pause=0.1
             )
-            until(lambda: letters.letters([key]), "the key is parked", PARK_SECONDS, pause=0.1)
+            until(lambda: letters.find([key]), "the key is parked", PARK_SECONDS, pause=0.1)
             self._retry(site, key, letters)
         finally:
             letters.close()
@@ -66,7 +66,7 @@ class PoisonedTakeover(Fault):
                 connection.commit()
 
     def _retry(self, site: Site, key: str, letters: DeadLetters) -> None:
-        found: list[DeadLetter] = letters.letters([key])
+        found: list[DeadLetter] = letters.find([key])
         early = [sequence for _, name, sequence in site.witness.arrivals if name == key]
         _limit_messages(site, 10 * LARGEST_MESSAGE)
         try:

@@ -33,7 +33,7 @@ NEWEST = 2000
 CALM_SECONDS = 0.5
 """Of selling after a round, in which what is late may still arrive."""
 
-Tell = Callable[[str], None]
+ReportFailures = Callable[[str], None]
 """Receives one line of text about each round."""
 
 
@@ -43,7 +43,7 @@ def deck(faults: Sequence[Fault], chance: random.Random) -> Iterator[Fault]:
         yield from chance.sample(faults, len(faults))
 
 
-def run_batch(site: Site, faults: Sequence[Fault], tell: Tell) -> list[Round]:
+def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list[Round]:
     """Lets faults strike one after the other while the shop sells, and judges what came of it."""
     rounds: list[Round] = []
     site.heal()

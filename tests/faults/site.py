@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import ConsumerGroupState, KafkaException
-from outbox_sdk import Holding
+from outbox_sdk import LaneStatus
 from outbox_servers.services import KafkaBroker
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import PARTITIONS, Shop  # noqa: TID252 - pytest gives tests no absolute name
-from .beats import Beats
+from .heartbeats import Beats
 from .host import HOSTS, Power
 from .proxy import POSTGRES, Proxy, Speech
 from .witness import Witness
@@ -226,7 +226,7 @@ class Site:
 
     def leader(self) -> Harvester | None:
         """Returns who holds the fence, if that process lives and its lanes have entered."""
-        holders = {each.holder for each in self._holdings() if not each.fence.lane and each.fence.attempt}
+        holders = {each.holder for each in self._lane_statuses() if not each.fence.lane and each.fence.epoch}
         return next((each for each in self.slots.values() if each.running and each.name in holders), None)
 
     def chief(self) -> tuple[str, Harvester]:
@@ -240,16 +240,16 @@ class Site:
 
     def token(self) -> int:
         """Returns the fence's token: how many leaders there have been."""
-        return max((each.fence.token for each in self._holdings()), default=0)
+        return max((each.fence.token for each in self._lane_statuses()), default=0)
 
     def acquired_at(self) -> float:
         """Returns when the present leader raised the fence, in seconds since the epoch."""
-        return max((each.since.timestamp() for each in self._holdings()), default=0.0)
+        return max((each.since.timestamp() for each in self._lane_statuses()), default=0.0)
 
     def lane_of_keys(self) -> Mapping[str, int]:
         """Returns customer → lane, as the database computes it for the number of lanes in force."""
-        lanes = max((each.fence.lanes for each in self._holdings()), default=1)
+        lanes = max((each.fence.lanes for each in self._lane_statuses()), default=1)
         return self.shop.database.lane_of_keys(lanes)
 
-    def _holdings(self) -> Sequence[Holding]:
-        return self.shop.database.fence.holdings()
+    def _lane_statuses(self) -> Sequence[LaneStatus]:
+        return self.shop.database.fence.lane_statuses()

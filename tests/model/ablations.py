@@ -39,13 +39,15 @@ SCOPES = (
         "a late row, a fault", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, menu=_any("crash", "doubt", "abort")
     ),
     Scope("lanes run twice", _ALIKE, (0, 0), terms=0, menu=_any("rerun")),
-    Scope("late markers", _ALIKE, (0,), menu=_any("crash", "doubt", "late marker")),
-    Scope("forgotten markers", _ALIKE, (0,), faults=2, menu=_any("crash", "forget")),
+    Scope("late checkpoints", _ALIKE, (0,), menu=_any("crash", "doubt", "late checkpoint")),
+    Scope("forgotten checkpoints", _ALIKE, (0,), faults=2, menu=_any("crash", "forget")),
     Scope("2 lanes and 1", _LANES, (0, 1), faults=0),
     Scope("2 lanes and 1, a crash", _LANES, (0, 1), terms=0, menu=_any("crash")),
     Scope("2 lanes and 1, changed twice", _LANES, (1,), terms=2, faults=0),
     Scope("2 lanes and 1, two faults", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "doubt")),
-    Scope("2 lanes and 1, forgotten markers", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "forget")),
+    Scope(
+        "2 lanes and 1, forgotten checkpoints", _LANES, (1,), terms=0, faults=2, menu=_any("crash", "forget")
+    ),
     Scope("2 lanes, and at-least-once", (Setting(lanes=2), Setting(once=False)), (0, 1), faults=0),
     Scope("both modes, a fault", _MODES, (0, 0), menu=_any("crash", "doubt", "restart")),
     Scope("both modes, changed twice", _MODES, (0, 0), terms=2, faults=0),
@@ -54,15 +56,19 @@ SCOPES = (
     Scope("two names, two faults", _NAMES, (0,), terms=0, faults=2, menu=_any("crash", "doubt")),
     Scope("two places, changed twice", _PLACES, (0, 0), terms=2, faults=0),
     Scope("two places, two faults", _PLACES, (0,), terms=0, faults=2, menu=_any("crash", "doubt")),
-    Scope("other name and place, twice", _MOVED, (0,), terms=2, menu=_any("crash", "doubt", "late marker")),
+    Scope(
+        "other name and place, twice", _MOVED, (0,), terms=2, menu=_any("crash", "doubt", "late checkpoint")
+    ),
 )
 """All that the protocol is tried in."""
 BOUNDED = (
     Scope("two leaders, in small", _ALIKE, (0, 0), faults=0),
     Scope("two faults, in small", _ALIKE, (0,), terms=0, faults=2, menu=_FAULTS),
     Scope("three batches, in small", _ALIKE, (0, 0, 0), terms=0, menu=_FAULTS),
-    Scope("late markers, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late marker")),
-    Scope("forgotten markers, in small", _ALIKE, (0,), menu=_any("forget")),
+    Scope(
+        "late checkpoints, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late checkpoint")
+    ),
+    Scope("forgotten checkpoints, in small", _ALIKE, (0,), menu=_any("forget")),
     Scope("lanes run twice, in small", _ALIKE, (0,), terms=0, menu=_any("rerun")),
     Scope("2 lanes and 1, in small", _LANES, (1,), faults=0),
     Scope("2 lanes and 1, forgotten, in small", _LANES, (1,), terms=0, menu=_any("crash", "forget")),
@@ -106,16 +112,16 @@ _NAMED = Scope("renamed", _NAMES, (0,), terms=2, faults=0)
 _MOVED_TWICE = Scope("moved", _PLACES, (0,), terms=0, faults=2, menu=_any("crash"))
 _FORGOTTEN_ALIVE = Scope("forgotten, alive", _ALIKE, (0,), faults=2, menu=_any("crash", "forget"))
 _TWICE = Scope("run twice", _ALIKE, (0,), terms=0, menu=_any("rerun"))
-_UNSTABLE = Scope("late marker", _ALIKE, (0,), terms=0, menu=_any("crash", "late marker"))
+_UNSTABLE = Scope("late checkpoint", _ALIKE, (0,), terms=0, menu=_any("crash", "late checkpoint"))
 
 ABLATIONS = (
     Ablation("producer fence", "duplicate", _ZOMBIE),
-    Ablation("init before marker", "duplicate", _ZOMBIE),
+    Ablation("init before checkpoint", "duplicate", _ZOMBIE),
     Ablation("durable mark", "duplicate", _RESTART),
     Ablation("durable purge", "duplicate", _RESTART),
-    Ablation("marker lists all unpurged", "duplicate", _CRASH),
+    Ablation("checkpoint lists all unpurged", "duplicate", _CRASH),
     Ablation("database fence", "duplicate", _ZOMBIE),
-    Ablation("marker", "duplicate", _CRASH),
+    Ablation("checkpoint", "duplicate", _CRASH),
     Ablation("purge by name", "loss", _LATE_ROW),
     Ablation("fresh names", "loss", _LATE_ROW),
     Ablation("unknown never purges", "loss", _UNKNOWN),
@@ -123,17 +129,17 @@ ABLATIONS = (
     Ablation("settle before the first mark", "duplicate", _CHANGED),
     Ablation("note before the first publish", "duplicate", _CHANGED),
     Ablation("settle before at-least-once", "duplicate", _SWITCHED),
-    Ablation("refuse a forgotten marker", "duplicate", _FORGOTTEN),
-    Ablation("refuse to settle by a forgotten marker", "duplicate", _CHANGED_FORGOTTEN),
+    Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
+    Ablation("refuse to settle by a forgotten checkpoint", "duplicate", _CHANGED_FORGOTTEN),
     Ablation("abandon what is marked behind", "order", _ABORT),
     Ablation("attempt in the fence", "duplicate", _TWICE),
-    Ablation("stable marker", "duplicate", _UNSTABLE),
-    Ablation("purge before emptying the marker", "duplicate", _CRASHES),
+    Ablation("stable checkpoint", "duplicate", _UNSTABLE),
+    Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
     Ablation("open the former sender", "duplicate", _NAMED),
-    Ablation("heed the former sender's marker", "duplicate", _NAMED),
-    Ablation("read the marker where it is noted", "duplicate", _MOVED_TWICE),
+    Ablation("heed the former sender's checkpoint", "duplicate", _NAMED),
+    Ablation("read the checkpoint where it is noted", "duplicate", _MOVED_TWICE),
     Ablation("note another name or place", "duplicate", _MOVED_TWICE),
-    Ablation("fence before the marker", "duplicate", _FORGOTTEN_ALIVE),
+    Ablation("fence before the checkpoint", "duplicate", _FORGOTTEN_ALIVE),
 )
 """Each must be caught."""
 GAPS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)

@@ -43,7 +43,7 @@ def committed(lane: Lane, publishing: Marked) -> Lane:
 
 def _fill(seat: Seat, servers: Servers, marked: Marked) -> Iterator[Step]:
     if outcome := servers.carry_out(seat.world, next(seat.under_way())):
-        words = f"sends {told_rows(marked)} with marker {told(seat.marker(marked))}"
+        words = f"sends {told_rows(marked)} with checkpoint {told(seat.checkpoint(marked))}"
         yield _unless_fenced(seat, words, outcome, seat.lane._replace(publishing=marked, marked=None))
 
 
@@ -84,5 +84,5 @@ def _advance(seat: Seat, servers: Servers, advance: Advance) -> Step:
 
 
 def _note(seat: Seat, servers: Servers, words: str, lane: Lane, note: Note | None) -> Step:
-    after, answer = servers.transact(seat.world, seat.right, note)
+    after, answer = servers.set_transactional(seat.world, seat.right, note)
     return seat.fenced(after) if answer is LOST else seat.step(words, after, lane)

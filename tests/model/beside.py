@@ -59,7 +59,7 @@ class Beside:
             self._happen()
         self.machine.drain()
         self._follow("is told to hand over")
-        while not self.machine.settled:
+        while not self.machine.drained:
             self._decide()
             self._happen()
         self._follow("is drained")
@@ -89,7 +89,7 @@ class Beside:
             transaction = self.world.channels[0].transaction
             assert transaction is not None
             assert transaction.rows == tuple(record.id for record in command.records)
-            assert set(transaction.marker) == self._named(command.marker)
+            assert set(transaction.checkpoint) == self._named(command.checkpoint)
         elif isinstance(command, Advance):
             self._advance = command
             limited = command.limit and self._may_follow("asks", f"to mark {command.limit} as")

@@ -8,7 +8,7 @@ from .batches import committed
 from .lanes import Lanes
 from .scope import Fault
 from .seat import Step, end, harvesting, told_channel, told_rows, with_process, with_strays
-from .servers import with_channel, with_marker
+from .servers import with_channel, with_checkpoint
 from .world import Advance, Call, Lane, Process, World
 
 _BROKER = ("open", "fill", "commit", "freshen")
@@ -93,16 +93,16 @@ def restart(lanes: Lanes, world: World) -> Iterator[Step]:
 
 
 def forget(_: Lanes, world: World) -> Iterator[Step]:
-    """The broker forgets a marker."""
+    """The broker forgets a checkpoint."""
     for number, channel in enumerate(world.channels):
-        for place, marker in enumerate(channel.markers):
-            if marker is not None:
-                after = with_channel(world, number, with_marker(channel, place, None))
-                yield f"the broker forgets the marker of {told_channel(world, number)}", after
+        for place, checkpoint in enumerate(channel.checkpoints):
+            if checkpoint is not None:
+                after = with_channel(world, number, with_checkpoint(channel, place, None))
+                yield f"the broker forgets the checkpoint of {told_channel(world, number)}", after
 
 
 def age(lanes: Lanes, world: World) -> Iterator[Step]:
-    """No fault: a lane that is settled starts anew, so that its marker is written anew."""
+    """No fault: a lane that is settled starts anew, so that its checkpoint is written anew."""
     for seat in lanes.seats(world):
         lane = seat.lane
         if lane.phase == "run" and not (lane.publishing or lane.advance or lane.finished):

@@ -1,9 +1,9 @@
 """What lanes do one thing after the other: acquire, settle, and deliver at least once.
 
-The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the marker, purge; then, to
-harvest, write the marker anew and note that the lane transacts. Where another name is noted, that is opened
-first, and the own one when its marker is known. What a lane makes of an answer belongs to the step in which
-the server carries out what was asked.
+The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the checkpoint, purge; then, to
+harvest, write the checkpoint anew and note that the lane transacts. Where another name is noted, that is
+opened first, and the own one when its checkpoint is known. What a lane makes of an answer belongs to the step
+in which the server carries out what was asked.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Lanes:
             yield seat.anew("is fenced by the broker, and starts anew", world=after)
         elif answer is None and seat.lane.phase == "look" and seat.lane.noted and self._refuses(seat.lane):
             refused = seat.lane._replace(phase="refused")
-            yield seat.step("finds the marker forgotten, and refuses", after, refused)
+            yield seat.step("finds the checkpoint forgotten, and refuses", after, refused)
         else:
             words, lane = _heeded(seat.lane, answer)
             phase = self._next(seat, lane)
@@ -103,11 +103,11 @@ class Lanes:
             yield seat.step(words, after, lane._replace(phase=phase))
 
     def _noted_at(self, seat: Seat) -> tuple[int, int]:
-        """Returns the channel and the place of the marker that is noted, else of the lane's own."""
+        """Returns the channel and the place of the checkpoint that is noted, else of the lane's own."""
         noted = seat.lane.noted or seat.note
-        if "heed the former sender's marker" in self.off and not seat.lane.settles:
+        if "heed the former sender's checkpoint" in self.off and not seat.lane.settles:
             noted = noted._replace(name=seat.setting.name)
-        place = seat.setting.place if "read the marker where it is noted" in self.off else noted.place
+        place = seat.setting.place if "read the checkpoint where it is noted" in self.off else noted.place
         return noted.name * len(seat.world.database.fence) + seat.lane.number, place
 
     def _next(self, seat: Seat, lane: Lane) -> Phase:
@@ -125,11 +125,11 @@ class Lanes:
         if lane.settles:
             return ["enter", "recall", "former", "look", "purge", "note"]
         order: list[Phase] = ["enter", "recall", "open", "look", "purge", "empty", "note"]
-        if "init before marker" in self.off:
+        if "init before checkpoint" in self.off:
             order = ["enter", "recall", "look", "open", "purge", "empty", "note"]
-        if "purge before emptying the marker" in self.off:
+        if "purge before emptying the checkpoint" in self.off:
             order = ["enter", "recall", "open", "look", "empty", "purge", "note"]
-        if lane.noted and lane.noted.name != name and "heed the former sender's marker" not in self.off:
+        if lane.noted and lane.noted.name != name and "heed the former sender's checkpoint" not in self.off:
             order = ["enter", "recall", "former", "look", "open", "purge", "empty", "note"]
         if "open the former sender" in self.off:
             order = [phase for phase in order if phase != "former"]
@@ -139,7 +139,7 @@ class Lanes:
 
     def _needed(self, phase: Phase, lane: Lane, seat: Seat) -> bool:
         noted = lane.noted
-        if phase == "purge" and "fence before the marker" in self.off:
+        if phase == "purge" and "fence before the checkpoint" in self.off:
             return bool(lane.known)
         if lane.settles:
             return phase in ("recall", "note") or noted is not None
@@ -149,8 +149,8 @@ class Lanes:
 
     def _refuses(self, lane: Lane) -> bool:
         if lane.settles:
-            return "refuse to settle by a forgotten marker" not in self.off
-        return "refuse a forgotten marker" not in self.off
+            return "refuse to settle by a forgotten checkpoint" not in self.off
+        return "refuse a forgotten checkpoint" not in self.off
 
     def _send(self, seat: Seat) -> Step:
         rows = seat.lane.marked.rows if seat.lane.marked else ()
@@ -173,11 +173,11 @@ def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:
         case "open":
             words, lane = "opens its producer", lane._replace(epoch=answer)
         case "look":
-            words, lane = f"reads the marker {told(answer)}", lane._replace(known=answer or ())
+            words, lane = f"reads the checkpoint {told(answer)}", lane._replace(known=answer or ())
         case "purge":
             words, lane = f"purges {told(lane.known)}", lane._replace(known=())
         case "empty":
-            words = "commits an empty marker"
+            words = "commits an empty checkpoint"
         case "note":
             words = "deletes the note" if lane.settles else "notes that it transacts"
         case "mark":

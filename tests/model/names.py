@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .world import Batch, Lane, Marker, World
+from .world import Batch, Checkpoint, Lane, World
 
 
 def fresh(world: World, *, reused: bool = False) -> int:
     """Returns the lowest name that appears nowhere; that it may have been used long ago cannot matter.
 
-    With ``reused``, one that nothing carries in the database and in processes, and that markers may tell.
+    With ``reused``, one that nothing carries in the database and in processes, and that checkpoints may tell.
     """
     used = {*world.database.rows, *world.disk.rows, *_asked(world)}
     used.update(
@@ -38,17 +38,17 @@ def _asked(world: World) -> Iterator[int]:
 
 def _at_the_broker(world: World) -> Iterator[Batch]:
     for channel in world.channels:
-        for marker in channel.markers:
-            yield from marker or ()
+        for checkpoint in channel.checkpoints:
+            yield from checkpoint or ()
         for transaction in (channel.transaction, channel.late):
-            yield from transaction.marker if transaction else ()
+            yield from transaction.checkpoint if transaction else ()
     for name, arguments in world.strays:
         if name == "fill":
-            yield from arguments[-1].marker
+            yield from arguments[-1].checkpoint
         elif name == "freshen":
             yield from arguments[-1]
 
 
-def _of_lane(lane: Lane) -> Marker:
+def _of_lane(lane: Lane) -> Checkpoint:
     own = [marked.batch for marked in (lane.publishing, lane.marked) if marked]
     return (*lane.known, *lane.finished, *own)

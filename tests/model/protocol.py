@@ -9,7 +9,7 @@ from .lanes import Lanes
 from .numbers import simplified
 from .scope import Rule, Scope
 from .seat import Step, told, told_channel, with_process
-from .servers import Servers, with_channel, with_marker
+from .servers import Servers, with_channel, with_checkpoint
 from .world import (
     ABSENT,
     FREE,
@@ -47,7 +47,7 @@ class ExactlyOnce:
         database = Database((FenceRow(),) * lanes, rows)
         names = 1 + max(setting.name for setting in scope.settings)
         places = 1 + max(setting.place for setting in scope.settings)
-        channels = (Channel(markers=(None,) * places),) * lanes * names
+        channels = (Channel(checkpoints=(None,) * places),) * lanes * names
         processes = (Process(),) * len(scope.settings)
         log = (UNSENT,) * len(rows)
         return World(database, database, channels, log, processes, (), scope.terms, scope.faults)
@@ -117,15 +117,17 @@ class ExactlyOnce:
             whose, transaction, late = told_channel(world, number), channel.transaction, channel.late
             if transaction and transaction.prepared and late is None:
                 done = channel._replace(transaction=None)
-                if "late marker" in self._scope.menu:
+                if "late checkpoint" in self._scope.menu:
                     done = done._replace(late=transaction)
                 else:
-                    done = with_marker(done, transaction.place, transaction.marker)
-                words = f"the broker completes the commit of {whose}, marker {told(transaction.marker)}"
+                    done = with_checkpoint(done, transaction.place, transaction.checkpoint)
+                words = (
+                    f"the broker completes the commit of {whose}, checkpoint {told(transaction.checkpoint)}"
+                )
                 yield words, with_channel(world, number, done)
             if late is not None:
-                shown = with_marker(channel._replace(late=None), late.place, late.marker)
-                yield f"the broker shows the marker of {whose}", with_channel(world, number, shown)
+                shown = with_checkpoint(channel._replace(late=None), late.place, late.checkpoint)
+                yield f"the broker shows the checkpoint of {whose}", with_channel(world, number, shown)
 
     def _stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
         rest = world.strays[:place] + world.strays[place + 1 :]

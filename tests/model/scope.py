@@ -8,33 +8,33 @@ from typing import Literal
 Rule = Literal[
     # of the design
     "producer fence",
-    "init before marker",
+    "init before checkpoint",
     "durable mark",
     "durable purge",
-    "marker lists all unpurged",
+    "checkpoint lists all unpurged",
     "database fence",
-    "marker",
+    "checkpoint",
     "purge by name",
     "fresh names",
     "unknown never purges",
-    # of changes of the lanes, of the mode, and of markers that are forgotten
+    # of changes of the lanes, of the mode, and of checkpoints that are forgotten
     "settle former lanes",
     "settle before the first mark",
     "note before the first publish",
     "settle before at-least-once",
-    "refuse a forgotten marker",
-    "refuse to settle by a forgotten marker",
+    "refuse a forgotten checkpoint",
+    "refuse to settle by a forgotten checkpoint",
     # of changes of names and places
     "open the former sender",
-    "heed the former sender's marker",
-    "read the marker where it is noted",
+    "heed the former sender's checkpoint",
+    "read the checkpoint where it is noted",
     "note another name or place",
-    "fence before the marker",
+    "fence before the checkpoint",
     # of the implementation
     "abandon what is marked behind",
     "attempt in the fence",
-    "stable marker",
-    "purge before emptying the marker",
+    "stable checkpoint",
+    "purge before emptying the checkpoint",
     # no rule, but how the model judges
     "excuse stale copies",
 ]
@@ -48,16 +48,16 @@ Fault = Literal[
     "timeout",  # of a transaction
     "loss",  # the broker loses an open transaction
     "restart",  # of the database after a crash
-    "forget",  # the broker forgets a marker
-    "age",  # no fault: a lane that is settled starts anew, which writes its marker anew
+    "forget",  # the broker forgets a checkpoint
+    "age",  # no fault: a lane that is settled starts anew, which writes its checkpoint anew
     "rerun",  # an engine runs the lanes of a term once more, while they still run elsewhere
-    "late marker",  # no fault: markers can be read some time after their transaction is committed
+    "late checkpoint",  # no fault: checkpoints can be read some time after their transaction is committed
 ]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a process is configured: lanes, delivery, what names them to the broker, and the marker's place."""
+    """How a process is configured: lanes, delivery, their names at the broker, and the checkpoint's place."""
 
     lanes: int = 1
     once: bool = True

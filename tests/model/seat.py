@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .scope import Rule, Setting
 from .servers import Right
-from .world import Call, Lane, Marked, Marker, Note, Process, Transaction, World
+from .world import Call, Checkpoint, Lane, Marked, Note, Process, Transaction, World
 
 Step = tuple[str, World]
 """What happens, in words, and what comes of it."""
@@ -78,14 +78,14 @@ class Seat:
         if lane.publishing:
             yield Call("commit", (lane.channel, lane.epoch))
         elif lane.marked and lane.phase == "run":
-            transaction = Transaction(lane.marked.rows, self.setting.place, self.marker(lane.marked))
+            transaction = Transaction(lane.marked.rows, self.setting.place, self.checkpoint(lane.marked))
             yield Call("fill", (lane.channel, lane.epoch, transaction))
         if lane.advance:
             yield lane.advance.call
 
-    def marker(self, marked: Marked) -> Marker:
-        """Returns the marker that goes with a batch: all that may be in the log and not purged."""
-        if "marker lists all unpurged" in self.off:
+    def checkpoint(self, marked: Marked) -> Checkpoint:
+        """Returns the checkpoint that goes with a batch: all that may be in the log and not purged."""
+        if "checkpoint lists all unpurged" in self.off:
             return (marked.batch,)
         # A purge that is out may fail.
         purging = self.lane.advance.call.arguments[1] if self.lane.advance else ()
@@ -127,7 +127,7 @@ def with_process(world: World, number: int, process: Process) -> World:
     return world._replace(processes=(*world.processes[:number], process, *world.processes[number + 1 :]))
 
 
-def told(batches: Marker | None) -> str:
+def told(batches: Checkpoint | None) -> str:
     """Returns batches in words."""
     return "none" if batches is None else f"[{', '.join(str(batch.name) for batch in batches)}]"
 

@@ -15,10 +15,10 @@ from .world import (
     Batch,
     Call,
     Channel,
+    Checkpoint,
     Database,
     FenceRow,
     Marked,
-    Marker,
     Note,
     Rows,
     Transaction,
@@ -76,7 +76,7 @@ class Servers:
         row = row._replace(attempt=row.attempt + 1)
         return _durably(world, _fenced_by(world.database, lane, row)), row.attempt
 
-    def advance(self, world: World, right: Right, finished: Marker, wish: Wish) -> Outcome:
+    def advance(self, world: World, right: Right, finished: Checkpoint, wish: Wish) -> Outcome:
         """Deletes batches and marks the next; answers with it, ``None`` when no row was marked."""
         if not self._held(world, right):
             return world, LOST
@@ -94,7 +94,7 @@ class Servers:
         marked = _as_marked(name, self._chosen(rows, right, {name}, limit))
         return world._replace(database=world.database._replace(rows=_with_mark(rows, marked))), marked
 
-    def transact(self, world: World, right: Right, note: Note | None) -> Outcome:
+    def set_transactional(self, world: World, right: Right, note: Note | None) -> Outcome:
         """Writes or deletes the note."""
         if not self._held(world, right):
             return world, LOST
@@ -122,7 +122,7 @@ class Servers:
         free = [row for row, key in keys if rows[row] >= FREE and key % lanes == lane]
         return [row for row in free if rows[row] not in left_out][:limit]
 
-    def _purged(self, rows: Rows, right: Right, finished: Marker) -> set[int]:
+    def _purged(self, rows: Rows, right: Right, finished: Checkpoint) -> set[int]:
         if "purge by name" in self._off:
             last = max((batch.last for batch in finished), default=-1)
             lane, lanes = right[:2]
@@ -144,16 +144,16 @@ class Servers:
         return with_channel(world, number, channel), channel.epoch
 
     def look(self, world: World, number: int, place: int) -> Outcome | None:
-        """Reads the marker; waits for one that cannot be read yet."""
+        """Reads the checkpoint; waits for one that cannot be read yet."""
         channel = world.channels[number]
-        if "marker" in self._off:
+        if "checkpoint" in self._off:
             return world, ()
-        if channel.late is not None and "stable marker" not in self._off:
+        if channel.late is not None and "stable checkpoint" not in self._off:
             return None
-        return world, channel.markers[place]
+        return world, channel.checkpoints[place]
 
     def fill(self, world: World, number: int, epoch: int, transaction: Transaction) -> Outcome | None:
-        """Begins a transaction with rows and marker; waits for the end of the one before."""
+        """Begins a transaction with rows and checkpoint; waits for the end of the one before."""
         channel = world.channels[number]
         if not self._produces(channel, epoch):
             return world, FENCED
@@ -169,17 +169,19 @@ class Servers:
         if not self._produces(channel, epoch) or transaction is None or transaction.prepared:
             return world, FENCED
         world = self.deliver(world, transaction.rows, ONCE, early=transaction.early)
-        prepared = Transaction((), transaction.place, transaction.marker, prepared=True)
+        prepared = Transaction((), transaction.place, transaction.checkpoint, prepared=True)
         return with_channel(world, number, channel._replace(transaction=prepared)), DONE
 
-    def freshen(self, world: World, number: int, epoch: int, place: int, marker: Marker) -> Outcome | None:
-        """Commits a marker and no rows, all at once: before the commit that is nothing to anybody."""
+    def freshen(
+        self, world: World, number: int, epoch: int, place: int, checkpoint: Checkpoint
+    ) -> Outcome | None:
+        """Commits a checkpoint and no rows, all at once: before the commit that is nothing to anybody."""
         channel = world.channels[number]
         if not self._produces(channel, epoch):
             return world, FENCED
         if channel.transaction or channel.late is not None:
             return None
-        return with_channel(world, number, with_marker(channel, place, marker)), DONE
+        return with_channel(world, number, with_checkpoint(channel, place, checkpoint)), DONE
 
     def _produces(self, channel: Channel, epoch: int) -> bool:
         return channel.epoch == epoch or "producer fence" in self._off
@@ -213,9 +215,11 @@ def with_channel(world: World, number: int, channel: Channel) -> World:
     return world._replace(channels=(*world.channels[:number], channel, *world.channels[number + 1 :]))
 
 
-def with_marker(channel: Channel, place: int, marker: Marker | None) -> Channel:
-    """Returns a channel with another marker at a place."""
-    return channel._replace(markers=(*channel.markers[:place], marker, *channel.markers[place + 1 :]))
+def with_checkpoint(channel: Channel, place: int, checkpoint: Checkpoint | None) -> Channel:
+    """Returns a channel with another checkpoint at a place."""
+    return channel._replace(
+        checkpoints=(*channel.checkpoints[:place], checkpoint, *channel.checkpoints[place + 1 :])
+    )
 
 
 def _fenced_by(database: Database, lane: int, row: FenceRow) -> Database:

@@ -22,11 +22,11 @@ class Batch(NamedTuple):
     last: int
 
 
-Marker = tuple[Batch, ...]
+Checkpoint = tuple[Batch, ...]
 
 
 class Note(NamedTuple):
-    """That a lane transacts: as one of how many, under which name, and with its marker at which place."""
+    """That a lane transacts: as one of how many, under which name, and with its checkpoint at which place."""
 
     lanes: int
     name: int
@@ -54,15 +54,15 @@ class Transaction(NamedTuple):
 
     Attributes:
         rows: In the order of their ids; none once it is sure that they are committed.
-        place: Where it writes the marker.
-        marker: What it makes the marker.
+        place: Where it writes the checkpoint.
+        checkpoint: What it makes the checkpoint.
         early: Whether a row lies ahead of one that should come first.
         prepared: Whether it is sure to be committed.
     """
 
     rows: Rows
     place: int
-    marker: Marker
+    checkpoint: Checkpoint
     early: bool = False
     prepared: bool = False
 
@@ -73,13 +73,13 @@ class Channel(NamedTuple):
     Attributes:
         epoch: The producer epoch.
         transaction: The one that is open or prepared.
-        markers: The last committed one at each place; ``None`` where there is none.
-        late: A transaction that is committed and whose marker cannot be read yet.
+        checkpoints: The last committed one at each place; ``None`` where there is none.
+        late: A transaction that is committed and whose checkpoint cannot be read yet.
     """
 
     epoch: int = 0
     transaction: Transaction | None = None
-    markers: tuple[Marker | None, ...] = (None,)
+    checkpoints: tuple[Checkpoint | None, ...] = (None,)
     late: Transaction | None = None
 
 
@@ -133,7 +133,7 @@ class Lane(NamedTuple):
         attempt: The fence's, as the lane knows it.
         noted: What the fence noted of the lane when it was looked at; of no use any more once the lane runs.
         epoch: The producer's.
-        known: The batches that the marker named.
+        known: The batches that the checkpoint named.
         publishing: The batch whose transaction is open.
         marked: The batch that comes next.
         advance: What is out at the database.
@@ -147,11 +147,11 @@ class Lane(NamedTuple):
     attempt: int = 0
     noted: Note | None = None
     epoch: int = 0
-    known: Marker = ()
+    known: Checkpoint = ()
     publishing: Marked | None = None
     marked: Marked | None = None
     advance: Advance | None = None
-    finished: Marker = ()
+    finished: Checkpoint = ()
 
 
 class Process(NamedTuple):

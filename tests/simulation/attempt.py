@@ -25,7 +25,7 @@ from outbox_core.delivery.commands import (
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane, Reply
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import BEAT_SECONDS
+from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_sdk import Deliveries, DriverError, Failure, Fence, LeadershipLost, MarkedRecord, OutboxError
 
 from . import fencing
@@ -72,8 +72,8 @@ class Attempt(ABC):
         world.sessions += 1
         self.name = f"{group.host.name}/lane {number}/session {world.sessions}"
         self.started = self.host.clock()
-        self.telemetry = Telemetry(number, BEAT_SECONDS, self.started)
-        self.marker = Desk(self)
+        self.telemetry = Telemetry(number, REPORT_SECONDS, self.started)
+        self.checkpoint = Desk(self)
         self._replies: list[Reply] = []
         self._due = float("inf")
 
@@ -117,17 +117,17 @@ class Attempt(ABC):
 
     def step(self) -> None:
         """One turn of the lane's loop."""
-        leash, now = self.group.leash, self.host.clock()
+        control, now = self.group.control, self.host.clock()
         if self.ended or self.lane is None:
             return
-        if leash.stopped:
+        if control.stopped:
             self.end("told to")
             return
         try:
             replies, self._replies = self._replies, []
             for reply in replies:
                 self._hear(self.lane, now, reply)
-            while requests := self.lane.step(now, leash):
+            while requests := self.lane.step(now, control):
                 for request in requests:
                     self._submit(request)
         except LeadershipLost:
@@ -140,7 +140,7 @@ class Attempt(ABC):
     def _hear(self, lane: AtLeastOnceLane | ExactlyOnceLane, now: float, reply: Reply) -> None:
         if isinstance(reply, Answer) and reply.fence is not None:
             self.fence = reply.fence
-        lane.hear(now, reply)
+        lane.receive(now, reply)
         self.telemetry.take_events()  # nobody observes
 
     def _rest(self, lane: AtLeastOnceLane | ExactlyOnceLane, now: float) -> None:
@@ -148,7 +148,7 @@ class Attempt(ABC):
             self.end("told to, or it has grown old")
             return
         self.check_bounds()
-        self.wake(min(max(lane.wake_at() - now, 0.0005), BEAT_SECONDS))
+        self.wake(min(max(lane.wake_at() - now, 0.0005), REPORT_SECONDS))
 
     def _submit(self, request: Request) -> None:
         match request:
@@ -158,7 +158,7 @@ class Attempt(ABC):
             case Send() | Publish() | Purge() | Refresh() | EndTransactions():
                 self.carry_out(request)
             case _:
-                self.marker.submit(request)
+                self.checkpoint.submit(request)
 
     def _counted(self, request: Heartbeat, parked: Any) -> None:
         if parked is FAILED:
@@ -333,14 +333,16 @@ class BatchAttempt(Attempt):
 
     def _publish(self, request: Publish) -> None:
         """Does what the thread that publishes does: one batch after the other."""
-        world, name = self.world, request.marker[-1].leader_id
-        if len(request.marker) >= MOST_BATCHES:
-            raise Violation("I10", f"a marker of {len(request.marker)} batches", lane=self.number)
+        world, name = self.world, request.checkpoint[-1].leader_id
+        if len(request.checkpoint) >= MOST_BATCHES:
+            raise Violation("I10", f"a checkpoint of {len(request.checkpoint)} batches", lane=self.number)
         if world.trace is not None:
-            names = [batch.leader_id for batch in request.marker]
+            names = [batch.leader_id for batch in request.checkpoint]
             for record in request.records:
-                world.tell(self, record.key, "publishes %d, and the marker %s", record.id, names)
-        self.sender.publish(request.records, request.marker, lambda outcome: self._published(name, outcome))
+                world.tell(self, record.key, "publishes %d, and the checkpoint %s", record.id, names)
+        self.sender.publish(
+            request.records, request.checkpoint, lambda outcome: self._published(name, outcome)
+        )
 
     def _published(self, name: object, outcome: Any) -> None:
         self.world.tell(self, None, "hears of batch %s: %s", name, outcome or "committed")

@@ -13,7 +13,7 @@ from outbox_core.delivery.commands import Answer, EndTransactions, Publish, Requ
 from outbox_core.delivery.commands import Park as ParkCommand
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.lanes.lane import ExactlyOnceLane, Reply
-from outbox_core.leadership.protocol import Leash
+from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import Failure
 
 from .advance import Advance
@@ -22,12 +22,12 @@ from .mutant import Mutant, mutant
 from .scenario import PLACES, TABLES, Mode
 from .tables import Row
 from .takeover_mutants import (
+    CheckpointIgnored,
     EarlyReader,
     FirstNoteOnly,
     Impatient,
     LateNote,
-    MarkerIgnored,
-    MissingMarkerTrusted,
+    MissingCheckpointTrusted,
     OwnName,
     OwnPlace,
     PurgedOnce,
@@ -39,7 +39,7 @@ from .takeover_mutants import (
     UnfencedNote,
     UnfencedProducer,
     UnopenedFormer,
-    WipedMarker,
+    WipedCheckpoint,
 )
 
 # --- the database side ---------------------------------------------------------------------------------
@@ -91,35 +91,35 @@ class Watermark(Advance):
 
 
 class Trusting(ExactlyOnceLane):
-    def hear(self, now: float, reply: Reply) -> None:
+    def receive(self, now: float, reply: Reply) -> None:
         if isinstance(reply, Answer) and isinstance(reply.request, Publish):
             reply = replace(reply, error=None)
-        super().hear(now, reply)
+        super().receive(now, reply)
 
 
 class Pessimist(ExactlyOnceLane):
-    def hear(self, now: float, reply: Reply) -> None:
+    def receive(self, now: float, reply: Reply) -> None:
         if isinstance(reply, Answer) and isinstance(reply.request, Publish) and reply.error:
             self.machine.aborted(now, [])
         else:
-            super().hear(now, reply)
+            super().receive(now, reply)
 
 
 class EarlyFarewell(ExactlyOnceLane):
-    def step(self, now: float, leash: Leash) -> list[Request]:
-        if leash.draining and not self._ending:
+    def step(self, now: float, control: LaneControl) -> list[Request]:
+        if control.draining and not self._ending:
             self._ending = True
             return [EndTransactions()]
-        return super().step(now, leash)
+        return super().step(now, control)
 
 
 # --- the state machine ---------------------------------------------------------------------------------
 
 
-class ShortMarker(TransactionalMarkPurge):
+class ShortCheckpoint(TransactionalMarkPurge):
     def _next_to_publish(self, now: float) -> Publish | None:
         publish = super()._next_to_publish(now)
-        return publish and replace(publish, marker=publish.marker[-1:])
+        return publish and replace(publish, checkpoint=publish.checkpoint[-1:])
 
 
 class Credulous(TransactionalMarkPurge):
@@ -153,7 +153,7 @@ class Hurried(TransactionalMarkPurge):
             self._publishing = former
         elif former is not None:
             self._ahead.append(former)
-            publish.marker[-1:-1] = [each.batch for each in self._ahead]
+            publish.checkpoint[-1:-1] = [each.batch for each in self._ahead]
         return publish
 
     def _next_for_database(self, now: float) -> AdvanceCommand | ParkCommand | None:
@@ -227,17 +227,18 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         "unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6",
         batch_producer=UnfencedProducer)),
     _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
-        "early-marker", "The marker is read before the former producer is fenced.", "I6",
+        "early-checkpoint", "The checkpoint is read before the former producer is fenced.", "I6",
         recovery=EarlyReader)),
     _under("database crashes, lossy network, crashes", _batches(
-        "wiped-marker", "The marker is emptied before what it names is purged.", "I6",
-        recovery=WipedMarker)),
-    _batches("ignored-marker", "What the marker names is not purged.", "I6", recovery=MarkerIgnored),
-    _under("forgotten markers, database crashes", _batches(
-        "trusted-absence", "A marker that is missing is taken for an empty one.", "I6",
-        recovery=MissingMarkerTrusted)),
+        "wiped-checkpoint", "The checkpoint is emptied before what it names is purged.", "I6",
+        recovery=WipedCheckpoint)),
+    _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6",
+        recovery=CheckpointIgnored),
+    _under("forgotten checkpoints, database crashes", _batches(
+        "trusted-absence", "A checkpoint that is missing is taken for an empty one.", "I6",
+        recovery=MissingCheckpointTrusted)),
     _under("handovers, elector lies, crashes", places=PLACES, each=_batches(
-        "own-place", "The marker is read at the lane's own place, not where it is noted.", "I6",
+        "own-place", "The checkpoint is read at the lane's own place, not where it is noted.", "I6",
         recovery=OwnPlace)),
     _under("handovers, elector lies, crashes", tables=TABLES, each=_batches(
         "own-name", "The former sender is left alone where its name was another.", "I6",
@@ -246,12 +247,12 @@ BATCH_MUTANTS: Sequence[Mutant] = (
         "raw-name", "A lane is named as the configuration spells the table, whatever is noted.", "I6",
         recovery=RawName)),
     _under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=_batches(
-        "unopened-former", "The marker of a former sender is read while that may still publish.", "I6",
+        "unopened-former", "The checkpoint of a former sender is read while that may still publish.", "I6",
         recovery=UnopenedFormer)),
     _under("handovers, crashes", places=PLACES, each=_batches(
         "first-note-only", "A change of name or place is not noted.", "I6", recovery=FirstNoteOnly)),
     _under("frozen recoveries, elector lies, slow database", **STALE, each=_batches(
-        "unfenced-marker", "An empty marker is written without a look at the fence.", "I6",
+        "unfenced-checkpoint", "An empty checkpoint is written without a look at the fence.", "I6",
         first=50, recovery=PurgedWhereNamed)),
     _under("database crashes, crashes", _batches(
         "purged-once", "A lane that begins takes a purge that was cut short for complete.", "I6",
@@ -268,8 +269,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4",
              advance=Watermark),
     _under("database crashes", keys=1, transactions_per_second=100.0, each=_batches(
-        "short-marker", "A marker names only the batch that it is published with.", "I6",
-        batch_machine=ShortMarker)),
+        "short-checkpoint", "A checkpoint names only the batch that it is published with.", "I6",
+        batch_machine=ShortCheckpoint)),
     _batches("credulous-purge", "A deletion that was cut short is taken for complete.", "I6",
              advance=CutShort, batch_machine=Credulous),
     _batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9",

@@ -28,7 +28,7 @@ class Desk:
         self._connect()
 
     def _connect(self) -> None:
-        self._settled = self._lane.world.parts.settled(self._lane.host.clock)
+        self._settled = self._lane.world.parts.drained(self._lane.host.clock)
         self._releases = -1
         self._boot: int | None = None  # connects with the first command
 

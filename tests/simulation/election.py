@@ -100,7 +100,7 @@ class GroupMember:
 
     def tick(self) -> None:
         now, world = self.host.clock(), self._coordinator.world
-        self._heed(self._leadership.tick(now))
+        self._handle_answer(self._leadership.tick(now))
         if world.scheduler.now >= self.cut_until and not self._handing_over:
             assignment = self._leadership.assignment
             delay = world.chance.random() * 0.01
@@ -114,17 +114,17 @@ class GroupMember:
             return
         if not owns:
             if leadership.owns:
-                self._heed(leadership.lost(now))
+                self._handle_answer(leadership.lost(now))
         elif leadership.owns:
-            self._heed(leadership.confirmed(assignment, sent_at, now))
+            self._handle_answer(leadership.confirmed(assignment, sent_at, now))
         else:
-            self._heed(leadership.assigned(now))
+            self._handle_answer(leadership.assigned(now))
 
     def hand_over(self) -> None:
         if self._leadership.owns and not self._handing_over:
             self._handing_over = True
             events = self._leadership.revoked(self.host.clock())
-            self._heed([event for event in events if event is not LeadershipEvent.REVOKED])
+            self._handle_answer([event for event in events if event is not LeadershipEvent.REVOKED])
             if LeadershipEvent.REVOKED in events:
                 self._process.revoked(self._handed_over)
             else:
@@ -135,7 +135,7 @@ class GroupMember:
         self._leadership.ended()
         self._coordinator.left(self)
 
-    def _heed(self, events: Sequence[LeadershipEvent]) -> None:
+    def _handle_answer(self, events: Sequence[LeadershipEvent]) -> None:
         for event in events:
             if event is LeadershipEvent.ACQUIRED:
                 self._process.acquired()

@@ -140,13 +140,13 @@ def recovery_steps(world: World, host: Host) -> None:
                 _freeze(world, host, counted=True)
 
 
-def forget_marker(world: World) -> None:
-    """Has the broker forget a marker, as it does when nobody has written it for days; seldom."""
+def forget_checkpoint(world: World) -> None:
+    """Has the broker forget a checkpoint, as it does when nobody has written it for days; seldom."""
     identities = list(world.broker.identities.values())
     if identities and world.chance.random() < 0.2:
-        markers = world.chance.choice(identities).markers
-        if markers:
-            del markers[world.chance.choice(list(markers))]
+        checkpoints = world.chance.choice(identities).checkpoints
+        if checkpoints:
+            del checkpoints[world.chance.choice(list(checkpoints))]
 
 
 FAULTS: dict[str, Fault] = {
@@ -172,7 +172,7 @@ TRANSACTION_FAULTS: dict[str, Fault] = {
     "broker crashes": crash_broker,
     "slow commits": end_slowly,
     "timed-out transactions": time_out_transactions,
-    "forgotten markers": forget_marker,
+    "forgotten checkpoints": forget_checkpoint,
     "frozen recoveries": freeze_recovery,
 }
 """The same, for histories in which somebody publishes in transactions."""

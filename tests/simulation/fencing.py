@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_sdk import Fence, Parked, Transacting
+from outbox_sdk import Fence, Parked, TransactionalLane
 
 from .database import LOST, Database, Transaction
 from .statements import Common, Fenced
@@ -41,7 +41,7 @@ class Bump(Transaction):
         token = max(row.token for row in fence.values()) + 1
         for lane, row in fence.items():
             if self.covers(lane):
-                row.token, row.lanes, row.attempt = token, self.lanes, 0
+                row.token, row.lanes, row.epoch = token, self.lanes, 0
                 row.belong_to(None)
         self.database.logged([], durable=True)
         return token
@@ -70,10 +70,10 @@ class Enter(Transaction):
     def apply(self) -> Fence:
         lane, lanes, token = self._wanted_right
         row = self.database.fence[lane]
-        row.attempt += 1
+        row.epoch += 1
         row.belong_to(self.session)
         self.database.logged([], durable=True)
-        return Fence(lane, lanes, token, row.attempt)
+        return Fence(lane, lanes, token, row.epoch)
 
 
 class WriteNote(Fenced):
@@ -81,7 +81,7 @@ class WriteNote(Fenced):
 
     verb = "note"
 
-    def __init__(self, common: Common, note: Transacting | None) -> None:
+    def __init__(self, common: Common, note: TransactionalLane | None) -> None:
         super().__init__(common)
         self.note = note
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from outbox_core.config.settings import Delivery
 from outbox_core.lanes.group import ORPHAN_SECONDS
-from outbox_core.leadership.leader import Term
-from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Orders, Report
+from outbox_core.leadership.leader import Leadership
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
 from outbox_sdk import DriverError
 
 from .attempt import Attempt, BatchAttempt, RecordAttempt
@@ -28,7 +28,7 @@ class Group:
 
     Args:
         process: Its leader.
-        term: The leader's term.
+        leadership: The leader's term.
         host: Where it runs: the leader's own host, or a worker.
         number: The group's number.
         numbers: The numbers of its lanes.
@@ -39,17 +39,19 @@ class Group:
         over: Whether all its lanes have ended for good.
     """
 
-    def __init__(self, process: Process, term: Term, host: Host, number: int, numbers: list[int]) -> None:
+    def __init__(
+        self, process: Process, leadership: Leadership, host: Host, number: int, numbers: list[int]
+    ) -> None:
         self.world = process.world
         self.host = host
         self.number = number
         self.numbers = numbers
         self.lanes = process.lanes
-        self.token = term.token
+        self.token = leadership.token
         self.settings = process.settings
-        self.recovery = process.recovery(term.token)
-        self.term = term
-        self.leash = Leash()
+        self.recovery = process.recovery(leadership.token)
+        self.leadership = leadership
+        self.control = LaneControl()
         self.over = False
         self.running: dict[int, Attempt] = {}
         self._kind = BatchAttempt if process.delivery is Delivery.EXACTLY_ONCE else RecordAttempt
@@ -73,25 +75,25 @@ class Group:
     def _beat(self) -> None:
         if not self.over:
             self._exchange()
-            self.host.after(BEAT_SECONDS, self._beat)
+            self.host.after(REPORT_SECONDS, self._beat)
 
     def _exchange(self) -> None:
         sent_at = self.host.clock()
         report = Report(self.token, self.number, self._run, {}, (), self._lost)
         if self._leader is self.host:
-            self.leash.follow(self.term.exchange(report), sent_at)
+            self.control.follow(self.leadership.exchange(report), sent_at)
             return
-        if self.leash.lease_until + ORPHAN_SECONDS < sent_at and self.leash.lease_until > 0:
-            self.leash.stopped = True
+        if self.control.lease_until + ORPHAN_SECONDS < sent_at and self.control.lease_until > 0:
+            self.control.stopped = True
         delay = self.world.chance.random() * 0.003
         self.world.scheduler.after(delay, self._leader.do, self._answer, report, sent_at)
 
     def _answer(self, report: Report, sent_at: float) -> None:
-        orders = self.term.exchange(report)
+        orders = self.leadership.exchange(report)
         self.host.after(self.world.chance.random() * 0.003, self._follow, orders, sent_at)
 
     def _follow(self, orders: Orders, sent_at: float) -> None:
-        self.leash.follow(orders, sent_at)
+        self.control.follow(orders, sent_at)
 
     def _start(self, number: int) -> None:
         self._waiting -= 1
@@ -111,7 +113,7 @@ class Group:
         if error is not None:
             now = self.host.clock()
             lasted, purged = (
-                (now - attempt.started, attempt.telemetry.reading.purged) if attempt else (0.0, 0)
+                (now - attempt.started, attempt.telemetry.metrics.purged) if attempt else (0.0, 0)
             )
             restarts, retryable = self._restarts[number], error.retryable
             pause = restarts.failed(now, lasted=lasted, purged=purged, retryable=retryable)
@@ -122,10 +124,10 @@ class Group:
     def lose(self, reason: str) -> None:
         """Takes that a lane has found another's fence."""
         self._lost = self._lost or reason
-        self.leash.stopped = True
+        self.control.stopped = True
 
     def _ending(self) -> bool:
-        return self.leash.stopped or self.leash.draining
+        return self.control.stopped or self.control.draining
 
     def _check_over(self) -> None:
         if not self.running and not self._waiting and not self.over:

@@ -30,20 +30,20 @@ class Publication:
         stage: Where it has come to.
         numbers: The records appended so far.
         partitions: Where to.
-        place: Where it writes the marker.
-        marker: The marker that it carries, or ``None`` so far.
+        location: Where it writes the checkpoint.
+        checkpoint: The checkpoint that it carries, or ``None`` so far.
     """
 
-    __slots__ = ("epoch", "marker", "numbers", "partitions", "place", "session", "stage")
+    __slots__ = ("checkpoint", "epoch", "location", "numbers", "partitions", "session", "stage")
 
-    def __init__(self, session: Session, epoch: int, place: str) -> None:
+    def __init__(self, session: Session, epoch: int, location: str) -> None:
         self.session = session
         self.epoch = epoch
-        self.place = place
+        self.location = location
         self.stage = Stage.OPEN
         self.numbers: list[int] = []
         self.partitions: dict[int, None] = {}
-        self.marker: Sequence[Any] | None = None
+        self.checkpoint: Sequence[Any] | None = None
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""An operator, who looks after dead letters, and after lanes whose marker the broker has lost."""
+"""An operator, who looks after dead letters, and after lanes whose checkpoint the broker has lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Forgetting:
 
     def __init__(self, world: World) -> None:
         world.refused = False
-        world.tell(None, None, "an operator has the markers forgotten")
+        world.tell(None, None, "an operator has the checkpoints forgotten")
         self._world = world
         self._host = Host("operator", world.scheduler)
         self._boot = world.database.boot

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import Recovery
-from outbox_core.leadership.leader import Term
+from outbox_core.leadership.leader import Leadership
 from outbox_sdk import OutboxError
 
 from .database import FAILED
@@ -62,7 +62,7 @@ class Process:
         self.settings = settings
         self.host = Host(f"process {number}", world.scheduler)
         self.office = False
-        self.term: Term | None = None
+        self.leadership: Leadership | None = None
         self.groups: list[Group] = []
         self.elector: Member = election.join(self)
         self._begun = False
@@ -82,17 +82,17 @@ class Process:
         """Lets the lanes settle, for a while; ``then`` is called when they have."""
         self.world.tell(self, None, "is to hand over")
         self.office = False
-        if self.term is None:
+        if self.leadership is None:
             then()
             return
-        self.term.drain()
+        self.leadership.drain()
         self._drained = then
         self.host.after(DRAIN_SECONDS, self._drained_in_time)
 
     def _drained_in_time(self) -> None:
         if self._drained is not None:
-            if self.term is not None:
-                self.term.stop()
+            if self.leadership is not None:
+                self.leadership.stop()
             self._tell_drained()
 
     def _tell_drained(self) -> None:
@@ -103,8 +103,8 @@ class Process:
     def fenced(self) -> None:
         self.world.tell(self, None, "is told that it leads no longer")
         self.office = False
-        if self.term is not None:
-            self.term.fence("not confirmed in time")
+        if self.leadership is not None:
+            self.leadership.fence("not confirmed in time")
 
     # --- leading ------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Process:
         if noted is FAILED:
             self._lead_later()
         else:
-            steps = self.recovery(token).settle(noted)
+            steps = self.recovery(token).recover(noted)
             driver = Driver(self.world, self.host, self.settings)
             driver.run(steps, lambda result: self._settled(token, result))
 
@@ -156,11 +156,11 @@ class Process:
     def _begin(self, token: int) -> None:
         self.world.audit.counts["terms"] += 1
         self.world.tell(self, None, "leads with token %s and %s lanes, %s", token, self.lanes, self.delivery)
-        self.term = term = Term(token, self._lease)
+        self.leadership = leadership = Leadership(token, self._lease)
         self._cancel_at = float("inf")
         spread = max(self.workers, 1)
         self.groups = [
-            Group(self, term, self._place(number), number, list(range(number, self.lanes, spread)))
+            Group(self, leadership, self._place(number), number, list(range(number, self.lanes, spread)))
             for number in range(min(spread, self.lanes))
         ]
         self._watch()
@@ -175,45 +175,47 @@ class Process:
         return Host(f"{self.host.name}/worker {number}.{self.world.runs}", self.world.scheduler)
 
     def _watch(self) -> None:
-        term, now = self.term, self.host.clock()
-        if term is None:
+        leadership, now = self.leadership, self.host.clock()
+        if leadership is None:
             return
-        if term.over and all(group.over or not group.host.alive for group in self.groups):
-            self._finish(term)
+        if leadership.over and all(group.over or not group.host.alive for group in self.groups):
+            self._finish(leadership)
             return
-        if term.stopped:
+        if leadership.stopped:
             self._cancel_at = min(self._cancel_at, now + CANCEL_SECONDS)
             if now > self._cancel_at:
                 self._cancel()
-        elif not term.over:
-            self._replace_dead(term)
+        elif not leadership.over:
+            self._replace_dead(leadership)
         self.host.after(WATCH_SECONDS, self._watch)
 
-    def _finish(self, term: Term) -> None:
-        self.world.tell(self, None, "has ended its term: %s", term.lost or "told to")
-        self.term = None
+    def _finish(self, leadership: Leadership) -> None:
+        self.world.tell(self, None, "has ended its term: %s", leadership.lost or "told to")
+        self.leadership = None
         self._begun = False
         self._tell_drained()
-        self.host.after(RETRY_SECONDS if term.lost else 0.0, self._lead)
+        self.host.after(RETRY_SECONDS if leadership.lost else 0.0, self._lead)
 
     def _cancel(self) -> None:
         for group in self.groups:
             if group.host is self.host:
-                group.leash.stopped = True
+                group.control.stopped = True
             else:
                 group.host.kill()
 
-    def _replace_dead(self, term: Term) -> None:
+    def _replace_dead(self, leadership: Leadership) -> None:
         """Starts groups anew whose worker has died."""
         for index, group in enumerate(self.groups):
             if not group.host.alive and group.host is not self.host:
-                self.groups[index] = Group(self, term, self._place(group.number), group.number, group.numbers)
+                self.groups[index] = Group(
+                    self, leadership, self._place(group.number), group.number, group.numbers
+                )
 
     def start_copy(self, group: Group) -> None:
         """Starts a second run of a group, as an engine does that has given up on the first."""
-        if self.term is group.term and not group.term.over and group in self.groups:
+        if self.leadership is group.leadership and not group.leadership.over and group in self.groups:
             self.groups[self.groups.index(group)] = Group(
-                self, group.term, self._place(group.number), group.number, group.numbers
+                self, group.leadership, self._place(group.number), group.number, group.numbers
             )
 
     def kill(self) -> None:

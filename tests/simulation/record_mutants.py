@@ -16,7 +16,7 @@ from outbox_core.delivery.commands import Request
 from outbox_core.delivery.commands import Reset as ResetCommand
 from outbox_core.lanes.lane import AtLeastOnceLane
 from outbox_core.lanes.restarts import Restarts
-from outbox_core.leadership.protocol import Leash
+from outbox_core.leadership.protocol import LaneControl
 from outbox_postgres.settled import Settled
 from outbox_sdk import DriverError, Failure, MarkedRecord
 
@@ -123,16 +123,16 @@ class BlindHorizon(Settled):
 
 
 class DeafToLostMarks(AtLeastOnceLane):
-    def _doubt(self, now: float, request: Request, error: Exception) -> None:
+    def _handle_error(self, now: float, request: Request, error: Exception) -> None:
         if isinstance(request, MarkCommand) and isinstance(error, DriverError):
             self.machine.marked(now, [])
         else:
-            super()._doubt(now, request, error)
+            super()._handle_error(now, request, error)
 
 
 class Leaseless(AtLeastOnceLane):
-    def step(self, now: float, leash: Leash) -> list[Request]:
-        return super().step(now, replace(leash, lease_until=float("inf")))
+    def step(self, now: float, control: LaneControl) -> list[Request]:
+        return super().step(now, replace(control, lease_until=float("inf")))
 
 
 class GivenUp(Restarts):
@@ -171,9 +171,9 @@ class EarlyRelease(MarkPurgeReset):
 class TrustedRepeat(MarkPurgeReset):
     _unknown = False
 
-    def settling_unknown(self, now: float) -> None:
+    def finishing_unknown(self, now: float) -> None:
         self._unknown = True
-        super().settling_unknown(now)
+        super().finishing_unknown(now)
 
     def purged(self, now: float, rows: int) -> None:
         super().purged(now, len(self._purging) if self._unknown else rows)
@@ -196,19 +196,19 @@ class Optimist(MarkPurgeReset):
 
 
 class Together(MarkPurgeReset):
-    def _next_to_settle(self, now: float) -> PurgeCommand | ResetCommand | ParkCommand | None:
+    def _next_to_finish(self, now: float) -> PurgeCommand | ResetCommand | ParkCommand | None:
         mark, self._mark = self._mark, None
         try:
-            return super()._next_to_settle(now)
+            return super()._next_to_finish(now)
         finally:
             self._mark = mark
 
     def _next_mark_command(self, now: float) -> MarkCommand | None:
-        settling, self._settling = self._settling, None
+        settling, self._finishing = self._finishing, None
         try:
             return super()._next_mark_command(now)
         finally:
-            self._settling = settling
+            self._finishing = settling
 
 
 class Greedy(MarkPurgeReset):
@@ -305,10 +305,10 @@ RECORD_MUTANTS: Sequence[Mutant] = (
     _mutant("tailless-park", "A park leaves the leader id in the tail.", "I2 I9", 40, park=TaillessPark),
     NARROW_BUMP,
     _mutant("silent-free", "Freeing a key does not raise the releases.", "I2 I9", 40, free=SilentFree),
-    _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, settled=KeptStart),
+    _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, drained=KeptStart),
     _mutant("forgotten-keys", "Rows of a key that was excluded are taken for settled.", "I2 I9", 40,
-            settled=ForgottenKeys),
-    _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, settled=BlindHorizon),
+            drained=ForgottenKeys),
+    _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, drained=BlindHorizon),
     _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, machine=SameLeaderId),
     _mutant("deaf-to-lost-marks", "A lost reply to a mark is taken for an empty one.", "I2 I9", 40,
             lane=DeafToLostMarks),

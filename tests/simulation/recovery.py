@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyMarker,
+    EmptyCheckpoint,
     Enter,
     OpenSender,
     PurgeBatches,
-    ReadMarker,
+    ReadCheckpoint,
     ReadNotes,
     ReadParked,
     ReadTableName,
@@ -45,12 +45,12 @@ class Settings(NamedTuple):
     Attributes:
         outbox: How its configuration spells the table.
         table: What the database called the table when it started.
-        place: Where its senders keep their markers.
+        location: Where its senders keep their checkpoints.
     """
 
     outbox: str
     table: str
-    place: str
+    location: str
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ class Driver:
     def _carry_out(self, request: Request | Unawaited, then: Then) -> None:
         match request:
             case OpenSender(name):
-                self._sender(name).open(lambda fine: then(self._settings.place if fine else TIMED_OUT))
+                self._sender(name).open(lambda fine: then(self._settings.location if fine else TIMED_OUT))
             case CloseSender(name):
                 del self.senders[name]
                 then(None)
-            case ReadMarker(name, place):
-                self._sender(name).read_marker(
-                    place or self._settings.place, lambda marker: self._read(name, marker, then)
+            case ReadCheckpoint(name, location):
+                self._sender(name).read_checkpoint(
+                    location or self._settings.location, lambda checkpoint: self._read(name, checkpoint, then)
                 )
-            case EmptyMarker(name):
+            case EmptyCheckpoint(name):
                 self._sender(name).publish([], [], then)
             case RunAll(steps):
                 self._run_all(steps, then)
@@ -174,18 +174,18 @@ class Driver:
         if name not in self.senders:
             world = self._world
             self.senders[name] = world.parts.batch_producer(
-                world.broker, self._host, self._entered, name, self._settings.place
+                world.broker, self._host, self._entered, name, self._settings.location
             )
         return self.senders[name]
 
-    def _read(self, name: str, marker: list[Batch] | str | None, then: Then) -> None:
+    def _read(self, name: str, checkpoint: list[Batch] | str | None, then: Then) -> None:
         """Takes note, for the audit, of the batches that a lane was told are in the log."""
-        if marker is not None and not isinstance(marker, str):
-            names = [batch.leader_id for batch in marker]
+        if checkpoint is not None and not isinstance(checkpoint, str):
+            names = [batch.leader_id for batch in checkpoint]
             session = self._entered
             self._world.tell(None, None, "%s finds in the log of %s: batches %s", session.name, name, names)
             session.trail.told.update(names)
-        then(marker)
+        then(checkpoint)
 
     def _purged(self, reply: Any, then: Then) -> None:
         if isinstance(reply, str):

@@ -29,7 +29,7 @@ NARROW_SHARE = 0.5
 
 
 RECONFIGURED_SHARE = 0.4
-"""In which part of them the place of markers changes, and in half of these the table's name too."""
+"""In which part of them the place of checkpoints changes, and in half of these the table's name too."""
 TABLES = ("public.box", "public.renamed")
 PLACES = ("here", "there")
 
@@ -55,7 +55,7 @@ class Parts:
     lane: type[AtLeastOnceLane] = AtLeastOnceLane
     restarts: type[Restarts] = Restarts
     producer: type[Producer] = Producer
-    settled: type[Settled] = Settled
+    drained: type[Settled] = Settled
     mark: type[statements.Mark] = statements.Mark
     purge: type[statements.Purge] = statements.Purge
     reset: type[statements.Reset] = statements.Reset
@@ -88,7 +88,7 @@ class Scenario:
         lane_seconds: After how long an idle lane of exactly-once delivery starts anew.
         outboxes: How configurations may spell the table.
         tables: What the database may call the table, which is renamed between the starts of processes.
-        places: Where configurations may have markers kept.
+        places: Where configurations may have checkpoints kept.
     """
 
     seconds: float

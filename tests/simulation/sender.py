@@ -1,4 +1,4 @@
-"""A transactional producer: publishes a batch and its marker, all or nothing."""
+"""A transactional producer: publishes a batch and its checkpoint, all or nothing."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class TransactionalProducer:
         host: Where it runs.
         session: Whose it is.
         name: Its transactional id.
-        place: Where it keeps its marker.
+        location: Where it keeps its checkpoint.
     """
 
-    def __init__(self, broker: Broker, host: Host, session: Session, name: str, place: str) -> None:
+    def __init__(self, broker: Broker, host: Host, session: Session, name: str, location: str) -> None:
         self.session = session
         self.name = name
-        self.place = place
+        self.location = location
         self._broker = broker
         self._host = host
         self._epoch = 0
@@ -55,13 +55,13 @@ class TransactionalProducer:
 
         self._ask(self.identity.initialize, opened)
 
-    def read_marker(self, place: str, then: Reply) -> None:
-        """Reads the marker at a place, ``None`` if there is none; or tells that it timed out."""
-        self._ask(lambda reply: self.identity.read_marker(place, reply), then)
+    def read_checkpoint(self, location: str, then: Reply) -> None:
+        """Reads the checkpoint at a place, ``None`` if there is none; or tells that it timed out."""
+        self._ask(lambda reply: self.identity.read_checkpoint(location, reply), then)
 
-    def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch], then: Outcome) -> None:
-        """Publishes records in order, and the marker with them."""
-        publication = Publication(self.session, self._epoch, self.place)
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch], then: Outcome) -> None:
+        """Publishes records in order, and the checkpoint with them."""
+        publication = Publication(self.session, self._epoch, self.location)
         troubles = self._refuse(records)
         if troubles and self._broker.chance.random() < 0.5:
             self._host.after(
@@ -81,12 +81,12 @@ class TransactionalProducer:
             if result is TIMED_OUT:
                 troubles.update((each.id, Failure(each, "timed out", retryable=True)) for each in part)
             if not left:
-                self._fill_up(publication, _verdict(troubles), marker, lost, then)
+                self._fill_up(publication, _verdict(troubles), checkpoint, lost, then)
 
         for partition, part in parts.items():
             self._append(publication, partition, part, appended)
         if not parts:
-            self._fill_up(publication, _verdict(troubles), marker, lost, then)
+            self._fill_up(publication, _verdict(troubles), checkpoint, lost, then)
 
     def _append(
         self,
@@ -105,7 +105,7 @@ class TransactionalProducer:
         self,
         publication: Publication,
         failures: list[Failure],
-        marker: Sequence[Batch],
+        checkpoint: Sequence[Batch],
         lost: bool,
         then: Outcome,
     ) -> None:
@@ -115,7 +115,7 @@ class TransactionalProducer:
             self._abort(publication, failures, then)
         else:
             self._ask(
-                lambda reply: self.identity.name(publication, marker, reply),
+                lambda reply: self.identity.name(publication, checkpoint, reply),
                 lambda result: self._commit(publication, then) if result is DONE else then(UNKNOWN),
             )
 

@@ -55,7 +55,7 @@ class Fenced(Transaction):
         right, row = self.right, self.database.fence.get(self.right.lane)
         return (
             row is not None
-            and row.attempt == right.attempt
+            and row.epoch == right.epoch
             and row.token == right.token
             and row.lanes == right.lanes
         )
@@ -179,7 +179,7 @@ class Purge(Fenced):
             database.audit.purged(session, row.id, owned=row.leader == self.leader_id, told=told)
             database.remove(row)
         for number in self.ids:
-            database.audit.settled(session, number)
+            database.audit.drained(session, number)
         database.logged([(row, row.leader, True) for row in self.locked], durable=self.durable)
         return len(self.locked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from outbox_sdk import Transacting
+from outbox_sdk import TransactionalLane
 
 from .trail import Session
 
@@ -81,11 +81,11 @@ class FenceRow:
         note: How the lane publishes in transactions; ``None`` for not.
     """
 
-    __slots__ = ("attempt", "lanes", "lock", "note", "owner", "releases", "token")
+    __slots__ = ("epoch", "lanes", "lock", "note", "owner", "releases", "token")
 
     def __init__(self) -> None:
-        self.lanes = self.token = self.attempt = self.releases = 0
-        self.note: Transacting | None = None
+        self.lanes = self.token = self.epoch = self.releases = 0
+        self.note: TransactionalLane | None = None
         self.owner: Session | None = None
         self.lock = Lock()
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import Recovery
-from outbox_core.delivery.requests import EmptyMarker, OpenSender, PurgeBatches, Steps, WriteNote
-from outbox_sdk import Batch, DriverError, Fence, Transacting
+from outbox_core.delivery.requests import EmptyCheckpoint, OpenSender, PurgeBatches, Steps, WriteNote
+from outbox_sdk import Batch, DriverError, Fence, TransactionalLane
 
 from .broker import Broker
 from .fencing import WriteNote as NoteStatement
@@ -24,11 +24,11 @@ from .transactions import TransactionalId
 
 
 class IdOfOnesOwn(TransactionalId):
-    """Shares only the markers with the lane's other producers."""
+    """Shares only the checkpoints with the lane's other producers."""
 
     def __init__(self, broker: Broker, shared: TransactionalId) -> None:
         super().__init__(broker)
-        self.markers = shared.markers
+        self.checkpoints = shared.checkpoints
 
 
 class UnfencedProducer(TransactionalProducer):
@@ -50,30 +50,30 @@ class UnfencedNote(NoteStatement):
 
 
 class EarlyReader(Recovery):
-    """Reads the marker before it opens the sender."""
+    """Reads the checkpoint before it opens the sender."""
 
-    def _take_over(self, name: str, noted: Transacting | None) -> Steps[tuple[str, Sequence[Batch]]]:
-        marker = yield from self._read_marker(noted.sender if noted else name, noted)
-        return (yield OpenSender(name)), marker
-
-
-class WipedMarker(Recovery):
-    """Writes the empty marker before what the former one names is purged."""
-
-    def _replace_marker(self, fence: Fence, name: str, marker: Sequence[Batch]) -> Steps[int]:
-        yield EmptyMarker(name)
-        return (yield from self._purge(fence, marker))
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+        checkpoint = yield from self._read_checkpoint(noted.sender if noted else name, noted)
+        return (yield OpenSender(name)), checkpoint
 
 
-class MarkerIgnored(Recovery):
-    def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
+class WipedCheckpoint(Recovery):
+    """Writes the empty checkpoint before what the former one names is purged."""
+
+    def _replace_checkpoint(self, fence: Fence, name: str, checkpoint: Sequence[Batch]) -> Steps[int]:
+        yield EmptyCheckpoint(name)
+        return (yield from self._purge(fence, checkpoint))
+
+
+class CheckpointIgnored(Recovery):
+    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
         return (yield from super()._purge(fence, []))
 
 
-class MissingMarkerTrusted(Recovery):
-    def _read_marker(self, name: str, noted: Transacting | None) -> Steps[Sequence[Batch]]:
+class MissingCheckpointTrusted(Recovery):
+    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Sequence[Batch]]:
         try:
-            return (yield from super()._read_marker(name, noted))
+            return (yield from super()._read_checkpoint(name, noted))
         except DriverError as error:
             if error.retryable:
                 raise
@@ -81,17 +81,17 @@ class MissingMarkerTrusted(Recovery):
 
 
 class PurgedWhereNamed(Recovery):
-    """Checks the fence only where the marker names something, and else writes an empty one unchecked."""
+    """Checks the fence only where the checkpoint names something, and else writes an empty one unchecked."""
 
-    def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
-        return (yield from super()._purge(fence, marker)) if marker else 0
+    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
+        return (yield from super()._purge(fence, checkpoint)) if checkpoint else 0
 
 
 class PurgedOnce(Recovery):
     """Takes a purge that was cut short for complete."""
 
-    def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
-        purged: int = yield PurgeBatches(fence, marker)
+    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
+        purged: int = yield PurgeBatches(fence, checkpoint)
         return purged
 
 
@@ -99,16 +99,16 @@ class PurgedOnce(Recovery):
 
 
 class OwnPlace(Recovery):
-    """Reads the marker at its own place, and not where it is noted."""
+    """Reads the checkpoint at its own place, and not where it is noted."""
 
-    def _take_over(self, name: str, noted: Transacting | None) -> Steps[tuple[str, Sequence[Batch]]]:
-        return (yield from super()._take_over(name, replace(noted, place="") if noted else None))
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+        return (yield from super()._take_over(name, replace(noted, location="") if noted else None))
 
 
 class OwnName(Recovery):
     """Leaves alone the sender of another name that is noted."""
 
-    def _take_over(self, name: str, noted: Transacting | None) -> Steps[tuple[str, Sequence[Batch]]]:
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
         return (yield from super()._take_over(name, replace(noted, sender=name) if noted else None))
 
 
@@ -121,10 +121,10 @@ class RawName(OwnName):
 
 
 class UnopenedFormer(Recovery):
-    """Reads the marker of the sender that is noted, and does not open it."""
+    """Reads the checkpoint of the sender that is noted, and does not open it."""
 
-    def _former_marker(self, noted: Transacting) -> Steps[Sequence[Batch]]:
-        return (yield from self._read_marker(noted.sender, noted))
+    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
+        return (yield from self._read_checkpoint(noted.sender, noted))
 
 
 # --- notes -----------------------------------------------------------------------------------------------
@@ -133,20 +133,20 @@ class UnopenedFormer(Recovery):
 class FirstNoteOnly(Recovery):
     """Does not note that name or place have changed."""
 
-    def _note(self, fence: Fence, noted: Transacting | None, note: Transacting) -> Steps[None]:
+    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         if noted is None:
             yield WriteNote(fence, note)
 
 
 class Silent(Recovery):
-    def _note(self, fence: Fence, noted: Transacting | None, note: Transacting) -> Steps[None]:
+    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         yield from ()
 
 
 class LateNote(Recovery):
     """Begins before the note is written."""
 
-    def _note(self, fence: Fence, noted: Transacting | None, note: Transacting) -> Steps[None]:
+    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         yield from _unawaited(super()._note(fence, noted, note), 0.1)
 
 
@@ -154,20 +154,20 @@ class LateNote(Recovery):
 
 
 class SameLanesOnly(Recovery):
-    def _former(self, noted: Mapping[int, Transacting]) -> list[int]:
+    def _former(self, noted: Mapping[int, TransactionalLane]) -> list[int]:
         return [] if self.delivery is Delivery.EXACTLY_ONCE else super()._former(noted)
 
 
 class SameModeOnly(Recovery):
-    def _former(self, noted: Mapping[int, Transacting]) -> list[int]:
+    def _former(self, noted: Mapping[int, TransactionalLane]) -> list[int]:
         return super()._former(noted) if self.delivery is Delivery.EXACTLY_ONCE else []
 
 
 class Impatient(Recovery):
     """Lets the lanes begin while it settles the former ones."""
 
-    def settle(self, noted: Mapping[int, Transacting]) -> Steps[dict[int, int]]:
-        yield from _unawaited(super().settle(noted))
+    def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, int]]:
+        yield from _unawaited(super().recover(noted))
         return {}
 
 

@@ -25,12 +25,12 @@ class TransactionalId:
 
     Attributes:
         epoch: That of the producer in force; a request with another is refused.
-        markers: Place → the marker that was committed there last.
+        checkpoints: Place → the checkpoint that was committed there last.
     """
 
     def __init__(self, broker: Broker) -> None:
         self.epoch = 0
-        self.markers: dict[str, Sequence[Batch]] = {}
+        self.checkpoints: dict[str, Sequence[Batch]] = {}
         self._broker = broker
         self._publication: Publication | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -51,9 +51,9 @@ class TransactionalId:
         """Takes records of a transaction, which begins with them if it has not."""
         self._with(publication, reply, lambda: self._broker.log.append_to(publication, partition, numbers))
 
-    def name(self, publication: Publication, marker: Sequence[Batch], reply: Reply) -> None:
-        """Takes the marker of a transaction, which begins with it if it has not."""
-        self._with(publication, reply, lambda: setattr(publication, "marker", marker))
+    def name(self, publication: Publication, checkpoint: Sequence[Batch], reply: Reply) -> None:
+        """Takes the checkpoint of a transaction, which begins with it if it has not."""
+        self._with(publication, reply, lambda: setattr(publication, "checkpoint", checkpoint))
 
     def end(self, publication: Publication, *, commits: bool, reply: Reply) -> None:
         """Commits or aborts; answers an abort with the producer's new epoch."""
@@ -77,9 +77,9 @@ class TransactionalId:
             epoch = self.epoch
             self._once_ended(lambda: reply(epoch))
 
-    def read_marker(self, place: str, reply: Reply) -> None:
-        """Answers with the marker at a place or ``None``, once no transaction is about to change it."""
-        self._once_ended(lambda: reply(self.markers.get(place)))
+    def read_checkpoint(self, location: str, reply: Reply) -> None:
+        """Answers with the checkpoint at a place or ``None``, once no transaction is about to change it."""
+        self._once_ended(lambda: reply(self.checkpoints.get(location)))
 
     def time_out(self, publication: Publication) -> None:
         """Aborts a transaction that has been open for too long."""
@@ -133,8 +133,8 @@ class TransactionalId:
             broker.scheduler.at(broker.away_until, self._complete, publication)
             return
         broker.log.complete(publication)
-        if publication.stage is Stage.COMMITTED and publication.marker is not None:
-            self.markers[publication.place] = publication.marker
+        if publication.stage is Stage.COMMITTED and publication.checkpoint is not None:
+            self.checkpoints[publication.location] = publication.checkpoint
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()

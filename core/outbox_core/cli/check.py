@@ -127,9 +127,9 @@ def _look_at_engine(settings: HarvestSettings) -> Sequence[Finding]:
 
 
 def _slots(settings: HarvestSettings) -> Finding:
-    from outbox_core.engines.spark.engine import GROUPS_MOST  # noqa: PLC0415 - see above
+    from outbox_core.engines.spark.engine import MAX_GROUPS  # noqa: PLC0415 - see above
 
-    groups = min(settings.limits.send_concurrency, settings.engine.lane_groups or GROUPS_MOST)
+    groups = min(settings.limits.send_concurrency, settings.engine.lane_groups or MAX_GROUPS)
     master = settings.engine.master
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "")
     if local is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk.dialect import Holding, OutboxTable, Transacting
+from outbox_sdk.dialect import LaneStatus, OutboxTable, TransactionalLane
 from outbox_sdk.errors import LeadershipLost
 from rich import box
 from rich.table import Table
@@ -30,10 +30,10 @@ _EFFECT = (
 _FORGETTING = (
     "They are taken as having left nothing in the log: rows that are marked and not purged are delivered, "
     "perhaps for a second time. Nothing is lost. This is for lanes that refuse to begin because the broker "
-    "has no marker of them; while it has one there is nothing to be gained. End every harvester of an "
+    "has no checkpoint of them; while it has one there is nothing to be gained. End every harvester of an "
     "earlier version first: under what name it publishes is forgotten too, so nobody could stop it."
 )
-_Notes = Mapping[int, Transacting]
+_Notes = Mapping[int, TransactionalLane]
 """Lane → what the fence notes of it."""
 _TRIES = 5
 """How often the token is raised when others raise it too: a leader whose lanes refuse to begin does."""
@@ -50,7 +50,7 @@ def show(context: typer.Context, file: FileOption = None, json: JsonOption = Fal
     """
     settings = _settings(context, file)
     with closing(settings.dialect.create().connect()) as table:
-        held, noted = table.holdings(), table.transacting()
+        held, noted = table.lane_statuses(), table.transactional_lanes()
     former = {lane: each for lane, each in noted.items() if lane not in {each.fence.lane for each in held}}
     if json:
         print_json(
@@ -78,7 +78,7 @@ def bump(
     """
     settings = _settings(context, file)
     with closing(settings.dialect.create().connect()) as table:
-        held = table.holdings()
+        held = table.lane_statuses()
         holder = f"{plain(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
         about = Text(f"outbox {settings.outbox} is held by {holder}.\n{_EFFECT}")
         ask(about, "Raise the token?", yes=yes)
@@ -101,17 +101,17 @@ def forget(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Take lanes whose marker the broker has lost as having left nothing in the log.
+    """Take lanes whose checkpoint the broker has lost as having left nothing in the log.
 
-    For exactly-once delivery the broker keeps a marker of each lane: what it has published and not purged
-    yet. A lane that is noted to publish in transactions and has no marker (it has expired, or this is
+    For exactly-once delivery the broker keeps a checkpoint of each lane: what it has published and not purged
+    yet. A lane that is noted to publish in transactions and has no checkpoint (it has expired, or this is
     another broker) refuses to begin, as nobody can tell which of the marked rows are in the log. After this
     command they are all delivered, perhaps for a second time; nothing is lost.
 
     Ends the notes of all lanes, also of those that an earlier leader had, and raises the token as
-    'outbox fence bump' does, so that whoever leads begins anew. A lane that does have a marker still heeds
-    it, provided that neither the number of lanes nor the delivery nor the publisher's settings are changed
-    at the same time.
+    'outbox fence bump' does, so that whoever leads begins anew. A lane that does have a checkpoint still
+    heeds it, provided that neither the number of lanes nor the delivery nor the publisher's settings are
+    changed at the same time.
 
     A lane that refuses after an upgrade, or right after 'outboxTable' was written in another way (with its
     schema, say), needs none of this: write it as it was before until the lane has begun once.
@@ -119,7 +119,7 @@ def forget(
     settings = _settings(context, file)
     token, name = None, _operator()
     with closing(settings.dialect.create().connect()) as table:
-        noted = table.transacting()
+        noted = table.transactional_lanes()
         if noted and not dry_run:
             about = f"outbox {settings.outbox}: noted to publish in transactions are {_named(noted)}."
             ask(Text(f"{about}\n{_FORGETTING}"), "Forget what they may have published?", yes=yes)
@@ -141,11 +141,11 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
     tries = 0
     while True:
         tries += 1
-        lanes = _lanes(table.holdings(), settings)
+        lanes = _lanes(table.lane_statuses(), settings)
         token = table.bump(lanes, name)
         try:
-            for lane in table.transacting():
-                table.transact(table.enter(lane, lanes, token), None)
+            for lane in table.transactional_lanes():
+                table.set_transactional(table.enter(lane, lanes, token), None)
         except LeadershipLost:
             if tries == _TRIES:
                 raise
@@ -153,7 +153,7 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
             return token
 
 
-def _lanes(held: Sequence[Holding], settings: HarvestSettings) -> int:
+def _lanes(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
     """Returns the present number of lanes."""
     return held[0].fence.lanes if held else settings.limits.send_concurrency
 
@@ -179,44 +179,46 @@ def _noted_as_data(noted: _Notes) -> list[dict[str, Any]]:
     return [{"lane": lane, **_note_as_data(note)} for lane, note in noted.items()]
 
 
-def _note_as_data(note: Transacting | None) -> dict[str, Any]:
+def _note_as_data(note: TransactionalLane | None) -> dict[str, Any]:
     if note is None:
         return {"transacting": None, "sender": None, "place": None}
-    return {"transacting": note.lanes, "sender": note.sender, "place": note.place}
+    return {"transacting": note.lanes, "sender": note.sender, "place": note.location}
 
 
-def _as_data(lane: Holding, noted: _Notes) -> dict[str, Any]:
+def _as_data(lane: LaneStatus, noted: _Notes) -> dict[str, Any]:
     return {
         "lane": lane.fence.lane,
         "lanes": lane.fence.lanes,
         "token": lane.fence.token,
-        "attempt": lane.fence.attempt,
+        "epoch": lane.fence.epoch,
         "holder": lane.holder,
         "since": lane.since.isoformat(),
-        "beat": lane.beat and lane.beat.isoformat(),
-        "beat_age_seconds": lane.age,
+        "heartbeat": lane.heartbeat_at and lane.heartbeat_at.isoformat(),
+        "heartbeat_age_seconds": lane.age,
         **_note_as_data(noted.get(lane.fence.lane)),
     }
 
 
-def _as_table(held: Sequence[Holding], noted: _Notes, former: _Notes) -> Table:
+def _as_table(held: Sequence[LaneStatus], noted: _Notes, former: _Notes) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("lane", "of", "token", "attempt"):
+    for heading in ("lane", "of", "token", "epoch"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("holder", "since", "last beat", "transacting"):
+    for heading in ("holder", "since", "last heartbeat", "transactional"):
         table.add_column(heading)
     for lane in held:
         fence = lane.fence
-        numbers = (str(number) for number in (fence.lane, fence.lanes, fence.token, fence.attempt))
+        numbers = (str(number) for number in (fence.lane, fence.lanes, fence.token, fence.epoch))
         since = lane.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-        beat = "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
-        table.add_row(*numbers, Text(plain(lane.holder)), since, beat, _of(noted.get(fence.lane)))
+        heartbeat_at = (
+            "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
+        )
+        table.add_row(*numbers, Text(plain(lane.holder)), since, heartbeat_at, _of(noted.get(fence.lane)))
     for number, former_note in former.items():
         table.add_row(str(number), *"-----", _of(former_note), style="dim")
     return table
 
 
-def _of(note: Transacting | None) -> str:
+def _of(note: TransactionalLane | None) -> str:
     return "-" if note is None else f"of {note.lanes}"
 
 

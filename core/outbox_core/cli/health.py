@@ -14,7 +14,7 @@ from outbox_core.health import Health, Thresholds, examine
 EXAMPLES = (
     "outbox health -f outbox.yaml",
     "outbox health -f outbox.yaml --oldest 5m --blocked 10m --parked 3",
-    "outbox health -f outbox.yaml --json | jq -r '.troubles[].code'",
+    "outbox health -f outbox.yaml --json | jq -r '.problems[].code'",
 )
 """For ``--help``."""
 
@@ -59,9 +59,9 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
         print_json(
             {
                 "healthy": found.healthy,
-                "troubles": [
-                    {"code": str(trouble.code), "message": trouble.message, "number": trouble.number}
-                    for trouble in found.troubles
+                "problems": [
+                    {"code": str(problem.code), "message": problem.message, "number": problem.number}
+                    for problem in found.problems
                 ],
             }
         )
@@ -75,7 +75,7 @@ def _as_text(found: Health) -> Text:
     if found.healthy:
         return Text("healthy", "green")
     lines = [
-        Text.assemble((trouble.code, "bold red"), f": {' '.join(trouble.message.split())}")
-        for trouble in found.troubles
+        Text.assemble((problem.code, "bold red"), f": {' '.join(problem.message.split())}")
+        for problem in found.problems
     ]
     return Text("\n").join(lines)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from outbox_sdk.errors import OutboxError
-from outbox_sdk.parking import DeadLetter, DeadLetters, Fate
+from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
 
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.consent import YesOption, ask
@@ -36,15 +36,15 @@ def list_(
 ) -> None:
     """List the keys that are parked, each with the record that could not be delivered, and why."""
     settings = _settings(context, file)
-    fate = Fate.SKIPPED if skipped else Fate.PARKED
+    status = DeadLetterStatus.SKIPPED if skipped else DeadLetterStatus.PARKED
     with _open(settings) as dead:
-        letters = dead.letters(fate=fate, values=False)
+        letters = dead.find(status=status, values=False)
     if json:
         print_json({"outbox": settings.outbox, "letters": [as_data(letter) for letter in letters]})
     elif letters:
         output().print(as_table(letters))
     else:
-        output().print(f"nothing is {fate}")
+        output().print(f"nothing is {status}")
 
 
 def show(
@@ -60,7 +60,7 @@ def show(
     """
     settings = _settings(context, file)
     with _open(settings) as dead:
-        letters = dead.letters([key])
+        letters = dead.find([key])
         if not letters:
             raise OutboxError(f"{_quoted([key])} is neither parked nor skipped; see 'outbox parked list'")
         waiting = dead.waiting(key)
@@ -125,20 +125,22 @@ class _Verb:
 
     Attributes:
         name: Its name.
-        fate: The state that it is for.
+        status: The state that it is for.
         question: What to ask before; empty to ask nothing.
         act: Does it to the letters with these ids, and returns those that changed.
     """
 
     name: str
-    fate: Fate
+    status: DeadLetterStatus
     question: str
     act: Callable[[DeadLetters, Sequence[int]], list[int]]
 
 
-_RETRY = _Verb("retry", Fate.PARKED, "", lambda dead, ids: dead.retry(ids))
-_SKIP = _Verb("skip", Fate.PARKED, "Give up these records, undelivered?", lambda dead, ids: dead.skip(ids))
-_REDRIVE = _Verb("redrive", Fate.SKIPPED, "", lambda dead, ids: dead.redrive(ids))
+_RETRY = _Verb("retry", DeadLetterStatus.PARKED, "", lambda dead, ids: dead.retry(ids))
+_SKIP = _Verb(
+    "skip", DeadLetterStatus.PARKED, "Give up these records, undelivered?", lambda dead, ids: dead.skip(ids)
+)
+_REDRIVE = _Verb("redrive", DeadLetterStatus.SKIPPED, "", lambda dead, ids: dead.redrive(ids))
 
 
 @dataclass(frozen=True)
@@ -172,13 +174,13 @@ def _apply(verb: _Verb, wish: _Wish) -> None:
 
 
 def _chosen(dead: DeadLetters, verb: _Verb, wish: _Wish) -> list[DeadLetter]:
-    letters = dead.letters(wish.keys, verb.fate, values=False)
+    letters = dead.find(wish.keys, verb.status, values=False)
     there = {letter.record.key for letter in letters}
     unknown = [key for key in dict.fromkeys(wish.keys) if key not in there]
     if unknown:
-        option = " --skipped" if verb.fate is Fate.SKIPPED else ""
+        option = " --skipped" if verb.status is DeadLetterStatus.SKIPPED else ""
         raise OutboxError(
-            f"not {verb.fate}: {_quoted(unknown)}; nothing was done. See 'outbox parked list{option}'"
+            f"not {verb.status}: {_quoted(unknown)}; nothing was done. See 'outbox parked list{option}'"
         )
     return letters
 
@@ -189,7 +191,7 @@ def _tell(verb: _Verb, wish: _Wish, letters: Sequence[DeadLetter], outcomes: dic
         print_json({"verb": verb.name, "dry_run": wish.dry_run, "letters": told})
         return
     if not letters:
-        output().print(f"nothing is {verb.fate}")
+        output().print(f"nothing is {verb.status}")
         return
     output().print(as_table(letters, outcomes))
     if gone := sum(outcome == "gone" for outcome in outcomes.values()):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_sdk.dialect import Backlog, Holding, OutboxTable
+from outbox_sdk.dialect import Backlog, LaneStatus, OutboxTable
 from outbox_sdk.parking import Parked
 from rich import box
 from rich.console import Group, RenderableType
@@ -36,16 +36,16 @@ class Picture:
     outbox: str
     backlog: Backlog
     parked: Parked
-    lanes: Sequence[Holding]
+    lanes: Sequence[LaneStatus]
     longest_silence: float
 
     @classmethod
     def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Picture":
         """Looks at the outbox now."""
-        lanes = present_lanes(table.holdings())
+        lanes = present_lanes(table.lane_statuses())
         return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest_silence(settings))
 
-    def silent(self, lane: Holding) -> bool:
+    def silent(self, lane: LaneStatus) -> bool:
         """Whether the lane should have written a reading by now."""
         return silence(lane) > self.longest_silence
 
@@ -58,20 +58,20 @@ class Picture:
         """Returns the sum of a reading over the lanes; a rate counts only where the lane is not silent."""
         rate = name.endswith("_per_second")
         counted = (lane for lane in self.lanes if not (rate and self.silent(lane)))
-        total: float = sum(lane.reading.get(name, 0) for lane in counted)
+        total: float = sum(lane.metrics.get(name, 0) for lane in counted)
         return total
 
-    def reading(self, lane: Holding) -> dict[str, Any]:
+    def metrics(self, lane: LaneStatus) -> dict[str, Any]:
         """Returns a lane's last reading; a silent lane has no batches that one could still follow."""
-        reading = dict(lane.reading)
-        if "batches" in reading and self.silent(lane):
-            reading["batches"] = []
-        return reading
+        metrics = dict(lane.metrics)
+        if "batches" in metrics and self.silent(lane):
+            metrics["batches"] = []
+        return metrics
 
     @property
-    def transacting(self) -> Sequence[Holding]:
+    def transactional_lanes(self) -> Sequence[LaneStatus]:
         """The lanes that have told of batches, as those of exactly-once delivery do."""
-        return [lane for lane in self.lanes if "batches" in lane.reading]
+        return [lane for lane in self.lanes if "batches" in lane.metrics]
 
 
 def as_data(picture: Picture) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def as_data(picture: Picture) -> dict[str, Any]:
         "lanes": [
             {
                 "lane": lane.fence.lane,
-                "attempt": lane.fence.attempt,
-                "beat": lane.beat and lane.beat.isoformat(),
-                "beat_age_seconds": lane.age,
+                "epoch": lane.fence.epoch,
+                "heartbeat": lane.heartbeat_at and lane.heartbeat_at.isoformat(),
+                "heartbeat_age_seconds": lane.age,
                 "silent": picture.silent(lane),
-                **picture.reading(lane),
+                **picture.metrics(lane),
             }
             for lane in picture.lanes
         ],
@@ -108,7 +108,7 @@ def as_text(picture: Picture) -> RenderableType:
     parts: list[RenderableType] = [_summary(picture)]
     if picture.lanes:
         parts.append(_lanes(picture))
-        if picture.transacting:
+        if picture.transactional_lanes:
             parts.append(_batches(picture))
         if all(picture.silent(lane) for lane in picture.lanes):
             parts.append(Text("no lane has written a reading for a while: is a harvester running?", "yellow"))
@@ -148,18 +148,27 @@ def _parked(parked: Parked) -> Text:
 
 def _lanes(picture: Picture) -> Table:
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for heading in ("lane", "records/s", "in flight", "waiting", "purged", "blocked", "attempt", "last beat"):
+    for heading in (
+        "lane",
+        "records/s",
+        "in flight",
+        "waiting",
+        "purged",
+        "blocked",
+        "epoch",
+        "last heartbeat",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for lane in picture.lanes:
         silent = picture.silent(lane)
-        beat = "never" if lane.age is None else format_duration(max(0.0, round(lane.age, 1)))
-        readings = [f"{lane.reading[name]:,.0f}" if name in lane.reading else "-" for name in _SHOWN]
+        heartbeat_at = "never" if lane.age is None else format_duration(max(0.0, round(lane.age, 1)))
+        metrics_by_lane = [f"{lane.metrics[name]:,.0f}" if name in lane.metrics else "-" for name in _SHOWN]
         table.add_row(
             str(lane.fence.lane),
-            *readings,
+            *metrics_by_lane,
             format_duration(blocked) if (blocked := longest_blocked([lane])) else "-",
-            str(lane.fence.attempt),
-            Text(f"silent {beat}" if silent else f"{beat} ago", "yellow" if silent else ""),
+            str(lane.fence.epoch),
+            Text(f"silent {heartbeat_at}" if silent else f"{heartbeat_at} ago", "yellow" if silent else ""),
             style="dim" if silent else "",
         )
     return table
@@ -171,13 +180,13 @@ def _batches(picture: Picture) -> Table:
     for heading in ("lane", *_TRANSACTIONS):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("batches")
-    for lane in picture.transacting:
+    for lane in picture.transactional_lanes:
         silent = picture.silent(lane)
         batches = ", ".join(
             f"{str(batch['name'])[:_SHORT]} {batch['stage']} {batch['records']:,}"
-            for batch in picture.reading(lane)["batches"]
+            for batch in picture.metrics(lane)["batches"]
         )
-        counts = (f"{lane.reading.get(name, 0):,.0f}" for name in _TRANSACTIONS)
+        counts = (f"{lane.metrics.get(name, 0):,.0f}" for name in _TRANSACTIONS)
         text = Text("silent" if silent else batches or "none", "yellow" if silent else "")
         table.add_row(str(lane.fence.lane), *counts, text, style="dim" if silent else "")
     return table

@@ -92,7 +92,7 @@ def _counts(settings: HarvestSettings) -> Iterator[Finding]:
 
 
 def _clusters(settings: HarvestSettings) -> Iterator[Finding]:
-    """Looks at what exactly-once delivery cannot know: markers are kept at one broker, for one database."""
+    """Finds what exactly-once delivery cannot know: one broker keeps the checkpoints, for one database."""
     if settings.affinity.driver != "none":
         yield Finding(
             Level.WARNING,

@@ -54,8 +54,9 @@ def decode(
 ) -> Kind | None:
     """Makes an instance of a dataclass from a section.
 
-    A key whose value is null counts as not written. The class may refuse a combination of values by
-    raising ``ValueError`` or ``ConfigError`` from ``__post_init__``.
+    A key whose value is null counts as not written. A field whose metadata has a ``former`` key may be
+    written by that. The class may refuse a combination of values by raising ``ValueError`` or ``ConfigError``
+    from ``__post_init__``.
 
     Args:
         kind: A dataclass; each field is a key in camelCase.
@@ -69,7 +70,7 @@ def decode(
     """
     before, defaults = len(problems.found), defaults or {}
     keys = {camel(field.name): field for field in fields(kind) if field.init}  # type: ignore[arg-type]  # a dataclass
-    hints = _hints(kind)
+    hints, section = _hints(kind), _with_present_names(section, keys)
     for key, (place, _) in section.entries.items():
         if key not in keys:
             problems.unknown_key(place, path, key, list(keys), _below(keys, hints))
@@ -91,6 +92,14 @@ def decode(
     except (ConfigError, ValueError) as error:
         problems.add(section.place, path, str(error))
         return None
+
+
+def _with_present_names(section: Section, keys: Mapping[str, Field[Any]]) -> Section:
+    """Returns the section with the present name of each key that is written by its former one alone."""
+    present = {field.metadata["former"]: key for key, field in keys.items() if "former" in field.metadata}
+    names = {key: present.get(key, key) for key in section.entries}
+    names = {key: key if name in section.entries else name for key, name in names.items()}
+    return Section(section.place, {names[key]: entry for key, entry in section.entries.items()})
 
 
 def _below(keys: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> dict[str, list[str]]:

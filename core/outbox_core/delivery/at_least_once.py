@@ -33,23 +33,23 @@ from uuid import UUID
 from outbox_sdk import Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.delivery.batch_size import Pace
-from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, Reset, Send, Tell
-from outbox_core.delivery.retries import Policy, jittered
+from outbox_core.delivery.batch_size import BatchSize
+from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
+from outbox_core.delivery.retries import RetryPolicy, jittered
 from outbox_core.delivery.scoreboard import Scoreboard
 
 KEY_ROWS = 100
 """Waiting records with which a key is left out of marks; a sixteenth of a lane's room if that is less."""
-HELD_MOST = 250_000
+MAX_HELD_ROWS = 250_000
 """Marked rows of held and of full keys before a lane marks no more; of the former only their ids are kept."""
 PASSING_SHARE = 10
 """A mark that passed rows of excluded keys is followed by so many times its own duration without one."""
 PASSING_SECONDS = 1.0
 """The longest such pause."""
-RETRIED_LEAST = 100
+MIN_RETRIED_ROWS = 100
 """Held keys that are taken back within ``RETRY_SECONDS``; twice as many after one was then delivered."""
 RETRY_SECONDS = 0.5
-"""See ``RETRIED_LEAST``; where very many keys fail, the others are marked meanwhile."""
+"""See ``MIN_RETRIED_ROWS``; where very many keys fail, the others are marked meanwhile."""
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
 PURGE_SECONDS = 0.01
@@ -63,7 +63,7 @@ class MarkPurgeReset:
 
     Two sides are at work: the mark side has at most one mark out, answered by :meth:`marked`
     or :meth:`mark_unknown`; the settling side has at most one purge, reset or park out, answered by
-    :meth:`purged`, :meth:`reset_done`, :meth:`park_done` or :meth:`settling_unknown`. A mark and a purge may
+    :meth:`purged`, :meth:`reset_done`, :meth:`park_done` or :meth:`finishing_unknown`. A mark and a purge may
     be out together, since they never touch the same row. A mark and a reset may not, nor a mark and a park:
     the mark could bring back a record's successor without the record.
 
@@ -93,21 +93,21 @@ class MarkPurgeReset:
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
         key_rows = min(KEY_ROWS, max(1, self._capacity // 16))
-        self.scoreboard = Scoreboard(Policy(failures, chance), key_rows)
+        self.scoreboard = Scoreboard(RetryPolicy(failures, chance), key_rows)
         self._mark_bytes = limits.max_lane_bytes // 2
         self._delivered: list[MarkedRecord] = []
         self._failed: list[Failure] = []
         self._expired: list[str] = []  # held keys whose hold is over
-        self._retried_most = RETRIED_LEAST
+        self._retried_most = MIN_RETRIED_ROWS
         self._retrying = False  # whether some of these are to be taken back before the next mark
         self._mark: Mark | None = None
-        self._settling: Purge | Reset | Park | None = None
+        self._finishing: Purge | Reset | Park | None = None
         self._purging: list[MarkedRecord] = []
         self._unholding: list[str] = []  # keys of the reset or park that is out
         self._repeat = False
         self._remark = False
         self._draining = False
-        self._pace = Pace(limits.mark_backoff, limits.mark_query_records)
+        self._batch_size = BatchSize(limits.mark_backoff, limits.mark_query_records)
         self._marking_since = self._next_passing = self._next_retry = 0.0
         self._next_purge = self._next_database = self._next_scan = 0.0
         self._database_errors = 0
@@ -127,17 +127,17 @@ class MarkPurgeReset:
         self._remark |= not leading
         if self._remark or self._draining:
             self.scoreboard.forget_unsent()
-        if self._remark and leading and not self._draining and self.settled:
+        if self._remark and leading and not self._draining and self.drained:
             self._remark = False  # A2
             self.leader_id = self._new_leader_id()  # A9
-            self._pace.due = now
+            self._batch_size.due = now
             commands.append(Refresh(self.leader_id))
         if records := self._next_to_send():
             commands.append(Send(records))
         if self._failed:
-            commands.append(Tell(self._hold_failed(now)))
-        if settling := self._next_to_settle(now):
-            commands.append(settling)
+            commands.append(ReportFailures(self._hold_failed(now)))
+        if finishing := self._next_to_finish(now):
+            commands.append(finishing)
         if mark := self._next_mark_command(now):
             commands.append(mark)
         return commands
@@ -149,9 +149,9 @@ class MarkPurgeReset:
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
         if self._repeat:
             wake = min(wake, self._next_database)
-        if self._expired and self._settling is None and self._mark is None:
+        if self._expired and self._finishing is None and self._mark is None:
             wake = min(wake, max(self._next_retry, self._next_database))
-        if self._delivered and self._settling is None:
+        if self._delivered and self._finishing is None:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._next_database))
         if self._may_mark() and self._room() > 0:
@@ -163,9 +163,9 @@ class MarkPurgeReset:
         self._draining = True
 
     @property
-    def settled(self) -> bool:
+    def drained(self) -> bool:
         """Whether nothing is in flight and no command is out to the database."""
-        return self.in_flight == 0 and self._mark is None and self._settling is None
+        return self.in_flight == 0 and self._mark is None and self._finishing is None
 
     def _next_to_send(self) -> list[MarkedRecord]:
         taken = self.scoreboard.take(max(0, self._limits.max_in_flight_records - self.in_flight))  # A4, A5
@@ -180,20 +180,20 @@ class MarkPurgeReset:
         failed, self._failed = self._failed, []
         self.in_flight -= len(failed)  # B4, B5
         if self.scoreboard.hold(now, failed):
-            self._retried_most = max(RETRIED_LEAST, self._retried_most // 2)
+            self._retried_most = max(MIN_RETRIED_ROWS, self._retried_most // 2)
         return failed
 
-    def _next_to_settle(self, now: float) -> Purge | Reset | Park | None:
-        if now < self._next_database or (self._settling is not None and not self._repeat):
+    def _next_to_finish(self, now: float) -> Purge | Reset | Park | None:
+        if now < self._next_database or (self._finishing is not None and not self._repeat):
             return None
         if self._repeat:
             self._repeat = False
         elif self._retrying and self._mark is None:
-            self._settling = self._next_to_unhold(now)
+            self._finishing = self._next_to_unhold(now)
         elif self._delivered and (now >= self._next_purge or self._purge_is_awaited()):
             self._purging, self._delivered = self._delivered, []
-            self._settling = Purge(self.leader_id, [record.id for record in self._purging])
-        return self._settling
+            self._finishing = Purge(self.leader_id, [record.id for record in self._purging])
+        return self._finishing
 
     def _next_to_unhold(self, now: float) -> Reset | Park:
         """Takes back some keys, not all at once: where very many fail, the others must have their turn."""
@@ -213,15 +213,15 @@ class MarkPurgeReset:
             return None
         self._marking_since = now
         excluded = self.scoreboard.excluded()
-        self._mark = Mark(self.leader_id, min(self._pace.limit, room), self._mark_bytes, excluded)
+        self._mark = Mark(self.leader_id, min(self._batch_size.limit, room), self._mark_bytes, excluded)
         return self._mark
 
     def _may_mark(self) -> bool:
         """Whether no other mark is out, nor a reset or park out or due."""
-        return self._mark is None and not self._retrying and not isinstance(self._settling, Reset | Park)
+        return self._mark is None and not self._retrying and not isinstance(self._finishing, Reset | Park)
 
     def _mark_due(self) -> float:
-        return max(self._pace.due, self._next_passing if self.scoreboard.excludes else 0.0)
+        return max(self._batch_size.due, self._next_passing if self.scoreboard.excludes else 0.0)
 
     def _purge_is_awaited(self) -> bool:
         return self._draining or self._remark or self.scoreboard.waiting > 0
@@ -231,10 +231,10 @@ class MarkPurgeReset:
         board = self.scoreboard
         if self._remark or self._draining:
             return 0
-        if board.bytes > self._mark_bytes or board.held + board.crowded >= HELD_MOST:
+        if board.bytes > self._mark_bytes or board.held + board.crowded >= MAX_HELD_ROWS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
-        return room if room >= min(self._pace.limit, self._capacity // 8 + 1) else 0
+        return room if room >= min(self._batch_size.limit, self._capacity // 8 + 1) else 0
 
     def _look_at_clock(self, now: float) -> None:
         if not self._draining:
@@ -256,7 +256,7 @@ class MarkPurgeReset:
         if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
-        self._pace.marked(now, full=full, empty=not records)
+        self._batch_size.marked(now, full=full, empty=not records)
         if mark.excluded_keys and not full:  # it may have passed rows up to the end of the table
             self._next_passing = now + min(PASSING_SHARE * (now - self._marking_since), PASSING_SECONDS)
 
@@ -283,7 +283,7 @@ class MarkPurgeReset:
         self._remark |= rows < len(self._purging)
         self.in_flight -= len(self._purging)
         if self.scoreboard.release(now, self._purging):
-            self._retried_most = min(2 * self._retried_most, HELD_MOST)
+            self._retried_most = min(2 * self._retried_most, MAX_HELD_ROWS)
             self._next_retry = now
         self._purging = []
 
@@ -292,7 +292,7 @@ class MarkPurgeReset:
         self._answered(Reset)
         self.scoreboard.unhold(self._unholding)
         self._unholding = []
-        self._pace.due = now
+        self._batch_size.due = now
 
     def park_done(self, now: float, keys: int) -> None:
         """Takes that the park that was out is durable: marks leave its keys out until an operator frees them.
@@ -305,7 +305,7 @@ class MarkPurgeReset:
         self._remark |= keys < len(self._unholding)
         self.scoreboard.park(self._unholding, keys)
         self._unholding = []
-        self._pace.due = now
+        self._batch_size.due = now
 
     def mark_unknown(self, now: float) -> None:
         """Takes that the mark that was out failed, or that its reply was lost.
@@ -317,7 +317,7 @@ class MarkPurgeReset:
         self._remark = True
         self._back_off(now)
 
-    def settling_unknown(self, now: float) -> None:
+    def finishing_unknown(self, now: float) -> None:
         """Takes that the purge, reset or park that was out failed, or that its reply was lost.
 
         It is repeated until it succeeds: a row that is gone or free already does it no harm. After a reset
@@ -325,13 +325,13 @@ class MarkPurgeReset:
         ids.
         """
         self._repeat = True
-        self._remark |= isinstance(self._settling, Reset | Park)
+        self._remark |= isinstance(self._finishing, Reset | Park)
         self._back_off(now)
 
     def _answered(self, kind: type[Purge | Reset | Park]) -> None:
-        if not isinstance(self._settling, kind):
-            raise TypeError(f"a {kind.__name__} was answered, but {self._settling} is out")
-        self._settling = None
+        if not isinstance(self._finishing, kind):
+            raise TypeError(f"a {kind.__name__} was answered, but {self._finishing} is out")
+        self._finishing = None
         self._database_errors = 0
 
     def _back_off(self, now: float) -> None:

@@ -10,7 +10,7 @@ IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox."""
 
 
-class Pace:
+class BatchSize:
     """The pace of one lane's marks.
 
     Args:

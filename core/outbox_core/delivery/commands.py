@@ -64,10 +64,10 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish a batch in one transaction that carries the marker."""
+    """Publish a batch in one transaction that carries the checkpoint."""
 
     records: list[MarkedRecord]
-    marker: list[Batch]
+    checkpoint: list[Batch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class ReportFailures:
     """Tell of records that were not delivered and whose keys are held."""
 
     failures: list[Failure]
@@ -97,12 +97,12 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class EndTransactions:
-    """Note at the fence that the lane's marker tells nothing any more."""
+    """Note at the fence that the lane's checkpoint tells nothing any more."""
 
 
-Command = Mark | Send | Purge | Reset | Park | Refresh | Tell
+Command = Mark | Send | Purge | Reset | Park | Refresh | ReportFailures
 """Of :mod:`outbox_core.delivery.at_least_once`."""
-BatchCommand = Advance | Publish | Park | Tell
+BatchCommand = Advance | Publish | Park | ReportFailures
 """Of :mod:`outbox_core.delivery.exactly_once`."""
 Request = Mark | Purge | Reset | Park | Advance | Refresh | Heartbeat | EndTransactions | Send | Publish
 """What a lane asks of the database or the broker."""

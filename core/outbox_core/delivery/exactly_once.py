@@ -12,11 +12,11 @@ The life of a batch::
 The next batch is marked while the one before is published. What makes that safe:
 
 * A batch is published only after the one before it is committed, and abandoned when that one is.
-* A batch is purged only when its transaction is known to be committed; and its name stays in the marker
+* A batch is purged only when its transaction is known to be committed; and its name stays in the checkpoint
   until the purge is durable and complete. One that finds fewer rows than there should be may have been cut
   short, so it is repeated until a further one finds nothing.
 * Whatever is doubtful (a lost reply from the database, a commit of unknown outcome) is not this machine's to
-  repair: the lane starts anew, and what the broker's marker says is settled before the first batch.
+  repair: the lane starts anew, and what the broker's checkpoint says is settled before the first batch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from uuid import UUID
 from outbox_sdk import Batch, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.delivery.batch_size import Pace
-from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, Tell
-from outbox_core.delivery.retries import Attempts, Policy
+from outbox_core.delivery.batch_size import BatchSize
+from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
+from outbox_core.delivery.retries import Attempts, RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.stages import BatchStage
 
@@ -74,7 +74,7 @@ class TransactionalMarkPurge:
     ) -> None:
         self.moves: list[tuple[UUID, int, BatchStage]] = []
         self.attempts: dict[str, Attempts] = {}
-        self.policy = Policy(failures, chance)
+        self.policy = RetryPolicy(failures, chance)
         self._new_leader_id = new_leader_id
         self._database: Advance | Park | None = None
         self._publishing: _Marked | None = None
@@ -87,7 +87,7 @@ class TransactionalMarkPurge:
         self._failed: list[Failure] = []
         self._abandon = False  # what the advance that is out brings is in vain
         self._draining = False
-        self._pace = Pace(limits.mark_backoff, limits.max_batch_records)
+        self._batch_size = BatchSize(limits.mark_backoff, limits.max_batch_records)
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
         self._full = False
         self._leading = True
@@ -109,7 +109,7 @@ class TransactionalMarkPurge:
         if publish := self._next_to_publish(now):
             commands.append(publish)
         if self._failed:
-            commands.append(Tell(self._failed))
+            commands.append(ReportFailures(self._failed))
             self._failed = []
         if advance := self._next_for_database(now):
             commands.append(advance)
@@ -126,9 +126,9 @@ class TransactionalMarkPurge:
         if self._marked and self._leading and self._publishing is None:
             wake = self._resume
         if self._database is None and self._finished:
-            wake = min(wake, self._pace.due)
+            wake = min(wake, self._batch_size.due)
         elif self._database is None and self._may_mark():
-            wake = min(wake, max(self._pace.due, self._resume))
+            wake = min(wake, max(self._batch_size.due, self._resume))
         return wake
 
     def drain(self) -> None:
@@ -136,10 +136,10 @@ class TransactionalMarkPurge:
         self._draining = True
         self._drop_marked()
         self._abandon = isinstance(self._database, Advance)
-        self._pace.due = 0.0
+        self._batch_size.due = 0.0
 
     @property
-    def settled(self) -> bool:
+    def drained(self) -> bool:
         """Whether nothing is out, and all that is known to be in the log is purged."""
         return self._database is None and self._publishing is None and not self._finished
 
@@ -165,7 +165,7 @@ class TransactionalMarkPurge:
                 found.append((marked.batch.leader_id, len(marked.records), stage))
         return found
 
-    def troubled(self, now: float) -> tuple[int, float]:
+    def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
 
@@ -181,7 +181,7 @@ class TransactionalMarkPurge:
         self._publishing, self._marked = self._marked, None
         self._published_at = now
         self._move(self._publishing, BatchStage.PUBLISHING)
-        # The purge that may be out may fail, so what it purges stays in the marker.
+        # The purge that may be out may fail, so what it purges stays in the checkpoint.
         return Publish(self._publishing.records, [*self._purging, *self._finished, self._publishing.batch])
 
     def _next_for_database(self, now: float) -> Advance | Park | None:
@@ -190,11 +190,11 @@ class TransactionalMarkPurge:
         marks = self._may_mark() and now >= self._resume
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
-        elif now >= self._pace.due and (marks or self._finished):
+        elif now >= self._batch_size.due and (marks or self._finished):
             # Deletes the last batch and marks the next.
             self._purging, self._finished = self._finished, {}
             pending = [self._publishing.batch.leader_id] if self._publishing else []
-            limit = self._pace.limit if marks else 0
+            limit = self._batch_size.limit if marks else 0
             self._database = Advance(
                 list(self._purging), self._new_leader_id(), limit, pending, self._max_bytes
             )
@@ -223,7 +223,7 @@ class TransactionalMarkPurge:
         abandon, self._abandon = self._abandon, False
         if advance.limit and not abandon:
             self._full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
-            self._pace.marked(now, full=self._full, empty=not records)
+            self._batch_size.marked(now, full=self._full, empty=not records)
             if records:
                 batch = Batch(advance.leader_id, records[0].id, records[-1].id)
                 self._marked = _Marked(batch, list(records))
@@ -254,9 +254,9 @@ class TransactionalMarkPurge:
                 if attempts is not None and attempts.head <= record.id:
                     del self.attempts[record.key]
         if now - self._published_at > LONG_SECONDS:
-            self._pace.shrink()
+            self._batch_size.shrink()
         if not self._full:
-            self._pace.due = min(self._pace.due, now)
+            self._batch_size.due = min(self._batch_size.due, now)
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
         """Takes that the transaction that was out was aborted for the sake of these records."""
@@ -266,9 +266,9 @@ class TransactionalMarkPurge:
         """Takes that the park that was out is durable, and how many keys it parked."""
         if not isinstance(self._database, Park):
             raise TypeError("a park was answered, but none is out")
-        self.policy.settled(len(self._database.poisons), keys)
+        self.policy.parking_done(len(self._database.poisons), keys)
         self._database = None
-        self._pace.due = now
+        self._batch_size.due = now
 
     def _take_published(self) -> _Marked:
         publishing, self._publishing = self._publishing, None
@@ -288,7 +288,7 @@ class TransactionalMarkPurge:
         self._drop_marked()
         culprits = {failure.record.id for failure in failures}
         before = itertools.takewhile(lambda record: record.id not in culprits, marked.records)
-        self._pace.begin_anew(sum(1 for _ in before))
+        self._batch_size.begin_anew(sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
         self._failed.extend(failures)
         first = {record.key: record.id for record in reversed(marked.records)}
@@ -301,7 +301,7 @@ class TransactionalMarkPurge:
             elif failure.retryable or self.policy.full:
                 pause = max(pause, self.policy.pause(attempts))
         self._resume = now + pause
-        self._pace.due = now
+        self._batch_size.due = now
         if parking:
             poisons = [self.attempts.pop(key).poison() for key in parking]
             ids = [record.id for record in marked.records if record.key in parking]

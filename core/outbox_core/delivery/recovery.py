@@ -1,26 +1,28 @@
 """How lanes begin, without I/O: what an earlier term left behind is settled before anything is marked.
 
 A batch whose transaction was committed, and that was not yet purged when its lane ended, is known by the
-lane's marker alone. So a new holder of a lane of exactly-once delivery does the following. The order matters:
+lane's checkpoint alone. So a new holder of a lane of exactly-once delivery does the following. The order
+matters:
 
 1. It enters the lane at the fence: from now on nobody else marks or purges for it.
 2. It opens the transactional sender: from now on nobody else publishes for it, and earlier transactions have
    ended.
-3. It reads the marker, which is final only now.
-4. It purges, durably, what the marker says is in the log. Other marked rows are not in the log. Where the
-   marker names nothing, the purge still checks the fence: a holder that was suspended since step 1 would
-   otherwise overwrite the marker of its successor.
-5. It writes an empty marker, so that the broker does not forget it, and notes at the fence how it publishes.
+3. It reads the checkpoint, which is final only now.
+4. It purges, durably, what the checkpoint says is in the log. Other marked rows are not in the log. Where the
+   checkpoint names nothing, the purge still checks the fence: a holder that was suspended since step 1 would
+   otherwise overwrite the checkpoint of its successor.
+5. It writes an empty checkpoint, so that the broker does not forget it, and notes at the fence how it
+   publishes.
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
-another lane than the one that would mark it now; and at-least-once lanes read no marker at all. In both cases
-the leader settles all former lanes (steps 1 to 4, and ends the note) before it starts any of its own. The
-fence notes which lanes publish in transactions, so that this is known after any crash.
+another lane than the one that would mark it now; and at-least-once lanes read no checkpoint at all. In both
+cases the leader settles all former lanes (steps 1 to 4, and ends the note) before it starts any of its own.
+The fence notes which lanes publish in transactions, so that this is known after any crash.
 
-The fence also notes the name of a lane's sender, and the place of its marker. A marker at any other place may
-be an old one, which does not name all that is in the log. A lane that would use another name or place opens
-the sender that is noted, and reads the marker where it is noted. It opens its own sender before the purge,
-then writes a marker at its own place, and notes that. It publishes nothing before.
+The fence also notes the name of a lane's sender, and the place of its checkpoint. A checkpoint at any other
+place may be an old one, which does not name all that is in the log. A lane that would use another name or
+place opens the sender that is noted, and reads the checkpoint where it is noted. It opens its own sender
+before the purge, then writes a checkpoint at its own place, and notes that. It publishes nothing before.
 
 The methods of :class:`Recovery` are generators of requests (:mod:`outbox_core.delivery.requests`). Production
 drives them in :mod:`outbox_core.lanes.recovery`, and the simulation drives them in virtual time.
@@ -32,16 +34,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from outbox_sdk import Batch, DriverError, Fence, Parked, Transacting
+from outbox_sdk import Batch, DriverError, Fence, Parked, TransactionalLane
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyMarker,
+    EmptyCheckpoint,
     Enter,
     OpenSender,
     PurgeBatches,
-    ReadMarker,
+    ReadCheckpoint,
     ReadNotes,
     ReadParked,
     ReadTableName,
@@ -112,17 +114,17 @@ class Recovery:
 
         Raises:
             LeadershipLost: The fence carries another token.
-            DriverError: The database or the broker cannot be used; or the marker is gone, or at another
+            DriverError: The database or the broker cannot be used; or the checkpoint is gone, or at another
                 broker (not retryable).
         """
         fence, noted = yield from self._enter(lane)
         name = yield from self._sender_name(fence)
-        place, marker = yield from self._take_over(name, noted)
-        recovered = yield from self._replace_marker(fence, name, marker)
-        yield from self._note(fence, noted, Transacting(fence.lanes, name, place))
+        location, checkpoint = yield from self._take_over(name, noted)
+        recovered = yield from self._replace_checkpoint(fence, name, checkpoint)
+        yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
         return Opened(fence, name, (yield ReadParked()), recovered)
 
-    def settle(self, noted: Mapping[int, Transacting]) -> Steps[dict[int, int]]:
+    def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, int]]:
         """Settles the lanes that may have published what the lanes of this term would not find in the log.
 
         Idempotent. Without such lanes it requests nothing.
@@ -135,32 +137,32 @@ class Recovery:
 
         Raises:
             LeadershipLost: The fence carries another token.
-            DriverError: The database or the broker cannot be used; or a marker is gone (not retryable).
+            DriverError: The database or the broker cannot be used; or a checkpoint is gone (not retryable).
         """
         former = self._former(noted)
         if not former:
             return {}
-        rows: list[int] = yield RunAll([self._settle_lane(lane) for lane in former])
+        rows: list[int] = yield RunAll([self._recover_lane(lane) for lane in former])
         return dict(zip(former, rows, strict=True))
 
-    def _former(self, noted: Mapping[int, Transacting]) -> list[int]:
+    def _former(self, noted: Mapping[int, TransactionalLane]) -> list[int]:
         """Returns the lanes to settle."""
         same = self.lanes if self.delivery is Delivery.EXACTLY_ONCE else 0
         return [lane for lane, note in noted.items() if note.lanes != same]
 
-    def _settle_lane(self, lane: int) -> Steps[int]:
+    def _recover_lane(self, lane: int) -> Steps[int]:
         fence, noted = yield from self._enter(lane)
         recovered = 0
         if noted is not None:
-            marker = yield from self._former_marker(noted)
-            recovered = yield from self._purge(fence, marker)
+            checkpoint = yield from self._former_checkpoint(noted)
+            recovered = yield from self._purge(fence, checkpoint)
         yield WriteNote(fence, None)
         return recovered
 
-    def _enter(self, lane: int) -> Steps[tuple[Fence, Transacting | None]]:
+    def _enter(self, lane: int) -> Steps[tuple[Fence, TransactionalLane | None]]:
         """Enters a lane, and returns its fence and what was noted of it."""
         fence: Fence = yield Enter(lane, self.lanes, self.token)
-        notes: Mapping[int, Transacting] = yield ReadNotes()
+        notes: Mapping[int, TransactionalLane] = yield ReadNotes()
         noted = notes.get(lane)
         if noted is not None and not noted.sender:
             # Earlier versions made the name of what the configuration calls the table.
@@ -172,44 +174,44 @@ class Recovery:
         table: str = yield ReadTableName()
         return _sender_name(table, fence)
 
-    def _take_over(self, name: str, noted: Transacting | None) -> Steps[tuple[str, Sequence[Batch]]]:
-        """Opens our own sender; returns its place, and the marker of whoever published last."""
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+        """Opens our own sender; returns its place, and the checkpoint of whoever published last."""
         if noted is not None and noted.sender != name:
-            marker = yield from self._former_marker(noted)
-            place: str = yield OpenSender(name)
+            checkpoint = yield from self._former_checkpoint(noted)
+            location: str = yield OpenSender(name)
         else:
-            place = yield OpenSender(name)
-            marker = yield from self._read_marker(name, noted)
-        return place, marker
+            location = yield OpenSender(name)
+            checkpoint = yield from self._read_checkpoint(name, noted)
+        return location, checkpoint
 
-    def _former_marker(self, noted: Transacting) -> Steps[Sequence[Batch]]:
-        """Opens the sender that is noted, which ends its transactions, and returns its marker."""
+    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
+        """Opens the sender that is noted, which ends its transactions, and returns its checkpoint."""
         yield OpenSender(noted.sender)
-        marker = yield from self._read_marker(noted.sender, noted)
+        checkpoint = yield from self._read_checkpoint(noted.sender, noted)
         yield CloseSender(noted.sender)
-        return marker
+        return checkpoint
 
-    def _read_marker(self, name: str, noted: Transacting | None) -> Steps[Sequence[Batch]]:
-        """Returns the marker at the place that is noted; it may be missing only where nothing is noted."""
-        marker: Sequence[Batch] | None = yield ReadMarker(name, noted.place if noted else "")
-        if marker is None and noted is not None:
-            raise _missing_marker(name, noted)
-        return marker or []
+    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Sequence[Batch]]:
+        """Returns the checkpoint at the noted place; it may be missing only where nothing is noted."""
+        checkpoint: Sequence[Batch] | None = yield ReadCheckpoint(name, noted.location if noted else "")
+        if checkpoint is None and noted is not None:
+            raise _missing_checkpoint(name, noted)
+        return checkpoint or []
 
-    def _replace_marker(self, fence: Fence, name: str, marker: Sequence[Batch]) -> Steps[int]:
-        """Purges what the former marker names, and only then writes an empty one at our own place."""
-        recovered = yield from self._purge(fence, marker)
-        yield EmptyMarker(name)
+    def _replace_checkpoint(self, fence: Fence, name: str, checkpoint: Sequence[Batch]) -> Steps[int]:
+        """Purges what the former checkpoint names, and only then writes an empty one at our own place."""
+        recovered = yield from self._purge(fence, checkpoint)
+        yield EmptyCheckpoint(name)
         return recovered
 
-    def _purge(self, fence: Fence, marker: Sequence[Batch]) -> Steps[int]:
+    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
         """Purges until nothing is found, as a purge may be cut short; at least once, to check the fence."""
         rows = 0
-        while purged := (yield PurgeBatches(fence, marker)):
+        while purged := (yield PurgeBatches(fence, checkpoint)):
             rows += purged
         return rows
 
-    def _note(self, fence: Fence, noted: Transacting | None, note: Transacting) -> Steps[None]:
+    def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         if note != noted:
             yield WriteNote(fence, note)
 
@@ -219,12 +221,12 @@ def _sender_name(table: str, fence: Fence) -> str:
     return f"{table}.{fence.lane}.{fence.identity}"
 
 
-def _missing_marker(name: str, noted: Transacting) -> DriverError:
+def _missing_checkpoint(name: str, noted: TransactionalLane) -> DriverError:
     message = (
-        f"lane {name!r} has published in transactions, and the broker has no marker of it: it has expired, "
-        "its topic was deleted, or this is another broker. "
+        f"lane {name!r} has published in transactions, and the broker has no checkpoint of it: it has "
+        "expired, its topic was deleted, or this is another broker. "
     )
-    if not noted.place:
+    if not noted.location:
         message += (
             "Or an earlier version of outbox ran here whose 'outboxTable' was written in another way, with "
             "or without its schema: then write it so again until this lane has begun. "

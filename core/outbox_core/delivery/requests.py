@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from outbox_sdk import Batch, Fence, Transacting
+from outbox_sdk import Batch, Fence, TransactionalLane
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ReadTableName:
 
 @dataclass(frozen=True, slots=True)
 class ReadNotes:
-    """Reads what the fence notes of all lanes. Reply: lane → ``Transacting``."""
+    """Reads what the fence notes of all lanes. Reply: lane → ``TransactionalLane``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class WriteNote:
     """Has the fence note, durably, how the lane transacts; ``None`` ends its note. No reply."""
 
     fence: Fence
-    note: Transacting | None
+    note: TransactionalLane | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ class CloseSender:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMarker:
-    """Reads the marker of an open sender. Reply: its batches, or ``None`` where there is no marker.
+class ReadCheckpoint:
+    """Reads the checkpoint of an open sender. Reply: its batches, or ``None`` where there is no checkpoint.
 
     Attributes:
         name: The sender's name.
-        place: Where the marker is; empty for the place of the sender itself.
+        location: Where the checkpoint is; empty for the place of the sender itself.
     """
 
     name: str
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyMarker:
-    """Commits an empty marker at the place of an open sender. No reply."""
+class EmptyCheckpoint:
+    """Commits an empty checkpoint at the place of an open sender. No reply."""
 
     name: str
 
@@ -109,8 +109,8 @@ Request = (
     | WriteNote
     | OpenSender
     | CloseSender
-    | ReadMarker
-    | EmptyMarker
+    | ReadCheckpoint
+    | EmptyCheckpoint
     | RunAll
 )
 

@@ -43,7 +43,7 @@ class Attempts:
         return Poison(self.head, self.reason, self.failures)
 
 
-class Policy:
+class RetryPolicy:
     """Decides what comes of failures.
 
     Args:
@@ -81,7 +81,7 @@ class Policy:
         """Takes how many keys of the outbox are parked, by a count that was asked for at ``done_before``."""
         self.parked = keys + self.done - done_before
 
-    def settled(self, keys: int, parked: int) -> None:
+    def parking_done(self, keys: int, parked: int) -> None:
         """Takes that of ``keys`` that were about to be parked, ``parked`` are."""
         self.parking -= keys
         self.parked += parked

@@ -16,10 +16,10 @@ from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
-from outbox_core.delivery.retries import Attempts, Policy
+from outbox_core.delivery.retries import Attempts, RetryPolicy
 from outbox_core.delivery.size import size_of
 
-EXCLUDED_MOST = 1000
+MAX_EXCLUDED_KEYS = 1000
 """Keys that are excluded at a time; rows of others are marked, and take room."""
 FORGET_SECONDS = 60.0
 """When a key is forgotten that was held and of which nothing came again: somebody took its rows away."""
@@ -74,7 +74,7 @@ class Scoreboard:
         policy: As given.
     """
 
-    def __init__(self, policy: Policy, key_rows: int) -> None:
+    def __init__(self, policy: RetryPolicy, key_rows: int) -> None:
         self.policy = policy
         self._key_rows = key_rows
         self.waiting = self.crowded = 0
@@ -105,7 +105,7 @@ class Scoreboard:
         A held key of which one row is known may have no other: to exclude it could cost more than to mark
         another row of it, which is then held as well.
         """
-        return tuple(islice(chain(self._full, self._tailed), EXCLUDED_MOST))
+        return tuple(islice(chain(self._full, self._tailed), MAX_EXCLUDED_KEYS))
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
         """Takes marked records, ordered by id: each is ready, waits behind its key, or is held with it.
@@ -235,9 +235,9 @@ class Scoreboard:
         for key in keys:
             self.held -= len(self.holds.pop(key).ids)
             self._free(key)
-        self.policy.settled(len(keys), parked)
+        self.policy.parking_done(len(keys), parked)
 
-    def troubled(self, now: float) -> tuple[int, float]:
+    def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         first = next(iter(self.holds.values()), None)
         return len(self.holds), now - first.since if first else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from outbox_core.lanes.plan import Plan
-from outbox_core.leadership.leader import Term
+from outbox_core.leadership.leader import Leadership
 
 
 class Engine(Protocol):
@@ -19,7 +19,7 @@ class Engine(Protocol):
         """
         ...
 
-    def start(self, plan: Plan, term: Term) -> None:
+    def start(self, plan: Plan, leadership: Leadership) -> None:
         """Starts all lanes of the plan and returns; they live until the term is over.
 
         Groups of lanes that can be lost without this process being told are announced to the term, which

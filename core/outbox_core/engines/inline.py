@@ -6,7 +6,7 @@ from threading import Thread
 
 from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.plan import Plan
-from outbox_core.leadership.leader import Term
+from outbox_core.leadership.leader import Leadership
 
 
 class InlineEngine:
@@ -19,10 +19,10 @@ class InlineEngine:
     def warm(self) -> None:
         """Does nothing: threads need no preparation."""
 
-    def start(self, plan: Plan, term: Term) -> None:
+    def start(self, plan: Plan, leadership: Leadership) -> None:
         """Starts a thread for each lane and one that reports for them."""
         self._crash = None
-        group = LaneGroup(plan, 0, range(plan.lanes), term)
+        group = LaneGroup(plan, 0, range(plan.lanes), leadership)
         self._thread = Thread(target=self._run, args=(group,), name="lanes", daemon=True)
         self._thread.start()
 

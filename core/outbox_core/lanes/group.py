@@ -19,8 +19,8 @@ from outbox_core.events import Event
 from outbox_core.lanes.loop import LaneLoop
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
-from outbox_core.leadership.protocol import BEAT_SECONDS, Leash, Link, Report
-from outbox_core.metrics import Reading
+from outbox_core.leadership.protocol import REPORT_SECONDS, ControlChannel, LaneControl, Report
+from outbox_core.metrics import LaneMetrics
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +48,16 @@ class LaneGroup:
         plan: The term's plan.
         group: The group's number.
         lanes: The numbers of its lanes.
-        link: The way to the leader.
+        channel: The way to the leader.
     """
 
-    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], link: Link) -> None:
+    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
         self._plan = plan
         self._group = group
-        self._link = link
-        self._leash = Leash()
+        self._channel = channel
+        self._control = LaneControl()
         self._run_id = str(uuid4())
-        self._past = {number: Reading() for number in lanes}
+        self._past = {number: LaneMetrics() for number in lanes}
         self._lanes: dict[int, LaneLoop] = {}
         self._events: list[Event] = []  # of attempts that have ended
         self._lost = ""
@@ -78,48 +78,48 @@ class LaneGroup:
             Exception: A lane broke one of its own rules; the group is of no more use.
         """
         purged = dict.fromkeys(self._past, 0)
-        self._link.exchange(self._report(dict.fromkeys(self._past, Reading())))  # raises if it cannot
+        self._channel.exchange(self._report(dict.fromkeys(self._past, LaneMetrics())))  # raises if it cannot
         self._exchange()
         for thread in self._threads:
             thread.start()
         try:
             while any(thread.is_alive() for thread in self._threads):
-                self._wake.wait(BEAT_SECONDS)
+                self._wake.wait(REPORT_SECONDS)
                 self._wake.clear()
-                readings = self._exchange()
-                new = {lane: readings[lane].purged - purged[lane] for lane in readings}
-                purged = {lane: readings[lane].purged for lane in readings}
+                metrics_by_lane = self._exchange()
+                new = {lane: metrics_by_lane[lane].purged - purged[lane] for lane in metrics_by_lane}
+                purged = {lane: metrics_by_lane[lane].purged for lane in metrics_by_lane}
                 if any(new.values()):
                     yield {lane: records for lane, records in new.items() if records}
         finally:
-            self._leash.stopped = True
+            self._control.stopped = True
             for thread in self._threads:
                 thread.join()
             self._exchange()
         if self._crash is not None:
             raise self._crash
 
-    def _exchange(self) -> dict[int, Reading]:
+    def _exchange(self) -> dict[int, LaneMetrics]:
         with self._counting:
-            readings = {number: past + self._reading(number) for number, past in self._past.items()}
-        report = self._report(readings)
+            metrics_by_lane = {number: past + self._metrics(number) for number, past in self._past.items()}
+        report = self._report(metrics_by_lane)
         sent_at = monotonic()
         try:
-            self._leash.follow(self._link.exchange(report), sent_at)
+            self._control.follow(self._channel.exchange(report), sent_at)
         except (OSError, EOFError) as error:
-            if not self._leash.stopped:
+            if not self._control.stopped:
                 log.debug("group %d cannot reach its leader: %s", self._group, error)
-            if self._leash.lease_until + ORPHAN_SECONDS < monotonic():
-                self._leash.stopped = True
-        return readings
+            if self._control.lease_until + ORPHAN_SECONDS < monotonic():
+                self._control.stopped = True
+        return metrics_by_lane
 
-    def _report(self, readings: dict[int, Reading]) -> Report:
+    def _report(self, metrics_by_lane: dict[int, LaneMetrics]) -> Report:
         token, events = self._plan.token, self._take_events()
-        return Report(token, self._group, self._run_id, readings, events, self._lost, self._refusal)
+        return Report(token, self._group, self._run_id, metrics_by_lane, events, self._lost, self._refusal)
 
-    def _reading(self, number: int) -> Reading:
+    def _metrics(self, number: int) -> LaneMetrics:
         lane = self._lanes.get(number)
-        return replace(lane.reading) if lane else Reading()
+        return replace(lane.metrics) if lane else LaneMetrics()
 
     def _take_events(self) -> tuple[Event, ...]:
         with self._counting:
@@ -131,17 +131,17 @@ class LaneGroup:
     def _keep(self, number: int) -> None:
         """Runs one lane, attempt after attempt; one that is refused for too long ends the harvest."""
         restarts = Restarts(self._plan.failures.stop_after, random.random)
-        while not self._leash.over:
+        while not self._control.over:
             started = monotonic()
             try:
-                lane = LaneLoop(self._plan, number, self._leash)
+                lane = LaneLoop(self._plan, number, self._control)
                 self._lanes[number] = lane
                 lane.run()
-                if not self._leash.over:
+                if not self._control.over:
                     self._retire(number)
             except LeadershipLost as error:
                 self._lost = str(error)
-                self._leash.stopped = True
+                self._control.stopped = True
             except DriverError as error:
                 now, purged = monotonic(), self._retire(number).purged
                 pause = restarts.failed(now, lasted=now - started, purged=purged, retryable=error.retryable)
@@ -153,18 +153,18 @@ class LaneGroup:
             except Exception as error:
                 log.exception("lane %d broke a rule of its own", number)
                 self._crash = error
-                self._leash.stopped = True
+                self._control.stopped = True
         self._wake.set()
 
-    def _retire(self, number: int) -> Reading:
+    def _retire(self, number: int) -> LaneMetrics:
         with self._counting:  # or a report in between would count the lane not at all, or twice
             lane = self._lanes.pop(number)
-            reading = lane.reading.ended()
-            self._past[number] += reading
+            metrics = lane.metrics.ended()
+            self._past[number] += metrics
             self._events += lane.take_events()
-        return reading
+        return metrics
 
     def _pause(self, seconds: float) -> None:
         until = monotonic() + seconds
-        while monotonic() < until and not self._leash.over:
-            sleep(BEAT_SECONDS)
+        while monotonic() < until and not self._control.over:
+            sleep(REPORT_SECONDS)

@@ -25,15 +25,15 @@ from outbox_core.delivery.commands import (
     Publish,
     Purge,
     Refresh,
+    ReportFailures,
     Request,
     Reset,
     Send,
-    Tell,
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.events import BatchMoved, LeaderRefreshed
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import Leash
+from outbox_core.leadership.protocol import LaneControl
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ Reply = Answer | Deliveries
 """What a lane hears: what came of a request, or of records that were sent."""
 
 LIFE_SECONDS = 6 * 3600.0
-"""After so long an idle lane starts anew, which writes its marker anew: brokers forget old ones."""
+"""After so long an idle lane starts anew, which writes its checkpoint anew: brokers forget old ones."""
 
 
 class Lane(Protocol):
@@ -53,16 +53,16 @@ class Lane(Protocol):
 
     over: bool
 
-    def step(self, now: float, leash: Leash) -> list[Request]:
+    def step(self, now: float, control: LaneControl) -> list[Request]:
         """Returns what to ask now, in order; empty when there is nothing before :meth:`wake_at`.
 
         Args:
             now: Seconds on a clock that never goes back.
-            leash: For how long leadership is vouched for, and whether to end.
+            control: For how long leadership is vouched for, and whether to end.
         """
         ...
 
-    def hear(self, now: float, reply: Reply) -> None:
+    def receive(self, now: float, reply: Reply) -> None:
         """Takes a reply; each side of a lane is answered in the order in which it was asked.
 
         Raises:
@@ -96,60 +96,60 @@ class AtLeastOnceLane:
         self._deferred: list[Command] = []
         telemetry.counted(parked, self._policy, 0)
 
-    def step(self, now: float, leash: Leash) -> list[Request]:
+    def step(self, now: float, control: LaneControl) -> list[Request]:
         """See :meth:`Lane.step`; a drained lane leaves nothing in flight behind."""
         machine = self.machine
-        if leash.draining:
+        if control.draining:
             machine.drain()
-            self.over = machine.settled
+            self.over = machine.drained
         if self.over or self._entering:
             return []
-        commands = self._deferred + machine.decide(now, leading=now < leash.lease_until)
+        commands = self._deferred + machine.decide(now, leading=now < control.lease_until)
         self._deferred = []
         requests = self._requests(commands)
-        reading, board = self._telemetry.reading, machine.scoreboard
-        reading.in_flight, reading.waiting = machine.in_flight, board.waiting
-        self._telemetry.gauge(now, self._policy, board.troubled)
+        metrics, board = self._telemetry.metrics, machine.scoreboard
+        metrics.in_flight, metrics.waiting = machine.in_flight, board.waiting
+        self._telemetry.gauge(now, self._policy, board.blocked)
         return requests + self._telemetry.heartbeat(now, self._policy)
 
     def wake_at(self) -> float:
         """See :meth:`Lane.wake_at`."""
         return float("inf") if self._entering else self.machine.wake_at()
 
-    def hear(self, now: float, reply: Reply) -> None:
+    def receive(self, now: float, reply: Reply) -> None:
         """See :meth:`Lane.hear`; after a retryable error of the database the lane goes on."""
         if isinstance(reply, Deliveries):
-            self._take(now, reply)
+            self._handle_deliveries(now, reply)
         elif isinstance(reply.request, Heartbeat):
             self._telemetry.answered(reply, self._policy)
         elif reply.error is not None:
-            self._doubt(now, reply.request, reply.error)
+            self._handle_error(now, reply.request, reply.error)
         else:
-            self._heed(now, reply)
+            self._handle_answer(now, reply)
 
     def _requests(self, commands: Sequence[Command]) -> list[Request]:
         requests: list[Request] = []
         for number, command in enumerate(commands):
             match command:
-                case Tell(failures):
+                case ReportFailures(failures):
                     self._telemetry.failed(failures)
                 case Refresh():
                     self._entering, self._deferred = True, list(commands[number + 1 :])
                     return [*requests, command]
                 case Send(records):
-                    self._telemetry.reading.sent += len(records)
+                    self._telemetry.metrics.sent += len(records)
                     requests.append(command)
                 case _:
                     requests.append(command)
         return requests
 
-    def _take(self, now: float, deliveries: Deliveries) -> None:
+    def _handle_deliveries(self, now: float, deliveries: Deliveries) -> None:
         if deliveries.delivered:
             self.machine.delivered(now, deliveries.delivered)
         if deliveries.failed:
             self.machine.failed(deliveries.failed)
 
-    def _doubt(self, now: float, request: Request, error: Exception) -> None:
+    def _handle_error(self, now: float, request: Request, error: Exception) -> None:
         if isinstance(request, Send | Refresh) or not (isinstance(error, DriverError) and error.retryable):
             raise error
         log.warning(
@@ -158,16 +158,16 @@ class AtLeastOnceLane:
         if isinstance(request, Mark):
             self.machine.mark_unknown(now)
         else:
-            self.machine.settling_unknown(now)
+            self.machine.finishing_unknown(now)
 
-    def _heed(self, now: float, answer: Answer) -> None:
+    def _handle_answer(self, now: float, answer: Answer) -> None:
         machine, telemetry = self.machine, self._telemetry
         match answer.request:
             case Mark():
-                telemetry.reading.marked += len(answer.records)
+                telemetry.metrics.marked += len(answer.records)
                 machine.marked(now, answer.records)
             case Purge(_, ids):
-                telemetry.reading.purged += len(ids)
+                telemetry.metrics.purged += len(ids)
                 machine.purged(now, answer.rows)
             case Reset():
                 machine.reset_done(now)
@@ -176,8 +176,8 @@ class AtLeastOnceLane:
                 telemetry.parked(poisons, answer.rows)
             case Refresh(leader_id):
                 self._entering = False
-                telemetry.reading.remarks += 1
-                telemetry.tell(LeaderRefreshed(leader_id, self._number))
+                telemetry.metrics.remarks += 1
+                telemetry.add_event(LeaderRefreshed(leader_id, self._number))
                 if answer.parked is not None:
                     telemetry.counted(answer.parked, self._policy, self._policy.done)
             case other:
@@ -214,31 +214,31 @@ class ExactlyOnceLane:
         self._ending = False
         telemetry.counted(parked, machine.policy, 0)
 
-    def step(self, now: float, leash: Leash) -> list[Request]:
+    def step(self, now: float, control: LaneControl) -> list[Request]:
         """See :meth:`Lane.step`; a drained lane has purged what it published, and says so at the fence."""
         machine = self.machine
         if self.over or self._ending:
             return []
-        if leash.draining:
+        if control.draining:
             machine.drain()
-        if machine.settled and leash.draining:
+        if machine.drained and control.draining:
             self._ending = True
             return [EndTransactions()]
-        if machine.settled and now > self._expires:
+        if machine.drained and now > self._expires:
             self.over = True
             return []
-        requests = self._requests(machine.decide(now, leading=now < leash.lease_until))
-        self._tell_moves()
-        reading = self._telemetry.reading
-        reading.in_flight, reading.waiting = machine.in_flight, machine.waiting
-        self._telemetry.gauge(now, machine.policy, machine.troubled)
+        requests = self._requests(machine.decide(now, leading=now < control.lease_until))
+        self._report_moves()
+        metrics = self._telemetry.metrics
+        metrics.in_flight, metrics.waiting = machine.in_flight, machine.waiting
+        self._telemetry.gauge(now, machine.policy, machine.blocked)
         return requests + self._telemetry.heartbeat(now, machine.policy, self._batches)
 
     def wake_at(self) -> float:
         """See :meth:`Lane.wake_at`."""
         return float("inf") if self._ending else self.machine.wake_at()
 
-    def hear(self, now: float, reply: Reply) -> None:
+    def receive(self, now: float, reply: Reply) -> None:
         """See :meth:`Lane.hear`."""
         if isinstance(reply, Deliveries):
             raise TypeError("a batch is answered as a whole")
@@ -247,13 +247,13 @@ class ExactlyOnceLane:
             raise reply.error
         match reply.request:
             case Publish() if reply.failures:
-                telemetry.reading.aborted += 1
+                telemetry.metrics.aborted += 1
                 machine.aborted(now, reply.failures)
             case Publish():
                 machine.published(now)
             case Advance():
-                telemetry.reading.marked += len(reply.records)
-                telemetry.reading.purged += reply.rows
+                telemetry.metrics.marked += len(reply.records)
+                telemetry.metrics.purged += reply.rows
                 machine.advanced(now, reply.records, reply.rows)
             case Park(_, poisons):
                 machine.parked(now, reply.rows)
@@ -264,16 +264,16 @@ class ExactlyOnceLane:
                 self.over = True
             case other:
                 raise TypeError(f"an answer to {other} has no place here")
-        self._tell_moves()
+        self._report_moves()
 
-    def _requests(self, commands: Sequence[Advance | Publish | Park | Tell]) -> list[Request]:
+    def _requests(self, commands: Sequence[Advance | Publish | Park | ReportFailures]) -> list[Request]:
         requests: list[Request] = []
         for command in commands:
             match command:
-                case Tell(failures):
+                case ReportFailures(failures):
                     self._telemetry.failed(failures)
                 case Publish(records):
-                    self._telemetry.reading.sent += len(records)
+                    self._telemetry.metrics.sent += len(records)
                     requests.append(command)
                 case Advance() | Park():
                     requests.append(command)
@@ -290,7 +290,7 @@ class ExactlyOnceLane:
             ]
         }
 
-    def _tell_moves(self) -> None:
+    def _report_moves(self) -> None:
         moves, self.machine.moves = self.machine.moves, []
         for leader_id, records, stage in moves:
-            self._telemetry.tell(BatchMoved(leader_id, records, stage, self._number))
+            self._telemetry.add_event(BatchMoved(leader_id, records, stage, self._number))

@@ -40,12 +40,12 @@ from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
-from outbox_core.leadership.protocol import BEAT_SECONDS, Leash
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
 
 log = logging.getLogger(__name__)
 
 
-class Side(Protocol):
+class Executor(Protocol):
     """One of the threads beside a lane's own."""
 
     def submit(self, request: Request) -> None:
@@ -53,7 +53,7 @@ class Side(Protocol):
         ...
 
 
-Sides = Mapping[type[Request], Side]
+Executors = Mapping[type[Request], Executor]
 """Who carries out which kind of request."""
 
 
@@ -63,7 +63,7 @@ class LaneLoop:
     Args:
         plan: The term's plan.
         number: The lane's number, from 0.
-        leash: Says for how long leadership is vouched for, and when to end.
+        control: Says for how long leadership is vouched for, and when to end.
         clock: Seconds on a clock that never goes back.
         new_leader_id: Returns a UUID that was never used before.
         chance: Returns a number from 0 up to 1.
@@ -73,19 +73,19 @@ class LaneLoop:
         self,
         plan: Plan,
         number: int,
-        leash: Leash,
+        control: LaneControl,
         *,
         clock: Callable[[], float] = monotonic,
         new_leader_id: Callable[[], UUID] = uuid4,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._telemetry = Telemetry(number, plan.limits.min_metrics_interval, clock())
-        self.reading = self._telemetry.reading
+        self.metrics = self._telemetry.metrics
         self.take_events = self._telemetry.take_events
         """Events since the list was last emptied."""
         self._plan = plan
         self._number = number
-        self._leash = leash
+        self._control = control
         self._clock = clock
         self._sources = new_leader_id, chance
         self._dialect: Dialect = plan.dialect.create()
@@ -102,20 +102,20 @@ class LaneLoop:
             DriverError: The database or the broker cannot be used; a new attempt may succeed.
         """
         exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
-        with self._open_batches() if exactly_once else self._open_records() as (lane, sides):
-            self._loop(lane, sides)
+        with self._open_batches() if exactly_once else self._open_records() as (lane, executors):
+            self._loop(lane, executors)
 
-    def _loop(self, lane: Lane, sides: Sides) -> None:
-        leash, clock = self._leash, self._clock
-        while not leash.stopped:
-            requests = lane.step(clock(), leash)
+    def _loop(self, lane: Lane, executors: Executors) -> None:
+        control, clock = self._control, self._clock
+        while not control.stopped:
+            requests = lane.step(clock(), control)
             for request in requests:
-                sides[type(request)].submit(request)
+                executors[type(request)].submit(request)
             if lane.over:
                 return
-            self._hear(lane, 0.0 if requests else min(max(lane.wake_at() - clock(), 0.0), BEAT_SECONDS))
+            self._receive(lane, 0.0 if requests else min(max(lane.wake_at() - clock(), 0.0), REPORT_SECONDS))
 
-    def _hear(self, lane: Lane, patience: float) -> None:
+    def _receive(self, lane: Lane, patience: float) -> None:
         """Waits for the first reply, and lets the lane hear all that are there."""
         replies = self._replies
         try:
@@ -123,13 +123,13 @@ class LaneLoop:
             while True:
                 if isinstance(reply, Answer) and reply.fence is not None:
                     self._fence = reply.fence
-                lane.hear(self._clock(), reply)
+                lane.receive(self._clock(), reply)
                 reply = replies.get_nowait()
         except Empty:
             return
 
     @contextmanager
-    def _open_records(self) -> Iterator[tuple[Lane, Sides]]:
+    def _open_records(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name = self._plan, self._number
         eligible = plan.affinity.create().eligible()
         self._fence, parked = enter_lane(plan, name)
@@ -142,23 +142,23 @@ class LaneLoop:
             )
             machine = MarkPurgeReset(plan.limits, plan.failures, *self._sources)
             lane = AtLeastOnceLane(machine, name, self._telemetry, parked)
-            sides: dict[type[Request], Side] = {Send: broker, Purge: purger, Heartbeat: purger}
-            yield lane, sides | dict.fromkeys((Mark, Reset, Park, Refresh), marker)
+            executors: dict[type[Request], Executor] = {Send: broker, Purge: purger, Heartbeat: purger}
+            yield lane, executors | dict.fromkeys((Mark, Reset, Park, Refresh), marker)
 
     @contextmanager
-    def _open_batches(self) -> Iterator[tuple[Lane, Sides]]:
-        plan, name, reading = self._plan, self._number, self.reading
+    def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
+        plan, name, metrics = self._plan, self._number, self.metrics
         eligible = plan.affinity.create().eligible()
         opened, sender = open_lane(plan, name)
         self._fence = opened.fence
-        reading.recovered += opened.recovered
-        reading.purged += opened.recovered
+        metrics.recovered += opened.recovered
+        metrics.purged += opened.recovered
         if opened.recovered:
             log.info("lane %d: %d rows were in the log already", name, opened.recovered)
 
         def publish(request: Request) -> Answer:
             assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted
-            return Answer(request, failures=sender.publish(request.records, request.marker))
+            return Answer(request, failures=sender.publish(request.records, request.checkpoint))
 
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
@@ -167,11 +167,11 @@ class LaneLoop:
             expires = self._clock() + LIFE_SECONDS
             machine = TransactionalMarkPurge(plan.limits, plan.failures, *self._sources)
             lane = ExactlyOnceLane(machine, name, self._telemetry, opened.parked, expires)
-            sides: dict[type[Request], Side] = {Publish: broker}
-            yield lane, sides | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
+            executors: dict[type[Request], Executor] = {Publish: broker}
+            yield lane, executors | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
 
     def _leading(self) -> bool:
-        return self._clock() < self._leash.lease_until
+        return self._clock() < self._control.lease_until
 
     def _database(self, name: str, eligible: Sequence[Condition] = ()) -> Worker:
         """Starts a thread with a connection of its own; one that marks has to know which rows it may."""
@@ -183,4 +183,4 @@ class LaneLoop:
             lanes=plan.lanes,
             token=plan.token,
         )
-        return Worker(name, database.carry_out, database.close, self._replies)
+        return Worker(name, database.execute, database.close, self._replies)

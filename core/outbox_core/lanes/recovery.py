@@ -9,16 +9,16 @@ from contextlib import closing
 from typing import Any, assert_never
 from uuid import uuid4
 
-from outbox_sdk import OutboxTable, Transacting, TransactionalSender
+from outbox_sdk import OutboxTable, TransactionalLane, TransactionalSender
 
 from outbox_core.delivery.recovery import Entered, Opened, Recovery
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyMarker,
+    EmptyCheckpoint,
     Enter,
     OpenSender,
     PurgeBatches,
-    ReadMarker,
+    ReadCheckpoint,
     ReadNotes,
     ReadParked,
     ReadTableName,
@@ -53,10 +53,10 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
         return opened, driver.senders.pop(opened.sender)
 
 
-def settle_lanes(plan: Plan, noted: Mapping[int, Transacting]) -> None:
+def recover_lanes(plan: Plan, noted: Mapping[int, TransactionalLane]) -> None:
     """Settles former lanes; see :meth:`Recovery.settle`."""
     with closing(Driver(plan)) as driver:
-        for lane, rows in driver.run(_recovery(plan).settle(noted)).items():
+        for lane, rows in driver.run(_recovery(plan).recover(noted)).items():
             log.info("settled lane %d of an earlier term: %d rows were in the log already", lane, rows)
 
 
@@ -91,7 +91,7 @@ class Driver:
             request = next(steps)
             while True:
                 try:
-                    reply = self._carry_out(request)
+                    reply = self._execute_any(request)
                 except Exception as error:  # noqa: BLE001 - the generator decides, and raises it again
                     request = steps.throw(error)
                 else:
@@ -108,26 +108,26 @@ class Driver:
             self._table.close()
             self._table = None
 
-    def _carry_out(self, request: Request) -> Any:
+    def _execute_any(self, request: Request) -> Any:
         match request:
             case OpenSender(name):
                 sender = self._plan.publisher.create().open_transactional(name)
                 self.senders[name] = sender
-                return sender.place
+                return sender.location
             case CloseSender(name):
                 self.senders.pop(name).close()
                 return None
-            case ReadMarker(name, place):
-                return self.senders[name].marker(place)
-            case EmptyMarker(name):
+            case ReadCheckpoint(name, location):
+                return self.senders[name].checkpoint(location)
+            case EmptyCheckpoint(name):
                 return self.senders[name].publish([], [])
             case RunAll(steps):
                 with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="settling") as pool:
                     return list(pool.map(self._run_apart, steps))
             case _:
-                return self._ask(self._connected(), request)
+                return self._execute(self._connected(), request)
 
-    def _ask(
+    def _execute(
         self,
         table: OutboxTable,
         request: Enter | ReadTableName | ReadNotes | ReadParked | PurgeBatches | WriteNote,
@@ -138,13 +138,13 @@ class Driver:
             case ReadTableName():
                 return table.name
             case ReadNotes():
-                return table.transacting()
+                return table.transactional_lanes()
             case ReadParked():
                 return table.parked()
             case PurgeBatches(fence, batches):
                 return table.advance(fence, batches, uuid4(), 0, []).purged
             case WriteNote(fence, note):
-                table.transact(fence, note)
+                table.set_transactional(fence, note)
                 return None
             case _:
                 assert_never(request)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from outbox_sdk import DriverError, Failure, LeadershipLost, Parked, Poison
 
 from outbox_core.delivery.commands import Answer, Heartbeat
-from outbox_core.delivery.retries import Policy
+from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import Event
-from outbox_core.leadership.protocol import BEAT_SECONDS
-from outbox_core.metrics import Reading, as_numbers
+from outbox_core.leadership.protocol import REPORT_SECONDS
+from outbox_core.metrics import LaneMetrics, as_numbers
 
 log = logging.getLogger(__name__)
 
-LEAST_BEAT_SECONDS = 1.0
+MIN_HEARTBEAT_SECONDS = 1.0
 """Between two heartbeats, at least: each is a transaction."""
 
-TOLD_MOST = 5
+MAX_REPORTED = 5
 """Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
 
 
@@ -32,21 +32,21 @@ class Telemetry:
         now: The present time in seconds.
 
     Attributes:
-        reading: What the lane has done, and its gauges.
+        metrics: What the lane has done, and its gauges.
     """
 
     def __init__(self, lane: int, interval: float, now: float) -> None:
-        self.reading = Reading()
+        self.metrics = LaneMetrics()
         self._events: deque[Event] = deque()
         self._lane = lane
-        self._interval = max(interval, LEAST_BEAT_SECONDS)
+        self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
         self._next_beat = now + self._interval
         self._beaten = (now, 0)
         self._beating = False
         self._next_gauge = 0.0
         self._parked_before = 0
 
-    def tell(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Keeps an event until somebody takes it."""
         self._events.append(event)
 
@@ -54,23 +54,23 @@ class Telemetry:
         """Returns the events since the last call; for one thread, beside the lane's own."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
-    def gauge(self, now: float, policy: Policy, troubled: Callable[[float], tuple[int, float]]) -> None:
+    def gauge(self, now: float, policy: RetryPolicy, blocked: Callable[[float], tuple[int, float]]) -> None:
         """Brings the gauges that cost something up to date, a few times a second.
 
         Args:
             now: The time.
             policy: Knows how much is parked.
-            troubled: Returns how many keys have failed, and for how many seconds the first of them.
+            blocked: Returns how many keys have failed, and for how many seconds the first of them.
         """
         if now >= self._next_gauge:
-            self._next_gauge = now + BEAT_SECONDS
-            reading = self.reading
-            reading.held, blocked = troubled(now)
-            reading.blocked_seconds = round(blocked, 1)
-            reading.parked = policy.parked
+            self._next_gauge = now + REPORT_SECONDS
+            metrics = self.metrics
+            metrics.held, seconds = blocked(now)
+            metrics.blocked_seconds = round(seconds, 1)
+            metrics.parked = policy.parked
 
     def heartbeat(
-        self, now: float, policy: Policy, more: Callable[[], Mapping[str, object]] = dict
+        self, now: float, policy: RetryPolicy, more: Callable[[], Mapping[str, object]] = dict
     ) -> list[Heartbeat]:
         """Returns the heartbeat that is due, if one is and the one before was answered.
 
@@ -82,12 +82,12 @@ class Telemetry:
         if now < self._next_beat or self._beating:
             return []
         since, purged = self._beaten
-        rate = (self.reading.purged - purged) / (now - since)
-        self._beaten, self._next_beat, self._beating = (now, self.reading.purged), now + self._interval, True
+        rate = (self.metrics.purged - purged) / (now - since)
+        self._beaten, self._next_beat, self._beating = (now, self.metrics.purged), now + self._interval, True
         self._parked_before = policy.done
-        return [Heartbeat({**as_numbers(self.reading, rate), **more()})]
+        return [Heartbeat({**as_numbers(self.metrics, rate), **more()})]
 
-    def answered(self, answer: Answer, policy: Policy) -> None:
+    def answered(self, answer: Answer, policy: RetryPolicy) -> None:
         """Takes the answer to a heartbeat; that it failed is of no consequence.
 
         Raises:
@@ -101,15 +101,15 @@ class Telemetry:
         elif answer.parked is not None:
             self.counted(answer.parked, policy, self._parked_before)
 
-    def counted(self, parked: Parked, policy: Policy, done_before: int) -> None:
+    def counted(self, parked: Parked, policy: RetryPolicy, done_before: int) -> None:
         """Takes how much is parked, counted when this lane had parked so many keys; more may have come."""
         policy.counted(parked.keys, done_before)
-        self.reading.parked_seconds = parked.oldest or 0.0
+        self.metrics.parked_seconds = parked.oldest or 0.0
 
     def failed(self, failures: Sequence[Failure]) -> None:
         """Counts and logs records that were not delivered."""
-        self.reading.failed += len(failures)
-        for failure in failures[:TOLD_MOST]:
+        self.metrics.failed += len(failures)
+        for failure in failures[:MAX_REPORTED]:
             record = failure.record
             log.warning(
                 "lane %d: record %d of topic %r was not delivered and its key %r is held: %s",
@@ -119,7 +119,7 @@ class Telemetry:
                 record.key,
                 failure.reason,
             )
-        if (untold := len(failures) - TOLD_MOST) > 0:
+        if (untold := len(failures) - MAX_REPORTED) > 0:
             log.warning("lane %d: and %d more records were not delivered", self._lane, untold)
 
     def parked(self, poisons: Sequence[Poison], keys: int) -> None:
@@ -127,7 +127,7 @@ class Telemetry:
         if keys < len(poisons):
             log.warning("lane %d: %d of %d keys could be parked", self._lane, keys, len(poisons))
             return
-        for poison in poisons[:TOLD_MOST]:
+        for poison in poisons[:MAX_REPORTED]:
             log.warning(
                 "lane %d: record %d and its key are parked after %d attempts ('outbox parked list'): %s",
                 self._lane,
@@ -135,5 +135,5 @@ class Telemetry:
                 poison.attempts,
                 poison.reason,
             )
-        if (untold := len(poisons) - TOLD_MOST) > 0:
+        if (untold := len(poisons) - MAX_REPORTED) > 0:
             log.warning("lane %d: and %d more keys are parked", self._lane, untold)

@@ -52,7 +52,7 @@ class Worker:
 
     Args:
         name: The thread's name.
-        carry_out: Called in the thread; what it raises becomes the answer's error.
+        execute: Called in the thread; what it raises becomes the answer's error.
         end: Called in the thread at last.
         replies: Takes the answers.
     """
@@ -60,11 +60,11 @@ class Worker:
     def __init__(
         self,
         name: str,
-        carry_out: Callable[[Request], Answer],
+        execute: Callable[[Request], Answer],
         end: Callable[[], None],
         replies: Replies,
     ) -> None:
-        self._carry_out = carry_out
+        self._carry_out = execute
         self._end = end
         self._replies = replies
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
@@ -117,7 +117,7 @@ class Database:
         self._token = token
         self._table: OutboxTable | None = None
 
-    def carry_out(self, request: Request) -> Answer:
+    def execute(self, request: Request) -> Answer:
         """Carries out a request.
 
         Raises:
@@ -127,7 +127,7 @@ class Database:
         try:
             if self._table is None:
                 self._table = self._dialect.connect(self._eligible)
-            return self._ask(self._table, request)
+            return self._execute(self._table, request)
         except Exception:
             self.close()
             raise
@@ -138,7 +138,7 @@ class Database:
         if table is not None:
             table.close()
 
-    def _ask(self, table: OutboxTable, request: Request) -> Answer:
+    def _execute(self, table: OutboxTable, request: Request) -> Answer:
         fence = self._fence()
         match request:
             case Mark(leader_id, limit, max_bytes, excluded):
@@ -156,10 +156,10 @@ class Database:
                 entered = table.enter(fence.lane, self._lanes, self._token)
                 answer = Answer(request, fence=entered, parked=table.parked())
             case EndTransactions():
-                table.transact(fence, None)
+                table.set_transactional(fence, None)
                 answer = Answer(request)
             case Heartbeat(metrics):
-                table.beat(fence, metrics)
+                table.heartbeat(fence, metrics)
                 answer = Answer(request, parked=table.parked())
             case Send() | Publish():
                 raise TypeError(f"{request} is for the broker")

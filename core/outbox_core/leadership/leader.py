@@ -13,7 +13,7 @@ from outbox_sdk import DriverError
 
 from outbox_core.events import Event
 from outbox_core.leadership.protocol import Orders, Report
-from outbox_core.metrics import Reading
+from outbox_core.metrics import LaneMetrics
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ class _Run:
     """The latest run of one group."""
 
     name: str
-    readings: dict[int, Reading] = field(default_factory=dict)
+    metrics_by_lane: dict[int, LaneMetrics] = field(default_factory=dict)
 
 
-class Term:
+class Leadership:
     """Answers the reports of lane groups; the leader's end of every link. Safe to use from any thread.
 
     Args:
@@ -57,7 +57,7 @@ class Term:
         """The error with which a database or broker has refused a lane for too long."""
         self._runs: dict[int, _Run] = {}
         self._superseded: set[str] = set()
-        self._past = Reading()
+        self._past = LaneMetrics()
         self._events: list[Event] = []
         self._due: dict[int, float] = {}  # by when a group has to be heard
         self._any_due = inf  # by when any of them has to be heard
@@ -78,11 +78,11 @@ class Term:
             if run is None or run.name != report.run:
                 if run is not None:
                     self._superseded.add(run.name)
-                    self._past = sum((each.ended() for each in run.readings.values()), self._past)
+                    self._past = sum((each.ended() for each in run.metrics_by_lane.values()), self._past)
                 run = self._runs[report.group] = _Run(report.run)
             if report.group in self._due:
                 self._due[report.group] = self._any_due = self._clock() + SILENT_SECONDS
-            run.readings.update(report.readings)
+            run.metrics_by_lane.update(report.metrics_by_lane)
             self._events.extend(report.events)
             if report.refusal is not None:
                 self.refusal = report.refusal
@@ -141,11 +141,12 @@ class Term:
         """Why leadership was lost, or empty."""
         return self._lost
 
-    def reading(self) -> Reading:
+    def metrics(self) -> LaneMetrics:
         """Returns the sum of what all lanes have done in this term."""
         with self._lock:
             return sum(
-                (reading for run in self._runs.values() for reading in run.readings.values()), self._past
+                (metrics for run in self._runs.values() for metrics in run.metrics_by_lane.values()),
+                self._past,
             )
 
     def take_events(self) -> list[Event]:

@@ -14,9 +14,9 @@ from typing import Protocol
 from outbox_sdk import DriverError
 
 from outbox_core.events import Event
-from outbox_core.metrics import Reading
+from outbox_core.metrics import LaneMetrics
 
-BEAT_SECONDS = 0.1
+REPORT_SECONDS = 0.1
 """How often a group reports, and how soon its lanes heed an order."""
 
 
@@ -28,7 +28,7 @@ class Report:
         token: The term that the group works for.
         group: The group's number.
         run: Names this run of the group; a later run of the same group has another name.
-        readings: Lane number → what the lane has done in this run of the group.
+        metrics_by_lane: Lane number → what the lane has done in this run of the group.
         events: What lanes have to tell observers since the last report.
         lost: Why a lane found that somebody else leads, or empty.
         refusal: The error with which a database or broker has refused a lane for too long, or ``None``.
@@ -38,7 +38,7 @@ class Report:
     token: int
     group: int
     run: str
-    readings: Mapping[int, Reading]
+    metrics_by_lane: Mapping[int, LaneMetrics]
     events: tuple[Event, ...] = ()
     lost: str = ""
     refusal: DriverError | None = None
@@ -60,7 +60,7 @@ class Orders:
     stopped: bool = False
 
 
-class Link(Protocol):
+class ControlChannel(Protocol):
     """A group's way to its leader."""
 
     def exchange(self, report: Report) -> Orders:
@@ -74,7 +74,7 @@ class Link(Protocol):
 
 
 @dataclass(slots=True)
-class Leash:
+class LaneControl:
     """The orders in force, as the lanes of one process see them. Written by one thread, read by many.
 
     Attributes:

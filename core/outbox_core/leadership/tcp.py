@@ -19,7 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from outbox_core.leadership.protocol import Link, Orders, Report
+from outbox_core.leadership.protocol import ControlChannel, Orders, Report
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ ANSWER_SECONDS = 5.0
 """How long a group waits for the leader's answer, and each end for the other's secret."""
 IDLE_SECONDS = 30.0
 """How long a leader keeps a connection that nothing comes from."""
-STRANGERS_MOST = 32
+MAX_UNAUTHENTICATED = 32
 """Connections that have not shown the secret yet; one more, and the oldest is hung up on."""
-MESSAGE_MOST = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Bytes of one message: anything longer is a mistake."""
 ACCEPT_SECONDS = 0.5
 """How soon a server that is closed stops listening."""
@@ -57,7 +57,7 @@ class _Wire:
         self.send_bytes(pickle.dumps(message))
 
     def receive(self) -> Any:
-        return pickle.loads(self.recv_bytes(MESSAGE_MOST))  # noqa: S301 - from a peer that has shown the secret
+        return pickle.loads(self.recv_bytes(MAX_MESSAGE_BYTES))  # noqa: S301 - from a peer that has shown the secret
 
     def send_bytes(self, message: bytes) -> None:
         self._peer.settimeout(self._left())
@@ -92,7 +92,7 @@ class _Wire:
         return left
 
 
-class LinkServer:
+class ControlServer:
     """Answers the reports of remote lane groups with what a link of this process answers.
 
     Args:
@@ -110,7 +110,7 @@ class LinkServer:
         self._listener = socket.create_server((bind, port), backlog=64)
         self._listener.settimeout(ACCEPT_SECONDS)
         self._host, self._port = host, int(self._listener.getsockname()[1])
-        self._link: Link | None = None
+        self._channel: ControlChannel | None = None
         self._lock = Lock()
         self._strangers: list[_Wire] = []  # the oldest first
         self._peers: set[_Wire] = set()
@@ -120,12 +120,12 @@ class LinkServer:
 
     @property
     def address(self) -> Address:
-        """What a :class:`RemoteLink` needs."""
+        """What a :class:`ControlClient` needs."""
         return self._host, self._port, self._secret
 
-    def serve(self, link: Link) -> None:
-        """Answers from now on with what ``link`` answers."""
-        self._link = link
+    def serve(self, channel: ControlChannel) -> None:
+        """Answers from now on with what ``channel`` answers."""
+        self._channel = channel
 
     def close(self) -> None:
         """Stops listening, and hangs up on everybody. Idempotent."""
@@ -148,7 +148,7 @@ class LinkServer:
         oldest = None
         with self._lock:
             self._strangers.append(wire)
-            if len(self._strangers) > STRANGERS_MOST:
+            if len(self._strangers) > MAX_UNAUTHENTICATED:
                 oldest = self._strangers.pop(0)
         if oldest is not None:
             oldest.hang_up()
@@ -163,9 +163,9 @@ class LinkServer:
             while not self._closed:
                 wire.allow(IDLE_SECONDS)
                 report = wire.receive()
-                if self._link is None:
+                if self._channel is None:
                     raise ConnectionError("a report arrived before any term began")
-                wire.send(self._link.exchange(report))
+                wire.send(self._channel.exchange(report))
         except AuthenticationError as error:
             log.warning("a connection to the lanes' link was refused: %s", error)
         except (OSError, EOFError) as error:
@@ -184,11 +184,11 @@ class LinkServer:
             self._peers.add(wire)
 
 
-class RemoteLink:
+class ControlClient:
     """A group's end of the link; dials anew when the connection broke.
 
     Args:
-        address: Host, port and secret of the leader's :class:`LinkServer`.
+        address: Host, port and secret of the leader's :class:`ControlServer`.
     """
 
     def __init__(self, address: Address) -> None:

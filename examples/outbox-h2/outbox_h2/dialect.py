@@ -114,7 +114,7 @@ class H2Dialect(PortableDialect):
     marker_place {self.idiom.line},
     PRIMARY KEY (name, lane)
 )"""
-        letters = f"""CREATE TABLE {quoted(options.letters)} (
+        letters = f"""CREATE TABLE {quoted(options.dead_letters)} (
     name VARCHAR(250) NOT NULL,
     id BIGINT NOT NULL,
     kafka_topic VARCHAR(249),
@@ -128,4 +128,4 @@ class H2Dialect(PortableDialect):
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     PRIMARY KEY (name, id)
 )"""
-        return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
+        return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar
 
-from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable import ErrorKind, Idiom
 from outbox_sdk.statement import Style
 
 # H2's error codes: https://h2database.com/javadoc/org/h2/api/ErrorCode.html
 _CODES = {
-    Trouble.ABSENT: (42102, 42103, 42104),
-    Trouble.PRESENT: (42101, 23505),
-    Trouble.REFUSED: (28000, 90040, 90096),
+    ErrorKind.ABSENT: (42102, 42103, 42104),
+    ErrorKind.PRESENT: (42101, 23505),
+    ErrorKind.REFUSED: (28000, 90040, 90096),
     # A deadlock, a lock time-out, a statement that was cut off; a connection or a database that is closed.
-    Trouble.PASSING: (40001, 50200, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
+    ErrorKind.PASSING: (40001, 50200, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
 }
 
 
@@ -31,13 +31,13 @@ class H2Idiom(Idiom):
         error: type[Exception] = dbapi2.Error
         return error
 
-    def trouble(self, error: Exception) -> Trouble:
+    def error_kind(self, error: Exception) -> ErrorKind:
         """Says what an error means, by H2's code for it."""
         origin: Any = error if hasattr(error, "getErrorCode") else error.__cause__
         if origin is None:  # the driver's own: the connection is closed
-            return Trouble.PASSING
+            return ErrorKind.PASSING
         code = int(origin.getErrorCode()) if hasattr(origin, "getErrorCode") else 0
-        return next((trouble for trouble, codes in _CODES.items() if code in codes), Trouble.LASTING)
+        return next((error_kind for error_kind, codes in _CODES.items() if code in codes), ErrorKind.LASTING)
 
     def age(self, moment: str) -> str:
         """Writes how many seconds ago a moment was, with fractions, by the database's clock."""

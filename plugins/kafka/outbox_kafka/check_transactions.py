@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from outbox_sdk import Finding, Level
 
-from outbox_kafka.marker import MAX_LENGTH
+from outbox_kafka.checkpoint import MAX_LENGTH
 from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
 from outbox_kafka.topics import MOCK
 
@@ -18,7 +18,7 @@ LOG_TOPIC: Final = "__transaction_state"
 """The brokers' internal topic; they create it with the first transaction."""
 
 _SUBJECT: Final = "Kafka transactions"
-_MARKERS: Final = "Kafka markers"
+_CHECKPOINTS: Final = "Kafka checkpoints"
 _DAY: Final = 24 * 60
 """Minutes."""
 
@@ -54,7 +54,7 @@ def mock_finding() -> Finding:
 def transaction_findings(
     broker: Mapping[str, str], brokers: int, producer: Mapping[str, Any], log: TransactionLog
 ) -> Iterator[Finding]:
-    """Checks a broker's settings for transactions and markers; skips settings that it does not tell.
+    """Checks a broker's settings for transactions and checkpoints; skips settings that it does not tell.
 
     Args:
         broker: The broker's settings.
@@ -84,7 +84,7 @@ def transaction_findings(
     if length is not None and int(length) < MAX_LENGTH:
         yield Finding(
             Level.ERROR,
-            _MARKERS,
+            _CHECKPOINTS,
             f"the broker stores {length} bytes with an offset; exactly-once delivery may need {MAX_LENGTH}",
             f"set offset.metadata.max.bytes={MAX_LENGTH} on the brokers, or leave it out",
         )
@@ -121,10 +121,10 @@ def _log(replicas: int, min_in_sync: int, brokers: int) -> Finding:
 
 def _retention(minutes: int) -> Finding:
     if minutes >= _DAY:
-        return Finding(Level.OK, _MARKERS, f"kept for {minutes // _DAY} days after a lane's last batch")
+        return Finding(Level.OK, _CHECKPOINTS, f"kept for {minutes // _DAY} days after a lane's last batch")
     message = (
-        f"the brokers delete a lane's marker {minutes} minutes after its last batch: a harvester that is "
+        f"the brokers delete a lane's checkpoint {minutes} minutes after its last batch: a harvester that is "
         "down for longer after a crash cannot tell what it published, which breaks exactly-once delivery"
     )
     cure = "set offsets.retention.minutes to several days (10080 is the brokers' default)"
-    return Finding(Level.ERROR, _MARKERS, message, cure)
+    return Finding(Level.ERROR, _CHECKPOINTS, message, cure)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from outbox_kafka.transactional_sender import KafkaTransactionalSender
 
 _PREFIX = "outbox."
-"""The prefix of transactional ids and of the markers' groups."""
+"""The prefix of transactional ids and of the checkpoints' groups."""
 
 
 class KafkaPublisher:
@@ -34,7 +34,7 @@ class KafkaPublisher:
                 the order of records; or the transaction timeout is shorter than the delivery timeout.
         """
         self._kafka = options.kafka
-        self._marker_topic = options.marker_topic
+        self._checkpoint_topic = options.checkpoint_topic
         validate(producer_settings(options.kafka))
         if options.kafka.get("transaction.timeout.ms") is not None:
             transactional_settings(options.kafka, _PREFIX)
@@ -51,22 +51,22 @@ class KafkaPublisher:
     def open_transactional(self, lane: str) -> KafkaTransactionalSender:
         """Opens a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.
 
-        The transactional id, and the group whose offset carries the marker, are "outbox." and the lane's
+        The transactional id, and the group whose offset carries the checkpoint, are "outbox." and the lane's
         name. Takes up to 40 s before it gives up.
 
         Raises:
             ConfigError: The settings contradict transactions.
         """
         # The client is imported late.
-        from outbox_kafka.marker import MarkerPlace  # noqa: PLC0415
-        from outbox_kafka.topics import ensure_marker_topic, unwritable  # noqa: PLC0415
+        from outbox_kafka.checkpoint import CheckpointStore  # noqa: PLC0415
+        from outbox_kafka.topics import ensure_checkpoint_topic, unwritable  # noqa: PLC0415
         from outbox_kafka.transactional_sender import KafkaTransactionalSender  # noqa: PLC0415
 
         name = f"{_PREFIX}{lane}"
         settings, user = transactional_settings(self._kafka, name), client_settings(self._kafka)
-        cluster = ensure_marker_topic(user, self._marker_topic)
-        place = MarkerPlace(user, cluster, self._marker_topic, name)
-        return KafkaTransactionalSender(settings, place, partial(unwritable, user))
+        cluster = ensure_checkpoint_topic(user, self._checkpoint_topic)
+        location = CheckpointStore(user, cluster, self._checkpoint_topic, name)
+        return KafkaTransactionalSender(settings, location, partial(unwritable, user))
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates missing topics with the broker's default replication; see the contract."""

@@ -36,8 +36,8 @@ def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partition
     return admin.create_topics(missing, partitions, _TIMEOUT)
 
 
-def ensure_marker_topic(settings: Mapping[str, Any], topic: str) -> str:
-    """Creates the topic of the markers if it is missing, and checks that the broker supports transactions.
+def ensure_checkpoint_topic(settings: Mapping[str, Any], topic: str) -> str:
+    """Creates the topic of the checkpoints if it is missing; checks that the broker supports transactions.
 
     Returns:
         The cluster's id.

@@ -1,4 +1,4 @@
-"""A lane's transactional sender: publishes a batch and its marker atomically."""
+"""A lane's transactional sender: publishes a batch and its checkpoint atomically."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from outbox_sdk import Batch, DriverError, Failure, MarkedRecord
 
+from outbox_kafka.checkpoint import CheckpointStore, encode
 from outbox_kafka.chunks import chunks
 from outbox_kafka.errors import transaction_error
-from outbox_kafka.marker import MarkerPlace, encode
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import diagnose
 from outbox_kafka.topic_cache import TopicCache
@@ -38,14 +38,14 @@ class KafkaTransactionalSender:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        place: MarkerPlace,
+        location: CheckpointStore,
         unwritable: Callable[[Collection[str]], set[str]],
     ) -> None:
         """Connects, and ends the transaction of an earlier sender.
 
         Args:
             settings: librdkafka's settings, complete.
-            place: Where the lane's marker is stored.
+            location: Where the lane's checkpoint is stored.
             unwritable: Returns those topics that this client may not write to.
 
         Raises:
@@ -53,28 +53,28 @@ class KafkaTransactionalSender:
             DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
         """
         self._settings = settings
-        self._place = place
+        self._location = location
         self._unwritable = unwritable
         self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
         self._chunk_bytes: int | None = None
         self._producer = TransactionalProducer(settings)
         try:
             self._producer.initialize()
-            self._cancel_earlier_marker()
+            self._cancel_earlier_checkpoint()
         except BaseException:
             self.close()
             raise
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.place`."""
-        return self._place.name
+        return self._location.name
 
-    def marker(self, place: str = "") -> list[Batch] | None:
-        """Reads the marker; see :meth:`outbox_sdk.TransactionalSender.marker`."""
-        return self._place.read(place)
+    def checkpoint(self, location: str = "") -> list[Batch] | None:
+        """Reads the checkpoint; see :meth:`outbox_sdk.TransactionalSender.checkpoint`."""
+        return self._location.read(location)
 
-    def publish(self, records: Sequence[MarkedRecord], marker: Sequence[Batch]) -> list[Failure]:
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch]) -> list[Failure]:
         """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.
 
         Takes up to about twice ``transaction.timeout.ms``. It takes several times that in the rare case that
@@ -82,9 +82,9 @@ class KafkaTransactionalSender:
         at a time, until it is clear which record is too large by itself.
 
         Raises:
-            ValueError: The marker holds too many batches.
+            ValueError: The checkpoint holds too many batches.
         """
-        text = encode(marker)
+        text = encode(checkpoint)
         retries = _RETRIES
         if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
             return failures
@@ -107,20 +107,21 @@ class KafkaTransactionalSender:
         """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
         self._producer.close()
 
-    def _cancel_earlier_marker(self) -> None:
-        """Cancels a marker that an earlier sender requested, however late the request reaches the broker.
+    def _cancel_earlier_checkpoint(self) -> None:
+        """Cancels a checkpoint that an earlier sender requested, however late the request reaches the broker.
 
         A broker that does not verify transactions (before KIP-890, or by configuration) accepts a request
-        that arrives after the abort, and the marker would stay pending for ever. Another aborted transaction
-        ends that. The broker has then seen our epoch, and refuses requests that arrive even later.
+        that arrives after the abort, and the checkpoint would stay pending for ever. Another aborted
+        transaction ends that. The broker has then seen our epoch, and refuses requests that arrive even
+        later.
         """
         try:
             # Shows a refusal now, and makes the broker load the group: a producer may wait in vain for that.
-            self._place.read()
+            self._location.read()
         except DriverError as error:
             if not error.retryable:
                 raise
-        failed = self._send_marker(encode([]), self._producer.begin())
+        failed = self._send_checkpoint(encode([]), self._producer.begin())
         self._producer.abort()
         if failed is not None:
             raise transaction_error(NOT_COMMITTED, failed, self._settings)
@@ -130,11 +131,12 @@ class KafkaTransactionalSender:
     ) -> KafkaError | None:
         """Produces everything and waits for its delivery; returns why the transaction failed, if it did.
 
-        The transaction has failed, too, if there are ``errors`` afterwards. The marker goes first: while the
-        broker completes the previous transaction, it refuses requests of the next. The client then repeats
-        the request for a marker after ``retry.backoff.ms``, but the one for records only after 20 ms.
+        The transaction has failed, too, if there are ``errors`` afterwards. The checkpoint goes first: while
+        the broker completes the previous transaction, it refuses requests of the next. The client then
+        repeats the request for a checkpoint after ``retry.backoff.ms``, but the one for records only after 20
+        ms.
         """
-        failed = self._send_marker(text, deadline)
+        failed = self._send_checkpoint(text, deadline)
         if failed is not None:
             return failed
         for chunk in chunks(records, self._chunk_bytes):
@@ -144,8 +146,8 @@ class KafkaTransactionalSender:
                 return failed
         return None
 
-    def _send_marker(self, text: str, deadline: float) -> KafkaError | None:
-        return self._producer.send_offsets(self._place.offsets(text), self._place.group, deadline)
+    def _send_checkpoint(self, text: str, deadline: float) -> KafkaError | None:
+        return self._producer.send_offsets(self._location.offsets(text), self._location.group, deadline)
 
     def _failures(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, failed: KafkaError | None
@@ -161,7 +163,7 @@ class KafkaTransactionalSender:
             DriverError: The cause is not a record.
         """
         if failed is not None and failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            # The error names no topic; it may be the marker's.
+            # The error names no topic; it may be the checkpoint's.
             refused = self._unwritable({record.topic for record in records})
             if not refused:
                 raise self._producer.end(NOT_COMMITTED, KafkaException(failed))

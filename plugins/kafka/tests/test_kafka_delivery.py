@@ -118,5 +118,5 @@ def test_check_finds_nothing_wrong_with_a_sound_broker(kafka_bootstrap: str, tra
     findings = publisher(kafka_bootstrap).check(transactional=transactional)
     subjects = {finding.subject for finding in findings}
     assert subjects >= {"Kafka broker", "Kafka idempotence", "Kafka replication"}
-    assert ({"Kafka transactions", "Kafka markers"} <= subjects) == transactional
+    assert ({"Kafka transactions", "Kafka checkpoints"} <= subjects) == transactional
     assert [finding for finding in findings if finding.level is not Level.OK] == []

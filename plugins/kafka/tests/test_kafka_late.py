@@ -30,11 +30,11 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
-    place = Place()
-    with place.broker:
-        yield place
-    place.proxy.close()
+def location() -> Iterator[Place]:
+    location = Place()
+    with location.broker:
+        yield location
+    location.proxy.close()
 
 
 def deliver(sender: KafkaSender, topic: str, *numbers: int) -> None:
@@ -49,57 +49,57 @@ def deliver(sender: KafkaSender, topic: str, *numbers: int) -> None:
 
 @pytest.mark.parametrize("restart", [True, False], ids=["restarted lane", "same lane"])
 def test_what_the_network_delays_is_refused_behind_what_the_lane_has_sent_since(
-    place: Place, topic: str, restart: bool
+    location: Place, topic: str, restart: bool
 ) -> None:
-    kafka = publisher(place.through)
+    kafka = publisher(location.through)
     kafka.prepare([topic], 1)
     sender = kafka.open("outbox.0")
     deliver(sender, topic, 1)
-    place.proxy.hold(PRODUCE)
+    location.proxy.hold(PRODUCE)
     sender.send([MarkedRecord(2, topic, "k", "2")])
-    assert place.proxy.held.wait(10)
+    assert location.proxy.held.wait(10)
     if restart:
         sender.close(0)
         sender = kafka.open("outbox.0")
-    place.proxy.cut()
+    location.proxy.cut()
     deliver(sender, topic, 2, 3, 4)
-    place.proxy.release()
+    location.proxy.release()
     # Once a later record is delivered, the broker has handled the delayed one.
     time.sleep(0.5)
     deliver(sender, topic, 5)
     sender.close(5)
-    there = arrived(place, topic)
+    there = arrived(location, topic)
     assert there == sorted(there)
     assert set(there) == {1, 2, 3, 4, 5}
 
 
 @pytest.mark.parametrize("opened_first", [False, True])
-def test_a_marker_that_comes_after_its_transaction_was_aborted_leaves_no_doubt(
-    place: Place, topic: str, monkeypatch: pytest.MonkeyPatch, opened_first: bool
+def test_a_checkpoint_that_comes_after_its_transaction_was_aborted_leaves_no_doubt(
+    location: Place, topic: str, monkeypatch: pytest.MonkeyPatch, opened_first: bool
 ) -> None:
-    monkeypatch.setattr("outbox_kafka.marker._TIMEOUT", 2.0)
-    kafka = publisher(place.through, delivery_timeout_ms=1500, transaction_timeout_ms=2500)
+    monkeypatch.setattr("outbox_kafka.checkpoint._TIMEOUT", 2.0)
+    kafka = publisher(location.through, delivery_timeout_ms=1500, transaction_timeout_ms=2500)
     kafka.prepare([topic], 1)
     first, second = Batch(uuid4(), 1, 1), Batch(uuid4(), 2, 2)
     sender = kafka.open_transactional(topic)
     assert sender.publish([MarkedRecord(1, topic, "k", "1")], [first]) == []
-    place.proxy.hold(OFFSET_COMMIT)
+    location.proxy.hold(OFFSET_COMMIT)
     assert sender.publish([MarkedRecord(2, topic, "k", "2")], [second]) != []
-    assert place.proxy.held.is_set()
+    assert location.proxy.held.is_set()
     sender.close()
     if opened_first:
         sender = kafka.open_transactional(topic)
-    place.proxy.release()
+    location.proxy.release()
     time.sleep(0.5)  # nothing shows that the broker has handled it
     if not opened_first:
         sender = kafka.open_transactional(topic)
-    assert sender.marker() == [first]
+    assert sender.checkpoint() == [first]
     sender.close()
 
 
-def arrived(place: Place, topic: str) -> list[int]:
+def arrived(location: Place, topic: str) -> list[int]:
     """Returns the numbers of all records of the topic."""
-    reader = Consumer({"bootstrap.servers": place.broker.bootstrap, "group.id": "reader"})
+    reader = Consumer({"bootstrap.servers": location.broker.bootstrap, "group.id": "reader"})
     _, count = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
     reader.close()
-    return [int(message.value() or b"") for message in consume(place.broker.bootstrap, topic, count)]
+    return [int(message.value() or b"") for message in consume(location.broker.bootstrap, topic, count)]

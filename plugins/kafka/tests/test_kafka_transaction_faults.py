@@ -32,7 +32,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.mark.parametrize("fault", ["freeze", "kill"])
 @pytest.mark.parametrize("moment", ["deliver", "commit"])
-def test_lost_broker_is_an_error_in_bounded_time_and_later_the_marker_tells(
+def test_lost_broker_is_an_error_in_bounded_time_and_later_the_checkpoint_tells(
     broker: KafkaBroker, topic: str, fault: str, moment: str
 ) -> None:
     kafka = publisher(broker.bootstrap, delivery_timeout_ms=2000, transaction_timeout_ms=4000)
@@ -70,13 +70,13 @@ def test_lost_broker_is_an_error_in_bounded_time_and_later_the_marker_tells(
     else:
         broker.start()
     successor = _open_at_last(kafka, f"{topic}.0")
-    marker = successor.marker()
-    assert marker in ([first], [second])
-    assert marker == [first] or moment == "commit"
-    assert successor.publish([MarkedRecord(99, topic, "k", "99")], marker) == []
+    checkpoint = successor.checkpoint()
+    assert checkpoint in ([first], [second])
+    assert checkpoint == [first] or moment == "commit"
+    assert successor.publish([MarkedRecord(99, topic, "k", "99")], checkpoint) == []
     successor.close()
     there = [int(message.value() or b"") for message in committed(broker.bootstrap, topic, 1)]
-    assert there == [1, *(range(2, 12) if marker == [second] else ()), 99]
+    assert there == [1, *(range(2, 12) if checkpoint == [second] else ()), 99]
 
 
 def _open_at_last(kafka: KafkaPublisher, lane: str):
@@ -110,7 +110,7 @@ def test_every_permission_that_is_missing_is_named(secured: SecuredKafka, topic:
     kafka = KafkaPublisher(KafkaOptions(secured.settings("right")))
     free = publisher(secured.bootstrap)
     free.prepare([topic, f"{topic}-other"], 1)
-    free.open_transactional("warm").close()  # creates the topic of the markers
+    free.open_transactional("warm").close()  # creates the topic of the checkpoints
 
     def refusal() -> str:
         with pytest.raises(AccessDenied) as caught:

@@ -1,4 +1,4 @@
-"""Batches in transactions on a real broker: atomic, exactly once, and named by the marker."""
+"""Batches in transactions on a real broker: atomic, exactly once, and named by the checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def records(topic: str, count: int, first: int = 1) -> list[MarkedRecord]:
 
 @pytest.fixture
 def lane(topic: str) -> str:
-    """A lane without a marker."""
+    """A lane without a checkpoint."""
     return f"{topic}.0"
 
 
@@ -48,16 +48,16 @@ def values(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[int
 def test_batches_are_published_once_and_in_order(
     kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
 ) -> None:
-    assert sender.marker() is None
+    assert sender.checkpoint() is None
     first, second = batch(1, 5000), batch(5001, 5100)
     assert sender.publish(records(topic, 5000), [first]) == []
-    assert sender.marker() == [first]
+    assert sender.checkpoint() == [first]
     assert sender.publish(records(topic, 100, 5001), [first, second]) == []
-    assert sender.marker() == [first, second]
+    assert sender.checkpoint() == [first, second]
     assert sender.publish([], [first]) == []
-    assert sender.marker() == [first]
+    assert sender.checkpoint() == [first]
     assert sender.publish([], []) == []
-    assert sender.marker() == []
+    assert sender.checkpoint() == []
     sender.close()
     sender.close()
     messages = committed(kafka_bootstrap, topic, PARTITIONS)
@@ -69,27 +69,31 @@ def test_batches_are_published_once_and_in_order(
         sender.publish([], [])
 
 
-def test_marker_at_a_former_place_is_told_from_that_at_the_present_one(
+def test_checkpoint_at_a_former_place_is_told_from_that_at_the_present_one(
     kafka_bootstrap: str, topic: str, lane: str
 ) -> None:
     kafka = {"bootstrap.servers": kafka_bootstrap}
     before, after = batch(), batch()
-    former = KafkaPublisher(KafkaOptions(kafka, marker_topic=f"{topic}.marker")).open_transactional(lane)
+    former = KafkaPublisher(KafkaOptions(kafka, checkpoint_topic=f"{topic}.checkpoint")).open_transactional(
+        lane
+    )
     assert former.publish([], [before]) == []
     former.close()
     sender = KafkaPublisher(KafkaOptions(kafka)).open_transactional(lane)
-    assert former.place != sender.place
-    assert sender.marker() is None
-    assert sender.marker(former.place) == [before]
+    assert former.location != sender.location
+    assert sender.checkpoint() is None
+    assert sender.checkpoint(former.location) == [before]
     assert sender.publish([], [after]) == []
-    assert sender.marker(former.place) == [before]
-    assert sender.marker(sender.place) == sender.marker() == [after]
+    assert sender.checkpoint(former.location) == [before]
+    assert sender.checkpoint(sender.location) == sender.checkpoint() == [after]
     sender.close()
 
 
-def test_marker_in_another_cluster_is_not_taken_for_a_missing_one(sender: KafkaTransactionalSender) -> None:
+def test_checkpoint_in_another_cluster_is_not_taken_for_a_missing_one(
+    sender: KafkaTransactionalSender,
+) -> None:
     with pytest.raises(DriverError, match=r"in the Kafka cluster another.*fence forget") as caught:
-        sender.marker("another/outbox.marker")
+        sender.checkpoint("another/outbox.marker")
     assert not caught.value.retryable
     sender.close()
 
@@ -110,14 +114,14 @@ def test_failed_batch_leaves_nothing_but_its_culprits(
     failures = sender.publish([sound[0], *faulty, sound[1]], [batch()])
     assert [failure.record.id for failure in failures] == [4, 6, 7, 8]
     assert [failure.retryable for failure in failures] == [False] * 4
-    assert sender.marker() == [before]
+    assert sender.checkpoint() == [before]
     # The sender works as before, whatever was in flight.
     after = batch()
     assert sender.publish(sound, [after]) == []
     assert values(kafka_bootstrap, topic) == [1, 3, 9]
     sender.close()
     successor = publisher(kafka_bootstrap).open_transactional(lane)
-    assert successor.marker() == [after]
+    assert successor.checkpoint() == [after]
     successor.close()
 
 
@@ -189,7 +193,7 @@ def test_second_sender_fences_the_first(
             sender.publish(records(topic, 10, 2), [batch()])
         assert caught.value.retryable
     sender.close()
-    assert second.marker() == [first]
+    assert second.checkpoint() == [first]
     assert second.publish(records(topic, 1, 100), [batch()]) == []
     second.close()
     assert values(kafka_bootstrap, topic) == [1, 100]
@@ -214,7 +218,7 @@ sender.publish([MarkedRecord(i, topic, f"k{i}", str(i)) for i in range(100)], [B
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_marker_tells_what_became_of_one_that_was_killed(
+def test_checkpoint_tells_what_became_of_one_that_was_killed(
     kafka_bootstrap: str, topic: str, lane: str, when: str
 ) -> None:
     kafka = publisher(kafka_bootstrap)
@@ -229,7 +233,7 @@ def test_marker_tells_what_became_of_one_that_was_killed(
         assert process.stdout.readline() == b"dying\n"
         process.send_signal(signal.SIGKILL)
     sender = kafka.open_transactional(lane)
-    assert sender.marker() == ([Batch(name, 0, 99)] if when == "after" else None)
+    assert sender.checkpoint() == ([Batch(name, 0, 99)] if when == "after" else None)
     # No open transaction blocks readers of committed messages any longer.
     assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], []) == []
     sender.close()
@@ -265,7 +269,7 @@ def test_answer_that_is_lost_is_no_commit_and_no_abort(
     assert not aborted
     sender.close()
     successor = kafka.open_transactional(lane)
-    assert successor.marker() == [sent]
+    assert successor.checkpoint() == [sent]
     successor.close()
 
 
@@ -285,17 +289,17 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
     assert caught.value.retryable
     sender.close()
     successor = kafka.open_transactional(lane)
-    assert successor.marker() is None
+    assert successor.checkpoint() is None
     successor.close()
     assert values(kafka_bootstrap, topic) == []
 
 
-def test_lanes_and_their_markers_are_their_own(kafka_bootstrap: str, topic: str) -> None:
+def test_lanes_and_their_checkpoints_are_their_own(kafka_bootstrap: str, topic: str) -> None:
     kafka = publisher(kafka_bootstrap)
     one, two = kafka.open_transactional(f"{topic}.0"), kafka.open_transactional(f"{topic}.1")
     first, second = Batch(UUID(int=1), -5, 2**63 - 1), batch()
     assert one.publish(records(topic, 1), [first]) == []
     assert two.publish(records(topic, 1), [second]) == []
-    assert (one.marker(), two.marker()) == ([first], [second])
+    assert (one.checkpoint(), two.checkpoint()) == ([first], [second])
     one.close()
     two.close()

@@ -73,7 +73,7 @@ class MySqlDialect(PortableDialect):
         return {
             options.outbox: [tables.outbox(quoted(options.outbox), binary=options.binary)],
             options.fence: [tables.fence(quoted(options.fence))],
-            options.letters: [tables.letters(quoted(options.letters))],
+            options.dead_letters: [tables.dead_letters(quoted(options.dead_letters))],
         }
 
     def known(self, session: Session) -> TableName:
@@ -89,11 +89,11 @@ class MySqlDialect(PortableDialect):
         with session.transaction("look at the columns of keys"):
             types = [
                 [str(row[0]).lower() for row in session.fetch(_KEY, schema=table.schema, table=table.table)]
-                for table in (options.outbox, options.letters)
+                for table in (options.outbox, options.dead_letters)
             ]
         garbled = types[0] and types[0][0].endswith(("blob", "binary"))
         text = types[1] and not types[1][0].endswith("blob")
-        wider = f"ALTER TABLE {self.idiom.table(options.letters)} MODIFY kafka_key LONGBLOB"
+        wider = f"ALTER TABLE {self.idiom.table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
         return [*super().outdated(session), *([wider] if garbled and text else [])]
 
     def findings(self, session: Session) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import ClassVar, Final
 
-from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable import ErrorKind, Idiom
 from outbox_sdk.portable.rows import spellings
 from outbox_sdk.portable.session import IDS
 from outbox_sdk.record import Record
@@ -95,22 +95,22 @@ class MySqlIdiom(Idiom):
 
         return MySQLError
 
-    def trouble(self, error: Exception) -> Trouble:
+    def error_kind(self, error: Exception) -> ErrorKind:
         """Says what an error means, by its number."""
         if _untrusted(error):
-            return Trouble.LASTING
+            return ErrorKind.LASTING
         number = _number(error)
-        for numbers, trouble in (
-            (_PASSING, Trouble.PASSING),
-            (_REFUSED, Trouble.REFUSED),
-            (_LOCKED, Trouble.LOCKED),
-            (_ABSENT, Trouble.ABSENT),
-            (_PRESENT, Trouble.PRESENT),
+        for numbers, error_kind in (
+            (_PASSING, ErrorKind.PASSING),
+            (_REFUSED, ErrorKind.REFUSED),
+            (_LOCKED, ErrorKind.LOCKED),
+            (_ABSENT, ErrorKind.ABSENT),
+            (_PRESENT, ErrorKind.PRESENT),
         ):
             if number in numbers:
-                return trouble
+                return error_kind
         # Without a number it is PyMySQL's own: replies that do not belong together, or a closed connection.
-        return Trouble.PASSING if number is None else Trouble.LASTING
+        return ErrorKind.PASSING if number is None else ErrorKind.LASTING
 
     def cure(self, error: Exception) -> str:
         """Says what a user can do about an error, or nothing."""

@@ -44,7 +44,7 @@ def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]
     tables = (
         (options.outbox, "leader_id", ("SELECT", "UPDATE", "DELETE")),
         (options.fence, "beat", ("SELECT", "INSERT", "UPDATE")),
-        (options.letters, "kafka_value", ("SELECT", "INSERT", "UPDATE", "DELETE")),
+        (options.dead_letters, "kafka_value", ("SELECT", "INSERT", "UPDATE", "DELETE")),
     )
     for table, column, privileges in tables:
         engine = _ask(session, _ENGINE, table)

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Fate
+from outbox_sdk import DeadLetterStatus
 from outbox_servers.services.external import connect_mysql
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain
@@ -57,12 +57,14 @@ def test_poison_that_cannot_be_sent_back_is_parked_skipped_and_redriven(
     writer.commit()
     wanted = "é" + "'" * QUOTES
     value = wanted.encode() if binary else wanted
-    hand, letters = box.lead(), box.letters()
+    hand, letters = box.lead(), box.dead_letters()
     ids = hand.ids()
     assert hand.park(ids, ids[0]) == 1
-    assert [letter.record.value for letter in letters.letters()] == [value]
+    assert [letter.record.value for letter in letters.find()] == [value]
     assert letters.skip(ids[:1]) == ids[:1]
-    assert [(letter.record.value, letter.fate) for letter in letters.letters()] == [(value, Fate.SKIPPED)]
+    assert [(letter.record.value, letter.status) for letter in letters.find()] == [
+        (value, DeadLetterStatus.SKIPPED)
+    ]
     assert hand.values() == ["tail"]
     assert letters.redrive(ids[:1]) == ids[:1]
     assert [record.value for record in hand.mark()] == [value]
@@ -98,8 +100,8 @@ def test_a_key_of_whatever_bytes_is_marked_in_its_lane_and_can_be_parked(
     assert box.survey() == ["2", "4", "5"], "no other key is taken for it"
     hand = box.lead()
     assert hand.values(excluded=[found["2"][1].key]) == ["4", "5"]
-    letters = box.letters()
-    [letter] = letters.letters()
+    letters = box.dead_letters()
+    [letter] = letters.find()
     assert letter.record.key == head.key
     assert letters.skip([letter.record.id]) == [letter.record.id]
     assert box.survey() == ["2", "3", "4", "5"]

@@ -13,7 +13,7 @@ import pytest
 from outbox_mysql import MySqlDialect, MySqlIdiom, MySqlOptions
 from outbox_mysql.address import Address
 from outbox_sdk import ConfigError, DriverError, Seam, find
-from outbox_sdk.portable import Trouble
+from outbox_sdk.portable import ErrorKind
 
 
 def test_finding_the_driver_loads_no_database_driver() -> None:
@@ -97,25 +97,25 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
 @pytest.mark.parametrize(
     ("number", "trouble"),
     [
-        (2013, Trouble.PASSING),
-        (1213, Trouble.PASSING),
-        (1205, Trouble.LOCKED),
-        (1290, Trouble.PASSING),
-        (1047, Trouble.PASSING),
-        (4031, Trouble.PASSING),
-        (3032, Trouble.PASSING),
-        (9001, Trouble.PASSING),
-        (9002, Trouble.PASSING),
-        (1045, Trouble.REFUSED),
-        (3118, Trouble.REFUSED),
-        (1146, Trouble.ABSENT),
-        (1062, Trouble.PRESENT),
-        (1049, Trouble.LASTING),
-        (1665, Trouble.LASTING),
+        (2013, ErrorKind.PASSING),
+        (1213, ErrorKind.PASSING),
+        (1205, ErrorKind.LOCKED),
+        (1290, ErrorKind.PASSING),
+        (1047, ErrorKind.PASSING),
+        (4031, ErrorKind.PASSING),
+        (3032, ErrorKind.PASSING),
+        (9001, ErrorKind.PASSING),
+        (9002, ErrorKind.PASSING),
+        (1045, ErrorKind.REFUSED),
+        (3118, ErrorKind.REFUSED),
+        (1146, ErrorKind.ABSENT),
+        (1062, ErrorKind.PRESENT),
+        (1049, ErrorKind.LASTING),
+        (1665, ErrorKind.LASTING),
     ],
 )
-def test_errors_are_told_apart_by_their_number(number: int, trouble: Trouble) -> None:
-    assert MySqlIdiom().trouble(pymysql.OperationalError(number, "…")) is trouble
+def test_errors_are_told_apart_by_their_number(number: int, error_kind: ErrorKind) -> None:
+    assert MySqlIdiom().error_kind(pymysql.OperationalError(number, "…")) is error_kind
 
 
 def test_the_insert_lets_the_drivers_send_many_rows_at_once() -> None:

@@ -52,7 +52,7 @@ def test_no_default_of_the_server_cuts_a_result_short_or_ends_a_session(hostile:
         box.dialect.create()
         box.fill(100, keys=7)
         box.stash(plain("quote", "'\\' \"x\""))
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         records = hand.advance()
         assert len(records) == 101
         assert records[-1].value == "'\\' \"x\""
@@ -61,7 +61,7 @@ def test_no_default_of_the_server_cuts_a_result_short_or_ends_a_session(hostile:
         assert hand.purged == 101
         box.fill(60, keys=60)
         heads = box.park(hand, *(f"k{number}" for number in range(30)))
-        assert len(letters.letters()) == 30
+        assert len(letters.find()) == 30
         assert letters.retry(list(heads.values())) == sorted(heads.values())
         ids = hand.ids()
         assert hand.reset(*ids) == len(ids)

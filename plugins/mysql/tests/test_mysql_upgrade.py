@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import AccessDenied, Level, Transacting
+from outbox_sdk import AccessDenied, Level, TransactionalLane
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 
@@ -24,7 +24,7 @@ def box(under: OutboxUnderTest) -> Iterator[Box]:
         box = Box(replace(under, options={**under.options, "fence_table": fence}), stack)
         box.dialect.create()
         hand = box.lead()
-        hand.table.transact(hand.fence, Transacting(1))
+        hand.table.set_transactional(hand.fence, TransactionalLane(1))
         execute(box, f"ALTER TABLE {fence} DROP COLUMN sender, DROP COLUMN marker_place")
         yield box
 
@@ -38,17 +38,17 @@ def execute(box: Box, *statements: str) -> None:
 
 def test_it_goes_on_with_what_it_noted(box: Box) -> None:
     table = box.connect()
-    assert table.transacting() == {0: Transacting(1)}
+    assert table.transactional_lanes() == {0: TransactionalLane(1)}
     fence = table.enter(0, 1, table.bump(1, "next"))
     assert fence.token == 2
-    table.transact(fence, Transacting(1, "sender", "place"))
-    assert table.transacting() == {0: Transacting(1, "sender", "place")}
+    table.set_transactional(fence, TransactionalLane(1, "sender", "place"))
+    assert table.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
 
 
 def test_several_processes_meet_it_at_once(box: Box) -> None:
     with ThreadPoolExecutor(6) as pool:
         tables = list(pool.map(lambda _: box.connect(), range(6)))
-    assert [table.transacting() for table in tables] == [{0: Transacting(1)}] * 6
+    assert [table.transactional_lanes() for table in tables] == [{0: TransactionalLane(1)}] * 6
     assert len({table.identity() for table in tables}) == 1
 
 
@@ -70,11 +70,11 @@ def test_who_may_not_is_told_what_somebody_else_may_run(box: Box) -> None:
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO {user}",
     )
     parts = urlsplit(options.data_source)
-    place = f"{user}:secret@{parts.hostname}:{parts.port}"
+    location = f"{user}:secret@{parts.hostname}:{parts.port}"
     limited = Box(
         replace(
             box.under,
-            options={**box.under.options, "data_source": urlunsplit(parts._replace(netloc=place))},
+            options={**box.under.options, "data_source": urlunsplit(parts._replace(netloc=location))},
         ),
         ExitStack(),
     )

@@ -39,7 +39,7 @@ def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
 
 def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
     """Returns what to grant, and a statement that changes nothing but needs it."""
-    outbox, fence, letters = map(session.idiom.table, (options.outbox, options.fence, options.letters))
+    outbox, fence, letters = map(session.idiom.table, (options.outbox, options.fence, options.dead_letters))
     nothing = "WHERE 1 = 0"
     return [
         (f"UPDATE ON {outbox}", f"UPDATE {outbox} SET leader_id = NULL {nothing}"),

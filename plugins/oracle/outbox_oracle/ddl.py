@@ -46,7 +46,7 @@ def tables(options: OracleOptions, idiom: Idiom) -> Mapping[TableName, Sequence[
     marker_place {idiom.line},
     PRIMARY KEY (name, lane)
 )"""
-    letters = f"""CREATE TABLE {idiom.table(options.letters)} (
+    letters = f"""CREATE TABLE {idiom.table(options.dead_letters)} (
     name VARCHAR2(300 CHAR) NOT NULL,
     id NUMBER(19) NOT NULL,
     kafka_topic VARCHAR2(4000 BYTE),
@@ -60,4 +60,4 @@ def tables(options: OracleOptions, idiom: Idiom) -> Mapping[TableName, Sequence[
     since TIMESTAMP(6) WITH LOCAL TIME ZONE NOT NULL,
     PRIMARY KEY (name, id)
 )"""
-    return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
+    return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}

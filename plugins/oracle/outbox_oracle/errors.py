@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_sdk.portable import Trouble
+from outbox_sdk.portable import ErrorKind
 
 # Sessions and instances that come and go, listeners, locks, space, and standbys that may be promoted.
 _PASSING_ORA = (
@@ -18,13 +18,13 @@ _REFUSED = (
 )  # fmt: skip
 
 TROUBLES = {
-    **{f"ORA-{number:05}": Trouble.PASSING for number in _PASSING_ORA},
-    **{f"DPY-{number}": Trouble.PASSING for number in _PASSING_DPY},
-    **dict.fromkeys(_REFUSED, Trouble.REFUSED),
-    "ORA-00942": Trouble.ABSENT,
-    "ORA-04043": Trouble.ABSENT,
-    "ORA-00001": Trouble.PRESENT,
-    "ORA-00955": Trouble.PRESENT,
+    **{f"ORA-{number:05}": ErrorKind.PASSING for number in _PASSING_ORA},
+    **{f"DPY-{number}": ErrorKind.PASSING for number in _PASSING_DPY},
+    **dict.fromkeys(_REFUSED, ErrorKind.REFUSED),
+    "ORA-00942": ErrorKind.ABSENT,
+    "ORA-04043": ErrorKind.ABSENT,
+    "ORA-00001": ErrorKind.PRESENT,
+    "ORA-00955": ErrorKind.PRESENT,
 }
 """By the full code; whatever is not listed lasts."""
 
@@ -49,14 +49,14 @@ def full_code(error: Exception) -> str:
     return str(getattr(error.args[0] if error.args else None, "full_code", None) or "")
 
 
-def meaning(error: Exception) -> Trouble:
+def meaning(error: Exception) -> ErrorKind:
     """Says what an error of the driver means."""
     detail = error.args[0] if error.args else None
     # The network is gone, or its name: the driver lets some errors of the socket pass as they are, and
     # the dialect wraps them.
     if isinstance(error.__cause__, OSError) or getattr(detail, "is_session_dead", False):
-        return Trouble.PASSING
+        return ErrorKind.PASSING
     found = TROUBLES.get(full_code(error))
     if found is None and getattr(detail, "isrecoverable", False):
-        return Trouble.PASSING
-    return found or Trouble.LASTING
+        return ErrorKind.PASSING
+    return found or ErrorKind.LASTING

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from outbox_sdk.intake import FAULT
-from outbox_sdk.portable import Idiom, TableName, Trouble
+from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
@@ -46,7 +46,7 @@ class OracleIdiom(Idiom):
         errors: type[Exception] = oracledb.Error
         return errors
 
-    def trouble(self, error: Exception) -> Trouble:
+    def error_kind(self, error: Exception) -> ErrorKind:
         """Says what an error means, by its code."""
         return meaning(error)
 

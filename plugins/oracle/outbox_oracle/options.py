@@ -60,6 +60,6 @@ class OracleOptions(PortableOptions):
         return table_name(self.fence_table).within(self.outbox.schema)
 
     @property
-    def letters(self) -> TableName:
+    def dead_letters(self) -> TableName:
         """The name of the table of dead letters, in the outbox's schema unless it names its own."""
         return table_name(self.dead_letter_table).within(self.outbox.schema)

@@ -17,7 +17,7 @@ from outbox_oracle.names import table_name
 from outbox_oracle.source import Source
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
 from outbox_sdk.errors import RecordError
-from outbox_sdk.portable import Trouble
+from outbox_sdk.portable import ErrorKind
 from outbox_servers.services import free_port
 
 from .fake_oracle import FakeOracle, database_error, driver_error
@@ -150,26 +150,28 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "trouble"),
+    ("error", "error_kind"),
     [
-        *((database_error(code), Trouble.PASSING) for code in (
+        *((database_error(code), ErrorKind.PASSING) for code in (
             28, 54, 60, 1012, 1033, 1034, 1089, 1555, 3113, 3114, 3135, 8177, 12170, 12514, 12541, 16000,
             30006,
         )),
-        *((driver_error(code), Trouble.PASSING) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
-        *((database_error(code), Trouble.REFUSED) for code in (1005, 1017, 1031, 1045, 28000, 28001, 41900)),
-        (driver_error(4001), Trouble.REFUSED),
-        (database_error(942), Trouble.ABSENT),
-        (database_error(955), Trouble.PRESENT),
-        (database_error(1), Trouble.PRESENT),
-        *((database_error(code), Trouble.LASTING) for code in (904, 1400, 12899, 2014)),
-        *((driver_error(code), Trouble.LASTING) for code in (4000, 4010, 6002)),
+        *((driver_error(code), ErrorKind.PASSING) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
+        *((database_error(code), ErrorKind.REFUSED) for code in (
+            1005, 1017, 1031, 1045, 28000, 28001, 41900,
+        )),
+        (driver_error(4001), ErrorKind.REFUSED),
+        (database_error(942), ErrorKind.ABSENT),
+        (database_error(955), ErrorKind.PRESENT),
+        (database_error(1), ErrorKind.PRESENT),
+        *((database_error(code), ErrorKind.LASTING) for code in (904, 1400, 12899, 2014)),
+        *((driver_error(code), ErrorKind.LASTING) for code in (4000, 4010, 6002)),
     ],
     ids=str,
 )  # fmt: skip
-def test_errors_mean_what_their_codes_say(error: Exception, trouble: Trouble) -> None:
+def test_errors_mean_what_their_codes_say(error: Exception, error_kind: ErrorKind) -> None:
     assert isinstance(error, oracledb.Error)
-    assert meaning(error) is trouble
+    assert meaning(error) is error_kind
 
 
 def test_what_the_stasher_binds() -> None:

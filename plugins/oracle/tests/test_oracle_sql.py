@@ -25,7 +25,7 @@ def statements() -> dict[str, str]:
     """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
     idiom = OracleDialect.idiom
     eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
-    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, eligible)
+    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible)
     found = {
         name: sql
         for name, sql in vars(made).items()

@@ -18,14 +18,14 @@ from outbox_sdk.portable import PortableDeadLetters, PortableTable
 from .fake_oracle import FakeOracle, database_error
 
 OPTIONS = OracleOptions()
-FENCE = Fence(lane=1, lanes=4, token=7, attempt=2)
+FENCE = Fence(lane=1, lanes=4, token=7, epoch=2)
 HELD = {r"FOR UPDATE": [(1,)]}
 
 
 def connect(**replies: Any) -> tuple[FakeOracle, PortableTable]:
     fake = FakeOracle({**HELD, **replies})
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
-    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
 
 
 def marking(rows: list[Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_an_empty_key_and_an_empty_value_are_told_from_none() -> None:
 def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
     fake = FakeOracle()
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
-    table = PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+    table = PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
     for act in (
         lambda: table.mark(FENCE, uuid4(), 1),
         lambda: table.purge(FENCE, uuid4(), [1]),
@@ -175,7 +175,7 @@ def test_redriving_an_empty_value_keeps_it_empty() -> None:
         }
     )
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
-    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, binary=False)
+    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, binary=False)
     assert letters.redrive([5]) == [5]
     ((_, stashed),) = fake.said('INSERT INTO "OUTBOX"')
     assert stashed["kafka_value"] == EMPTY
@@ -202,9 +202,9 @@ def test_moments_are_read_as_the_sessions_zone_which_is_utc() -> None:
     since = datetime(2026, 5, 4, 12, 0, 0)  # noqa: DTZ001 - as the driver returns it
     row = (0, 1, 5, 1, "me", since, None, None, "{}")
     _, table = connect(**{r"^SELECT lane, lanes": [row]})
-    (holding,) = table.holdings()
-    assert holding.since == datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
-    assert (holding.beat, holding.age, holding.reading) == (None, None, {})
+    (lane_status,) = table.lane_statuses()
+    assert lane_status.since == datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+    assert (lane_status.heartbeat_at, lane_status.age, lane_status.metrics) == (None, None, {})
 
 
 def test_an_error_in_the_middle_rolls_everything_back() -> None:

@@ -58,7 +58,7 @@ FENCE_ADDITIONS = {
 """Columns that a fence made by an earlier version may lack.
 
 How often keys were freed; how many lanes there were when the lane was noted to publish in transactions, 0
-when it is not; the name of its sender then, and where that keeps its marker; and what tells the lane from
+when it is not; the name of its sender then, and where that keeps its checkpoint; and what tells the lane from
 those of other outboxes.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from outbox_sdk import DeadLetter, Fate
+from outbox_sdk import DeadLetter, DeadLetterStatus
 
 from outbox_postgres.conninfo import DataSource
 from outbox_postgres.errors import translated
@@ -27,12 +27,14 @@ class PostgresDeadLetters:
         self._raw = layout.raw
         self._sql = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
 
-    def letters(
-        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    def find(
+        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id."""
         with translated(self._source, "read the dead letters"):
-            rows = self._fetch(self._sql.letters, spelled(keys, raw=self._raw), fate and fate.value, values)
+            rows = self._fetch(
+                self._sql.letters, spelled(keys, raw=self._raw), status and status.value, values
+            )
         return [
             DeadLetter(
                 record=record((*row[:6], None)),
@@ -40,7 +42,7 @@ class PostgresDeadLetters:
                 attempts=attempts,
                 since=since,
                 age=age,
-                fate=Fate(state),
+                status=DeadLetterStatus(state),
             )
             for row in rows
             for state, reason, attempts, since, age in (row[6:],)

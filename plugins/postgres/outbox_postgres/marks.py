@@ -106,7 +106,7 @@ class Marks:
 
     def held(self, fence: Fence) -> tuple[str, int, int, int, int]:
         """Returns a fence as statements compare it."""
-        return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.attempt)
+        return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.epoch)
 
     def purged(self, finished: Sequence[Batch]) -> list[object]:
         """Returns batches as statements delete them."""

@@ -82,15 +82,15 @@ class Statements:
             number of rows deleted.
         reset: As ``purge``.
         bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
-        enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new attempt and the lane's identity, or
+        enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new epoch and the lane's identity, or
             nothing when fenced.
-        beat: $6 the reading as JSON. Returns nothing when the fence is lost.
-        transact: $6 the number of lanes, 0 for an end, $7 the sender, $8 the marker's place. Returns nothing
-            when the fence is lost.
-        transacting: $1 name. The lanes that are noted, each with what ``transact`` was given.
+        heartbeat: $6 the lane's metrics as JSON. Returns nothing when the fence is lost.
+        set_transactional: $6 the number of lanes, 0 for an end, $7 the sender, $8 where its checkpoint is.
+            Returns nothing when the fence is lost.
+        transactional_lanes: $1 name. The lanes, each with what ``set_transactional`` was given.
         identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
         identify: $1 name. Draws the outbox's identity where there is none.
-        holdings: $1 name.
+        lane_statuses: $1 name.
         count: $1 where to stop counting.
         spread: The lowest and the highest id.
         oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
@@ -118,20 +118,20 @@ class Statements:
         self.enter = f"""
             UPDATE {fence} SET attempt = attempt + 1
             WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt, identity"""
-        self.beat = f"""
+        self.heartbeat = f"""
             UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
             WHERE {HELD} RETURNING lane"""
-        self.transact = f"""
+        self.set_transactional = f"""
             UPDATE {fence} SET transacting = $6, sender = $7, marker_place = $8
             WHERE {HELD} RETURNING lane"""
-        self.transacting = f"""
+        self.transactional_lanes = f"""
             SELECT lane, transacting, sender, marker_place FROM {fence}
             WHERE name = $1 AND transacting > 0 ORDER BY lane"""
         self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {OUTBOX}"
         self.identify = f"""
             INSERT INTO {fence} (name, lane, lanes, token, attempt, holder, since)
             VALUES ($1, {OUTBOX}, 0, 0, 0, '', clock_timestamp()) ON CONFLICT DO NOTHING"""
-        self.holdings = f"""
+        self.lane_statuses = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading
             FROM {fence} WHERE name = $1 AND lane BETWEEN 0 AND lanes - 1 ORDER BY lane"""

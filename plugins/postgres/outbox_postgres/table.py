@@ -16,12 +16,12 @@ from outbox_sdk import (
     Batch,
     Condition,
     Fence,
-    Holding,
+    LaneStatus,
     LeadershipLost,
     MarkedRecord,
     Parked,
     Poison,
-    Transacting,
+    TransactionalLane,
 )
 
 from outbox_postgres import sql
@@ -149,18 +149,18 @@ class PostgresTable:
             raise self._lost(fence)
         return Advanced(taken.purged, taken.records)
 
-    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
         doing = "note who publishes in transactions"
-        note = (noted.lanes, noted.sender, noted.place) if noted else (0, "", "")
-        if not self._calls.fetch(self._sql.transact, (*self._marks.held(fence), *note), doing):
+        note = (noted.lanes, noted.sender, noted.location) if noted else (0, "", "")
+        if not self._calls.fetch(self._sql.set_transactional, (*self._marks.held(fence), *note), doing):
             raise self._lost(fence)
 
-    def transacting(self) -> dict[int, Transacting]:
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
         """Returns the lanes that are noted to publish in transactions, with their notes."""
         doing = "read who publishes in transactions"
-        rows = self._calls.fetch(self._sql.transacting, (self._layout.name,), doing)
-        return {lane: Transacting(*note) for lane, *note in rows}
+        rows = self._calls.fetch(self._sql.transactional_lanes, (self._layout.name,), doing)
+        return {lane: TransactionalLane(*note) for lane, *note in rows}
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -199,26 +199,26 @@ class PostgresTable:
         ]
         return Parked(keys=keys, oldest=oldest)
 
-    def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
+    def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading."""
         if not self._calls.fetch(
-            self._sql.beat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a reading"
+            self._sql.heartbeat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a reading"
         ):
             raise self._lost(fence)
 
-    def holdings(self) -> list[Holding]:
+    def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
         return [
-            Holding(
-                fence=Fence(lane=lane, lanes=lanes, token=token, attempt=attempt),
+            LaneStatus(
+                fence=Fence(lane=lane, lanes=lanes, token=token, epoch=attempt),
                 holder=holder,
                 since=since,
-                beat=beat,
+                heartbeat_at=heartbeat_at,
                 age=age,
-                reading=reading,
+                metrics=reading,
             )
-            for lane, lanes, token, attempt, holder, since, beat, age, reading in self._calls.fetch(
-                self._sql.holdings, (self._layout.name,), "read the fence"
+            for lane, lanes, token, attempt, holder, since, heartbeat_at, age, reading in self._calls.fetch(
+                self._sql.lane_statuses, (self._layout.name,), "read the fence"
             )
         ]
 
@@ -295,7 +295,7 @@ class PostgresTable:
         return int(rows[0][0])
 
     def _lost(self, fence: Fence) -> LeadershipLost:
-        holder = f"token {fence.token}, attempt {fence.attempt}"
+        holder = f"token {fence.token}, attempt {fence.epoch}"
         return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")
 
 

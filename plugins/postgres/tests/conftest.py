@@ -63,4 +63,4 @@ def lane(outbox: Outbox) -> BatchHand:
 
 @pytest.fixture
 def letters(outbox: Outbox) -> PostgresDeadLetters:
-    return outbox.letters()
+    return outbox.dead_letters()

@@ -77,7 +77,7 @@ class Outbox:
         self._stack.callback(table.close)
         return table
 
-    def letters(self) -> PostgresDeadLetters:
+    def dead_letters(self) -> PostgresDeadLetters:
         letters = self.dialect.dead_letters()
         self._stack.callback(letters.close)
         return letters

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_postgres.dead_letters import PostgresDeadLetters
-from outbox_sdk import DriverError, Fate
+from outbox_sdk import DeadLetterStatus, DriverError
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import Hand, MakeOutbox, Outbox
@@ -21,7 +21,7 @@ def test_a_retried_head_is_marked_again_as_it_is_by_now_and_the_tail_behind_it(
     assert hand.ids() == [2, 4, 6]
     outbox.admin.execute("UPDATE outbox SET kafka_value = 'repaired' WHERE id = 1")
     assert letters.retry([1, 2, 99]) == [1]
-    assert letters.letters() == []
+    assert letters.find() == []
     assert [(record.id, record.value) for record in hand.mark()] == [(1, "repaired"), (3, "v3"), (5, "v5")]
     assert letters.retry([1]) == []
 
@@ -37,9 +37,9 @@ def test_a_skipped_head_is_gone_and_kept_as_it_was_last(
     )
     assert letters.skip([1, 99]) == [1]
     assert [record.id for record in hand.mark()] == [2, 3, 4, 5, 6]
-    (letter,) = letters.letters()
+    (letter,) = letters.find()
     assert letter.record == (1, "t", "k1", "later", [("h", "1")], None, None, None)
-    assert (letter.fate, letter.reason, letter.attempts) == (Fate.SKIPPED, "too large", 5)
+    assert (letter.status, letter.reason, letter.attempts) == (DeadLetterStatus.SKIPPED, "too large", 5)
     assert letters.skip([1]) == letters.retry([1]) == []
 
 
@@ -50,7 +50,7 @@ def test_a_head_that_somebody_deleted_is_skipped_as_it_was_copied(
     outbox.park(hand, "k1")
     outbox.admin.execute("DELETE FROM outbox WHERE id = 1")
     assert letters.skip([1]) == [1]
-    assert letters.letters()[0].record.value == "v1"
+    assert letters.find()[0].record.value == "v1"
     assert hand.ids() == [2, 3, 4]
 
 
@@ -62,7 +62,7 @@ def test_a_row_that_has_another_key_by_now_is_not_deleted(
     outbox.admin.execute("UPDATE outbox SET kafka_key = 'moved' WHERE id = 1")
     assert hand.ids() == [1, 2, 4]
     assert letters.skip([1]) == [1]
-    assert letters.letters() == [], "it flows with its new key, and must not be redriven besides"
+    assert letters.find() == [], "it flows with its new key, and must not be redriven besides"
     assert list(outbox.leaders()) == [1, 2, 3, 4]
     assert hand.ids() == [3]
 
@@ -81,9 +81,9 @@ def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(
     outbox.admin.execute("UPDATE outbox_dead_letters SET reason = 'moved within the heap' WHERE id % 3 = 0")
     for way in ("indexscan", "bitmapscan"):
         outbox.set_default(f"enable_{way}", "off")
-    letters = outbox.letters()
+    letters = outbox.dead_letters()
     assert letters.redrive([*reversed(skipped), 999]) == list(range(1, 51))
-    assert letters.letters() == []
+    assert letters.find() == []
     marked = hand.mark()
     assert [record.id for record in marked] == list(range(51, 201))
     assert [record.value for record in marked[100:]] == [f"v{n}" for n in range(1, 51)]
@@ -122,7 +122,7 @@ def test_the_verbs_act_on_all_letters_or_on_none(
     for verb in (letters.retry, letters.skip):
         with pytest.raises(DriverError, match="not this one"):
             verb([1, 2])
-    assert [letter.fate for letter in letters.letters()] == [Fate.PARKED, Fate.PARKED]
+    assert [letter.status for letter in letters.find()] == [DeadLetterStatus.PARKED, DeadLetterStatus.PARKED]
     assert list(outbox.leaders()) == [1, 2, 3, 4]
     assert hand.mark() == []
     assert letters.retry([1]) == [1], "the connection goes on"
@@ -151,11 +151,11 @@ def test_redriving_needs_the_right_to_insert(
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_dead_letters TO {name}"
     )
     try:
-        theirs = make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")).letters()
+        theirs = make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")).dead_letters()
         with pytest.raises(DriverError, match="grant the permission") as caught:
             theirs.redrive([1])
         assert not caught.value.retryable
-        assert len(theirs.letters()) == 1
+        assert len(theirs.find()) == 1
     finally:
         outbox.admin.execute(f"DROP OWNED BY {name}")
         outbox.admin.execute(f"DROP ROLE {name}")

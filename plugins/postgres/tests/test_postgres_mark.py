@@ -78,7 +78,7 @@ def test_names_that_need_quotes_and_schemas(make_outbox: MakeOutbox, outbox: Out
     box.write()
     hand = box.lead()
     assert len(hand.mark()) == 1
-    assert outbox.connect().holdings() == [], "the fence is the other schema's own"
+    assert outbox.connect().lane_statuses() == [], "the fence is the other schema's own"
 
 
 @pytest.mark.usefixtures("outbox")

@@ -122,5 +122,5 @@ def test_a_marked_row_stays_in_its_page(outbox: Outbox, hand: Hand, length: int)
 
 
 def test_a_session_that_lists_letters_plans_as_usual(outbox: Outbox) -> None:
-    assert ask(outbox.letters()._connection, "SHOW enable_seqscan") == "on"
+    assert ask(outbox.dead_letters()._connection, "SHOW enable_seqscan") == "on"
     assert ask(outbox.connect()._connection, "SHOW enable_seqscan") == "off"

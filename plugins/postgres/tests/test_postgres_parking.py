@@ -36,7 +36,7 @@ def test_a_park_blocked_behind_a_bump_parks_nothing(outbox: Outbox, pool: Thread
     with pytest.raises(LeadershipLost):
         park.result(10)
     assert set(outbox.leaders().values()) == {zombie.leader}
-    assert outbox.letters().letters() == []
+    assert outbox.dead_letters().find() == []
 
 
 def test_a_bump_waits_for_a_park_and_the_new_leader_leaves_the_key_out(
@@ -61,7 +61,7 @@ def test_a_bump_waits_for_a_park_and_the_new_leader_leaves_the_key_out(
 def test_a_bump_keeps_what_was_released(outbox: Outbox) -> None:
     hand = outbox.lead()
     outbox.fill(1, keys=1)
-    outbox.letters().retry([outbox.park(hand, "k0")["k0"]])
+    outbox.dead_letters().retry([outbox.park(hand, "k0")["k0"]])
     hand.table.bump(2, "again")
     assert outbox.admin.execute("SELECT releases FROM outbox_fence ORDER BY lane").fetchall() == [(1,), (0,)]
 
@@ -73,7 +73,7 @@ def test_any_key_can_be_parked(outbox: Outbox, key: str) -> None:
     hand = outbox.lead()
     outbox.park(hand, key)
     assert [record.id for record in hand.mark()] == [2, 4]
-    assert outbox.letters().waiting(key) == 2
+    assert outbox.dead_letters().waiting(key) == 2
 
 
 def test_a_faulty_row_is_parked_by_the_key_that_the_lane_knows_it_by(outbox: Outbox) -> None:
@@ -89,7 +89,7 @@ def test_a_faulty_row_is_parked_by_the_key_that_the_lane_knows_it_by(outbox: Out
     hand = outbox.lead()
     outbox.park(hand, "", "unequal", "no topic")
     assert [record.key for record in hand.mark()] == ["sound"]
-    letters = outbox.letters().letters()
+    letters = outbox.dead_letters().find()
     assert [(letter.record.id, letter.record.key) for letter in letters] == [
         (1, ""), (2, "unequal"), (4, "no topic")
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_a_reason_of_any_text_can_be_kept(outbox: Outbox) -> None:
     hand = outbox.lead()
     hand.mark()
     assert hand.park([1], 1, reason="zero \0, half \udc80, 世界 'x'") == 1
-    assert outbox.letters().letters()[0].reason == "zero \\0, half \\udc80, 世界 'x'"
+    assert outbox.dead_letters().find()[0].reason == "zero \\0, half \\udc80, 世界 'x'"
 
 
 def test_a_reason_in_a_database_that_holds_no_unicode(outbox: Outbox, make_outbox: MakeOutbox) -> None:
@@ -117,8 +117,8 @@ def test_a_reason_in_a_database_that_holds_no_unicode(outbox: Outbox, make_outbo
         hand = latin.lead()
         hand.mark()
         assert hand.park([1], 1, reason="世界 zu groß") == 1
-        letters = latin.letters()
-        (letter,) = letters.letters()
+        letters = latin.dead_letters()
+        (letter,) = letters.find()
         assert (letter.record.key, letter.record.value) == ("ü", "grün")
         assert letter.reason == "\\u4e16\\u754c zu gro\\xdf"
         letters.skip([1])
@@ -136,7 +136,7 @@ def test_a_collation_of_the_keys_makes_no_difference(outbox: Outbox) -> None:
     hand = outbox.lead()
     outbox.park(hand, "a")
     assert [record.key for record in hand.mark()] == ["A"]
-    assert outbox.letters().waiting("a") == 2
+    assert outbox.dead_letters().waiting("a") == 2
 
 
 def test_parking_is_durable(outbox: Outbox) -> None:
@@ -151,7 +151,7 @@ def test_parking_is_durable(outbox: Outbox) -> None:
         "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()"
     )
     outbox.park(outbox.lead(), "k0")
-    letters = outbox.letters()
+    letters = outbox.dead_letters()
     letters.skip([1])
     letters.redrive([1])
     assert outbox.admin.execute("SELECT DISTINCT how FROM seen").fetchall() == [("on",)]
@@ -174,5 +174,5 @@ def test_where_ids_prove_nothing_marks_leave_parked_keys_out_too(outbox: Outbox)
     table = outbox.connect(eligible=[ColumnIs("kafka_topic", "orders")])
     fence, leader = table.enter(0, 1, table.bump(1, "test")), UUID(int=1)
     assert {record.key for record in table.mark(fence, leader, 100)} == {"k1"}
-    outbox.letters().retry([2])
+    outbox.dead_letters().retry([2])
     assert {record.key for record in table.mark(fence, leader, 100)} == {"k0"}

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import UNBOUNDED, Fate
+from outbox_sdk import UNBOUNDED, DeadLetterStatus
 from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 
@@ -50,7 +50,7 @@ def test_what_is_no_text_is_a_fault_of_its_row_and_parks_its_key(
     outbox: Outbox, column: str, fault: str, max_bytes: int
 ) -> None:
     write(outbox, column, r"x\377")
-    hand, letters = outbox.lead(), outbox.letters()
+    hand, letters = outbox.lead(), outbox.dead_letters()
     odd, tail, sound = hand.mark(max_bytes=max_bytes)
     assert fault in (odd.fault or "")
     assert tail.key == odd.key
@@ -58,12 +58,12 @@ def test_what_is_no_text_is_a_fault_of_its_row_and_parks_its_key(
     hand.purge(sound.id)
     assert hand.park([odd.id, tail.id], odd.id, reason=f"{odd.fault} \xff") == 1
     assert hand.mark() == []
-    (letter,) = letters.letters([odd.key])
+    (letter,) = letters.find([odd.key])
     assert fault in (letter.record.fault or "")
     assert letters.waiting(odd.key) == 2
     assert letters.skip([odd.id]) == [odd.id]
     assert hand.ids() == [tail.id]
-    assert [letter.fate for letter in letters.letters([odd.key])] == [Fate.SKIPPED]
+    assert [letter.status for letter in letters.find([odd.key])] == [DeadLetterStatus.SKIPPED]
     assert letters.redrive([odd.id]) == [odd.id]
     (again,) = hand.mark()
     assert (again.key, again.topic, again.value) == (odd.key, odd.topic, "1")
@@ -80,7 +80,7 @@ def test_values_are_bytes_where_they_are_no_text(outbox: Outbox) -> None:
     assert (second.value, list(second.headers), second.fault) == ("2", [("h", b"\xff")], None)
     assert third.value == "ü"
     hand.park([first.id], first.id)
-    (letter,) = outbox.letters().letters()
+    (letter,) = outbox.dead_letters().find()
     assert letter.record.value == b"v\xff"
 
 

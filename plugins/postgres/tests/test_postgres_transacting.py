@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from outbox_sdk import LeadershipLost, Transacting
+from outbox_sdk import LeadershipLost, TransactionalLane
 
 from .outbox_hands import MakeOutbox, Outbox, until, waits
 
@@ -14,12 +14,12 @@ def test_a_note_that_waited_for_a_bump_is_not_made(outbox: Outbox, pool: ThreadP
     lane = outbox.lead_batches()[0]
     blocker = outbox.session()
     blocker.execute("UPDATE outbox_fence SET token = token + 1")
-    note = pool.submit(lane.table.transact, lane.fence, Transacting(1))
+    note = pool.submit(lane.table.set_transactional, lane.fence, TransactionalLane(1))
     until(lambda: waits(outbox, lane.table))
     blocker.commit()
     with pytest.raises(LeadershipLost):
         note.result(10)
-    assert lane.table.transacting() == {}
+    assert lane.table.transactional_lanes() == {}
 
 
 def test_notes_are_durable_even_where_the_server_is_not(make_outbox: MakeOutbox, outbox: Outbox) -> None:
@@ -34,6 +34,6 @@ def test_notes_are_durable_even_where_the_server_is_not(make_outbox: MakeOutbox,
         "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()"
     )
     lane.table.mark(lane.fence, lane.leader, 1)
-    lane.table.transact(lane.fence, Transacting(1))
-    lane.table.transact(lane.fence, None)
+    lane.table.set_transactional(lane.fence, TransactionalLane(1))
+    lane.table.set_transactional(lane.fence, None)
     assert outbox.admin.execute("SELECT how FROM seen").fetchall() == [("on",), ("on",)]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_postgres import layout
-from outbox_sdk import AccessDenied, DriverError, Level, Transacting
+from outbox_sdk import AccessDenied, DriverError, Level, TransactionalLane
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask
@@ -76,13 +76,13 @@ def test_the_former_fence_is_harvested_without_a_manual_step(former: Outbox) -> 
     with ThreadPoolExecutor(6) as pool:
         tables = list(pool.map(lambda _: former.connect(), range(6)))
     table = tables[0]
-    assert table.transacting() == {0: Transacting(2)}
+    assert table.transactional_lanes() == {0: TransactionalLane(2)}
     fence = table.enter(0, 1, table.bump(1, "new"))
     assert fence.token == 2
     assert identity.startswith(fence.identity)
     assert len(table.mark(fence, uuid4(), 10)) == 3
-    table.transact(fence, Transacting(1, "sender", "place"))
-    assert table.transacting() == {0: Transacting(1, "sender", "place")}
+    table.set_transactional(fence, TransactionalLane(1, "sender", "place"))
+    assert table.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
     assert len({each.identity() for each in tables}) == 1
 
 
@@ -109,7 +109,7 @@ def test_processes_of_the_former_version_go_on(former: Outbox) -> None:
     assert lead() == token + 1
     assert table.bump(2, "new") == token + 2
     assert lead() == token + 3
-    assert [holding.holder for holding in table.holdings()] == ["former"] * 2
+    assert [lane_status.holder for lane_status in table.lane_statuses()] == ["former"] * 2
     assert table.identity() == identity
 
 
@@ -134,7 +134,7 @@ def test_who_may_not_alter_the_fence_is_told_what_to_run(
         former.admin.execute(statement)
         hand = box.lead()
         assert hand.mark() == []
-        assert hand.table.transacting() == {}
+        assert hand.table.transactional_lanes() == {}
         hand.table.close()
     finally:
         former.admin.execute(f"DROP OWNED BY {name}")

@@ -110,7 +110,7 @@ class SqliteDialect(PortableDialect):
     marker_place TEXT,
     PRIMARY KEY (name, lane)
 )"""
-        letters = f"""CREATE TABLE {quoted(options.letters)} (
+        letters = f"""CREATE TABLE {quoted(options.dead_letters)} (
     name TEXT NOT NULL,
     id INTEGER NOT NULL,
     kafka_topic TEXT,
@@ -124,7 +124,7 @@ class SqliteDialect(PortableDialect):
     since TEXT NOT NULL,
     PRIMARY KEY (name, id)
 )"""
-        return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
+        return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}
 
     def known(self, session: Session) -> TableName:
         """Returns the outbox's name in the letters that it was created with."""

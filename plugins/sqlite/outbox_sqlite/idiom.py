@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
-from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable import ErrorKind, Idiom
 from outbox_sdk.portable.rows import spellings
 from outbox_sdk.statement import Style
 
@@ -31,21 +31,21 @@ class SqliteIdiom(Idiom):
         """The driver's base class of errors."""
         return sqlite3.Error
 
-    def trouble(self, error: Exception) -> Trouble:
+    def error_kind(self, error: Exception) -> ErrorKind:
         """Says what an error means, by SQLite's name for it."""
         name = str(getattr(error, "sqlite_errorname", ""))
         if "no such table" in str(error):
-            return Trouble.ABSENT
+            return ErrorKind.ABSENT
         if "closed database" in str(error):  # by us, whose next call connects anew
-            return Trouble.PASSING
+            return ErrorKind.PASSING
         if "already exists" in str(error) or name in (
             "SQLITE_CONSTRAINT_PRIMARYKEY",
             "SQLITE_CONSTRAINT_UNIQUE",
         ):
-            return Trouble.PRESENT
+            return ErrorKind.PRESENT
         if name.startswith(_REFUSED):
-            return Trouble.REFUSED
-        return Trouble.PASSING if name.startswith(_PASSING) else Trouble.LASTING
+            return ErrorKind.REFUSED
+        return ErrorKind.PASSING if name.startswith(_PASSING) else ErrorKind.LASTING
 
     def cure(self, error: Exception) -> str:
         """Says what a user can do about an error, or nothing."""

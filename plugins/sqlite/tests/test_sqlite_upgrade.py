@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from outbox_sdk import DriverError, Level, Transacting
+from outbox_sdk import DriverError, Level, TransactionalLane
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 
@@ -47,18 +47,18 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 def test_it_goes_on_with_what_it_noted(box: Box) -> None:
     table = box.connect()
-    assert table.transacting() == {0: Transacting(2)}
+    assert table.transactional_lanes() == {0: TransactionalLane(2)}
     assert table.identity() == "abc123"
     fence = table.enter(0, 1, table.bump(1, "next"))
     assert fence.token == 8
-    table.transact(fence, Transacting(1, "sender", "place"))
-    assert table.transacting() == {0: Transacting(1, "sender", "place")}
+    table.set_transactional(fence, TransactionalLane(1, "sender", "place"))
+    assert table.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
 
 
 def test_several_processes_meet_it_at_once(box: Box) -> None:
     with ThreadPoolExecutor(6) as pool:
-        noted = list(pool.map(lambda _: box.connect().transacting(), range(6)))
-    assert noted == [{0: Transacting(2)}] * 6
+        noted = list(pool.map(lambda _: box.connect().transactional_lanes(), range(6)))
+    assert noted == [{0: TransactionalLane(2)}] * 6
 
 
 def test_it_is_checked_and_made_whole_by_create(box: Box) -> None:

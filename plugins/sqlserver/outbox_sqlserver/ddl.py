@@ -42,7 +42,7 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
     PRIMARY KEY (name, lane)
 );
 {_no_escalation(idiom.table(options.fence))}"""
-    letters = f"""CREATE TABLE {idiom.table(options.letters)} (
+    letters = f"""CREATE TABLE {idiom.table(options.dead_letters)} (
     name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
     id BIGINT NOT NULL,
     kafka_topic NVARCHAR(MAX),
@@ -56,7 +56,7 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
     since DATETIME2(6) NOT NULL,
     PRIMARY KEY (name, id)
 )"""
-    return {options.outbox: [outbox], options.fence: [fence], options.letters: [letters]}
+    return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}
 
 
 def guarded(table: str, statement: str) -> str:

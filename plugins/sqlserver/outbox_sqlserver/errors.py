@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outbox_sdk.portable import Trouble
+from outbox_sdk.portable import ErrorKind
 
 # Deadlocks and lock time-outs, shutdowns, connections, memory and space, databases that are starting, moving
 # or read-only for now, and what Azure asks to be tried again.
@@ -19,12 +19,12 @@ _REFUSED = (
 )  # fmt: skip
 
 TROUBLES = {
-    **dict.fromkeys(_PASSING, Trouble.PASSING),
-    **dict.fromkeys(_REFUSED, Trouble.REFUSED),
-    208: Trouble.ABSENT,
-    2601: Trouble.PRESENT,
-    2627: Trouble.PRESENT,
-    2714: Trouble.PRESENT,
+    **dict.fromkeys(_PASSING, ErrorKind.PASSING),
+    **dict.fromkeys(_REFUSED, ErrorKind.REFUSED),
+    208: ErrorKind.ABSENT,
+    2601: ErrorKind.PRESENT,
+    2627: ErrorKind.PRESENT,
+    2714: ErrorKind.PRESENT,
 }
 """By the number; whatever is not listed lasts."""
 
@@ -46,17 +46,17 @@ def number(error: Exception) -> int:
     return int(found or 0)
 
 
-def meaning(error: Exception) -> Trouble:
+def meaning(error: Exception) -> ErrorKind:
     """Says what an error of the driver means."""
     import pytds  # noqa: PLC0415 - only who connects needs it
 
     found = number(error)
     if found:
-        return TROUBLES.get(found, Trouble.LASTING)
+        return TROUBLES.get(found, ErrorKind.LASTING)
     if isinstance(error.__cause__, FileNotFoundError) or _untrusted(error.__cause__):
-        return Trouble.LASTING
+        return ErrorKind.LASTING
     # Without a number it is about the connection, which is lost or closed.
-    return Trouble.PASSING if isinstance(error, pytds.InterfaceError) else Trouble.LASTING
+    return ErrorKind.PASSING if isinstance(error, pytds.InterfaceError) else ErrorKind.LASTING
 
 
 def _untrusted(cause: BaseException | None) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from outbox_sdk.portable import Idiom, Trouble
+from outbox_sdk.portable import ErrorKind, Idiom
 from outbox_sdk.portable.session import IDS
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
@@ -46,7 +46,7 @@ class SqlServerIdiom(Idiom):
         errors: type[Exception] = pytds.Error
         return errors
 
-    def trouble(self, error: Exception) -> Trouble:
+    def error_kind(self, error: Exception) -> ErrorKind:
         """Says what an error means, by its number."""
         return meaning(error)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytds
 import pytest
 from outbox_sdk import ConfigError, Level, Record, RecordError, Stasher
-from outbox_sdk.portable import Trouble
+from outbox_sdk.portable import ErrorKind
 from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection
 from outbox_sqlserver.errors import meaning
 from outbox_sqlserver.insert import sqlserver_insert
@@ -80,22 +80,22 @@ def test_options_keep_their_secrets_and_travel() -> None:
 @pytest.mark.parametrize(
     ("error", "trouble"),
     [
-        *((server_error(number), Trouble.PASSING) for number in (
+        *((server_error(number), ErrorKind.PASSING) for number in (
             1205, 1222, 233, 3906, 9002, 10053, 10054, 10060, 10061, 40197, 40501, 40613, 49918,
         )),
-        *((server_error(number), Trouble.REFUSED) for number in (229, 230, 262, 916, 4060, 18456, 18488)),
-        (server_error(208), Trouble.ABSENT),
-        *((server_error(number), Trouble.PRESENT) for number in (2714, 2627, 2601)),
-        *((server_error(number), Trouble.LASTING) for number in (102, 207, 334, 515)),
-        (pytds.ClosedConnectionError(), Trouble.PASSING),
-        (pytds.InterfaceError("Connection closed"), Trouble.PASSING),
-        (pytds.DataError("no such type"), Trouble.LASTING),
+        *((server_error(number), ErrorKind.REFUSED) for number in (229, 230, 262, 916, 4060, 18456, 18488)),
+        (server_error(208), ErrorKind.ABSENT),
+        *((server_error(number), ErrorKind.PRESENT) for number in (2714, 2627, 2601)),
+        *((server_error(number), ErrorKind.LASTING) for number in (102, 207, 334, 515)),
+        (pytds.ClosedConnectionError(), ErrorKind.PASSING),
+        (pytds.InterfaceError("Connection closed"), ErrorKind.PASSING),
+        (pytds.DataError("no such type"), ErrorKind.LASTING),
     ],
     ids=str,
 )  # fmt: skip
-def test_errors_mean_what_their_numbers_say(error: Exception, trouble: Trouble) -> None:
+def test_errors_mean_what_their_numbers_say(error: Exception, error_kind: ErrorKind) -> None:
     assert isinstance(error, SqlServerIdiom().errors)
-    assert meaning(error) is trouble
+    assert meaning(error) is error_kind
 
 
 def test_a_session_ends_its_transaction_with_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def statements() -> dict[str, str]:
     """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
     idiom = SqlServerDialect.idiom
     eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
-    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, eligible)
+    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible)
     found = {name: sql for name, sql in vars(made).items() if isinstance(sql, str)}
     found = {name: sql for name, sql in found.items() if name[0] != "_" and " " in sql}
     for lanes in (1, 8):
@@ -36,7 +36,7 @@ def statements() -> dict[str, str]:
             found[f"choose {lanes} {left}"] = made.choose(lanes, left)
             without, _ = made.without(["a", "b"])
             found[f"choose sized {lanes} {left}"] = made.choose(lanes, left, without, sized=True)
-    wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, extras=True)
+    wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, extras=True)
     found["choose with extras"] = wide.choose(2, 1, sized=True)
     intake = PortableIntake(
         SqlServerSession(FakeSqlServer(), idiom, "here"),

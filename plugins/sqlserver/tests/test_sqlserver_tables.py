@@ -19,7 +19,7 @@ from outbox_sqlserver.session import SqlServerSession, _typed
 from .fake_sqlserver import FakeSqlServer, server_error
 
 OPTIONS = SqlServerOptions()
-FENCE = Fence(lane=1, lanes=4, token=7, attempt=2)
+FENCE = Fence(lane=1, lanes=4, token=7, epoch=2)
 HOLD = r"WITH \((REPEATABLEREAD|XLOCK)"
 
 
@@ -28,7 +28,7 @@ def connect(
 ) -> tuple[FakeSqlServer, PortableTable]:
     fake = FakeSqlServer({**({HOLD: [(1,)]} if held else {}), **(replies or {})})
     session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
-    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters)
+    return fake, PortableTable(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
 
 
 CHOOSE = r"^SELECT TOP"
@@ -128,7 +128,7 @@ def test_redriving_stashes_what_the_table_holds(binary: bool) -> None:
     rows = [(5, "t", "k", b"v", None, None)]
     fake = FakeSqlServer({HOLD: [(1,)], r"fate = @fate": rows, r"AND lane = -1$": [(-1,)]})
     session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
-    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.letters, binary=binary)
+    letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, binary=binary)
     assert letters.redrive([5]) == [5]
     ((_, stashed),) = fake.said("INSERT INTO [outbox] ")
     assert stashed["kafka_value"] == (b"v" if binary else "v")
@@ -152,7 +152,7 @@ def test_whoever_makes_the_guard_first_is_welcome() -> None:
 def test_moments_are_utc() -> None:
     since = datetime(2026, 5, 4, 12, 0, 0)  # noqa: DTZ001 - as the driver returns it
     _, table = connect({r"^SELECT lane, lanes": [(0, 1, 5, 1, "me", since, None, None, "{}")]})
-    assert table.holdings()[0].since == datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+    assert table.lane_statuses()[0].since == datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 
 
 def test_an_error_in_the_middle_rolls_everything_back() -> None:

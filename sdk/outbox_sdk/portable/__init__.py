@@ -8,7 +8,7 @@ Nothing here imports a database driver.
 """
 
 from outbox_sdk.portable.dialect import PortableDialect
-from outbox_sdk.portable.idiom import Idiom, Trouble
+from outbox_sdk.portable.idiom import ErrorKind, Idiom
 from outbox_sdk.portable.insert import portable_insert
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.letters import PortableDeadLetters
@@ -18,6 +18,7 @@ from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.table import PortableTable
 
 __all__ = [
+    "ErrorKind",
     "Idiom",
     "PortableDeadLetters",
     "PortableDialect",
@@ -26,6 +27,5 @@ __all__ = [
     "PortableTable",
     "Session",
     "TableName",
-    "Trouble",
     "portable_insert",
 ]

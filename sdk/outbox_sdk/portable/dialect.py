@@ -103,18 +103,19 @@ class PortableDialect(ABC):
         except BaseException:
             session.close()
             raise
-        tables = (outbox, options.fence, options.letters)
+        tables = (outbox, options.fence, options.dead_letters)
         return PortableTable(session, *tables, eligible, intake=intake, extras=extras)
 
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
         (session, outbox), options = self._required(), self.options
-        return PortableDeadLetters(session, outbox, options.fence, options.letters, binary=options.binary)
+        tables = (outbox, options.fence, options.dead_letters)
+        return PortableDeadLetters(session, *tables, binary=options.binary)
 
     def lease(self) -> PortableLease:
         """Connects to the outbox's lease."""
         (session, outbox), options = self._required(), self.options
-        sql = Statements(self.idiom, outbox, options.fence, options.letters)
+        sql = Statements(self.idiom, outbox, options.fence, options.dead_letters)
         return PortableLease(session, sql, str(outbox))
 
     def stash_connection(self) -> Any:

@@ -17,7 +17,7 @@ _STEPS = (1, 10, 100, 1_000)
 """How many keys one list has; a thousand is what every database takes."""
 
 
-class Trouble(Enum):
+class ErrorKind(Enum):
     """What an error of the driver means."""
 
     PASSING = "the same call may succeed later: connection lost, deadlock, lock time-out, shutdown, read-only"
@@ -65,7 +65,7 @@ class Idiom(ABC):
         """The driver's base class of errors. Imports the driver."""
 
     @abstractmethod
-    def trouble(self, error: Exception) -> Trouble:
+    def error_kind(self, error: Exception) -> ErrorKind:
         """Says what an error of the driver means."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ class PortableLease:
     """The ``Lease`` of a portable outbox.
 
     Its row says when it was taken (``since``), for how many milliseconds (``token``), by whom (``holder``),
-    and the number of the term (``attempt``).
+    and the number of the term (``epoch``).
 
     Args:
         session: The connection.

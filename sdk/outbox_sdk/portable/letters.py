@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from outbox_sdk.parking import DeadLetter, Fate
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.parking import copied
 from outbox_sdk.portable.rows import COLUMNS, record
@@ -36,8 +36,8 @@ class PortableDeadLetters:
         self._binary = binary
         self._sql = Statements(session.idiom, outbox, fence, letters)
 
-    def letters(
-        self, keys: Sequence[str] = (), fate: Fate | None = None, *, values: bool = True
+    def find(
+        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id. Reads all of the outbox's, which are few."""
         statement = self._sql.list_letters if values else self._sql.list_without_values
@@ -53,13 +53,13 @@ class PortableDeadLetters:
                     attempts=int(attempts),
                     since=self._idiom.moment(since),
                     age=float(age),
-                    fate=Fate(state),
+                    status=DeadLetterStatus(state),
                 )
             )
         return [
             letter
             for letter in letters
-            if (not keys or letter.record.key in keys) and fate in (None, letter.fate)
+            if (not keys or letter.record.key in keys) and status in (None, letter.status)
         ]
 
     def waiting(self, key: str) -> int:
@@ -70,12 +70,12 @@ class PortableDeadLetters:
     def retry(self, ids: Sequence[int]) -> list[int]:
         """Frees the keys of parked letters."""
         with self._released("retry dead letters"):
-            return self._drop(ids, Fate.PARKED)
+            return self._drop(ids, DeadLetterStatus.PARKED)
 
     def skip(self, ids: Sequence[int]) -> list[int]:
         """Deletes the heads of parked letters from the outbox and frees their keys."""
         with self._released("skip dead letters"):
-            parked = {"name": self._name, "fate": Fate.PARKED.value}
+            parked = {"name": self._name, "fate": DeadLetterStatus.PARKED.value}
             chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, **parked)
             letters = {int(number): key for number, key in chosen}
             rows = self._session.fetch_ids(self._sql.head_keys, list(letters))
@@ -95,14 +95,14 @@ class PortableDeadLetters:
         with self._released("redrive dead letters"):
             restore = self._sql.restore(binary=self._binary)
             columns = self._sql.chosen_heads if restore else self._sql.chosen
-            skipped = {"name": self._name, "fate": Fate.SKIPPED.value}
+            skipped = {"name": self._name, "fate": DeadLetterStatus.SKIPPED.value}
             rows = self._session.fetch_ids(columns, ids, **skipped)
             for row in sorted(rows, key=lambda row: int(row[0])):
                 values = dict(zip(COLUMNS, row, strict=True))
                 values["kafka_key"] = _key(values["kafka_key"])
                 values["kafka_value"] = self._value(values["kafka_value"])
                 self._session.change(restore or self._sql.stash, name=self._name, **values)
-            return self._drop(ids, Fate.SKIPPED)
+            return self._drop(ids, DeadLetterStatus.SKIPPED)
 
     def close(self) -> None:
         """Disconnects."""
@@ -127,10 +127,10 @@ class PortableDeadLetters:
         for row in rows:
             self._session.change(self._sql.copy_skipped or self._sql.skip, name=self._name, **row)
 
-    def _drop(self, ids: Sequence[int], fate: Fate) -> list[int]:
-        chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, name=self._name, fate=fate.value)
+    def _drop(self, ids: Sequence[int], status: DeadLetterStatus) -> list[int]:
+        chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, name=self._name, status=status.value)
         found = sorted(int(row[0]) for row in chosen)
-        self._session.change_ids(self._sql.drop_letters, found, name=self._name, fate=fate.value)
+        self._session.change_ids(self._sql.drop_letters, found, name=self._name, status=status.value)
         return found
 
     def _record(self, row: Sequence[Any]) -> MarkedRecord:

@@ -51,7 +51,7 @@ class PortableOptions:
         return TableName.parse(self.fence_table).within(self.outbox.schema)
 
     @property
-    def letters(self) -> TableName:
+    def dead_letters(self) -> TableName:
         """The name of the table of dead letters, in the outbox's schema unless it names its own."""
         return TableName.parse(self.dead_letter_table).within(self.outbox.schema)
 

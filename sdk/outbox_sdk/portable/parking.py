@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox_sdk.parking import Fate, Poison
+from outbox_sdk.parking import DeadLetterStatus, Poison
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.rows import COLUMNS, octets
 from outbox_sdk.portable.session import Session
@@ -47,7 +47,9 @@ class Parking:
         """Deletes letters of the same heads; those of others, whose ids came again, get ids of their own."""
         found = self._session.fetch_ids(self._sql.letters_at, list(heads), name=self._name)
         same = [
-            int(number) for number, fate, key in found if fate == Fate.PARKED and key == heads[int(number)]
+            int(number)
+            for number, status, key in found
+            if status == DeadLetterStatus.PARKED and key == heads[int(number)]
         ]
         self._session.change_ids(self._sql.forget_letter, same, name=self._name)
         others = sorted({int(row[0]) for row in found}.difference(same))
@@ -62,7 +64,7 @@ class Parking:
         return {
             "name": self._name,
             "id": poison.id,
-            "fate": Fate.PARKED.value,
+            "fate": DeadLetterStatus.PARKED.value,
             "reason": _storable(poison.reason),
             "attempts": poison.attempts,
         }

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from outbox_sdk.errors import AccessDenied, DriverError
-from outbox_sdk.portable.idiom import Idiom, Trouble
+from outbox_sdk.portable.idiom import ErrorKind, Idiom
 from outbox_sdk.statement import Statement, Style
 
 IDS = "{{ids}}"
@@ -142,16 +142,16 @@ def translated(
         text = text.replace(secret, "***")
     cure = idiom.cure(error)
     message = f"cannot {doing} in {place}: {text or type(error).__name__}{f'; {cure}' if cure else ''}"
-    trouble = idiom.trouble(error)
-    if trouble is Trouble.REFUSED:
+    error_kind = idiom.error_kind(error)
+    if error_kind is ErrorKind.REFUSED:
         return AccessDenied(message)
-    kinds: dict[Trouble, Callable[..., DriverError]] = {
-        Trouble.ABSENT: Absent,
-        Trouble.PRESENT: Present,
-        Trouble.LOCKED: Locked,
+    kinds: dict[ErrorKind, Callable[..., DriverError]] = {
+        ErrorKind.ABSENT: Absent,
+        ErrorKind.PRESENT: Present,
+        ErrorKind.LOCKED: Locked,
     }
-    retryable = trouble in (Trouble.PASSING, Trouble.LOCKED)
-    return kinds.get(trouble, DriverError)(message, retryable=retryable)
+    retryable = error_kind in (ErrorKind.PASSING, ErrorKind.LOCKED)
+    return kinds.get(error_kind, DriverError)(message, retryable=retryable)
 
 
 def _bare(text: str, style: Style) -> str:

@@ -123,16 +123,16 @@ class Statements:
             " WHERE name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token}"
         )
         self.entered = f"SELECT attempt, {identity} FROM {fence} WHERE name = {{name}} AND lane = {{lane}}"
-        self.beat = f"UPDATE {fence} SET beat = {idiom.now}, reading = {{reading}} WHERE {_HELD}"
-        self.transact = (
+        self.heartbeat = f"UPDATE {fence} SET beat = {idiom.now}, reading = {{reading}} WHERE {_HELD}"
+        self.set_transactional = (
             f"UPDATE {fence} SET transacting = {{noted}}, sender = {{sender}}, marker_place = {{place}}"
             f" WHERE {_HELD}"
         )
-        self.transacting = (
+        self.transactional_lanes = (
             f"SELECT lane, transacting, sender, marker_place FROM {fence}"
             " WHERE name = {name} AND transacting > 0 ORDER BY lane"
         )
-        self.holdings = (
+        self.lane_statuses = (
             f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age('beat')}, reading"
             f" FROM {fence} WHERE name = {{name}} AND lane >= 0 AND lane < lanes ORDER BY lane"
         )

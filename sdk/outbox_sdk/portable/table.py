@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from outbox_sdk.affinity import Condition
-from outbox_sdk.dialect import UNBOUNDED, Advanced, Backlog, Fence, Holding, Transacting
+from outbox_sdk.dialect import UNBOUNDED, Advanced, Backlog, Fence, LaneStatus, TransactionalLane
 from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.intake import PortableIntake
@@ -162,41 +162,41 @@ class PortableTable:
             keys, oldest = self._session.fetch(self._sql.parked, name=self._name)[0]
         return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
 
-    def transact(self, fence: Fence, noted: Transacting | None) -> None:
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
-        lanes, sender, place = (noted.lanes, noted.sender, noted.place) if noted else (0, None, None)
+        lanes, sender, place = (noted.lanes, noted.sender, noted.location) if noted else (0, None, None)
         doing = "note who publishes in transactions"
-        self._write(self._sql.transact, fence, doing, noted=lanes, sender=sender, place=place)
+        self._write(self._sql.set_transactional, fence, doing, noted=lanes, sender=sender, place=place)
 
-    def transacting(self) -> dict[int, Transacting]:
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
         """Returns the lanes that are noted to publish in transactions, and how."""
         with self._session.transaction("read who publishes in transactions"):
-            rows = self._session.fetch(self._sql.transacting, name=self._name)
+            rows = self._session.fetch(self._sql.transactional_lanes, name=self._name)
         text = self._idiom.text
         return {
-            int(lane): Transacting(int(lanes), text(sender) or "", text(place) or "")
+            int(lane): TransactionalLane(int(lanes), text(sender) or "", text(place) or "")
             for lane, lanes, sender, place in rows
         }
 
-    def beat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
+    def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading."""
-        self._write(self._sql.beat, fence, "write a reading", reading=json.dumps(dict(reading)))
+        self._write(self._sql.heartbeat, fence, "write a reading", metrics=json.dumps(dict(reading)))
 
-    def holdings(self) -> list[Holding]:
+    def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
         with self._session.transaction("read the fence"):
-            rows = self._session.fetch(self._sql.holdings, name=self._name)
+            rows = self._session.fetch(self._sql.lane_statuses, name=self._name)
         moment, text = self._idiom.moment, self._idiom.text
         return [
-            Holding(
-                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), attempt=int(attempt)),
+            LaneStatus(
+                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(attempt)),
                 holder=holder,
                 since=moment(since),
-                beat=None if beat is None else moment(beat),
+                heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
                 age=None if age is None else float(age),
-                reading=json.loads(text(reading) or "{}"),
+                metrics=json.loads(text(reading) or "{}"),
             )
-            for lane, lanes, token, attempt, holder, since, beat, age, reading in rows
+            for lane, lanes, token, attempt, holder, since, heartbeat_at, age, reading in rows
         ]
 
     def backlog(self) -> Backlog:
@@ -264,7 +264,7 @@ class PortableTable:
             "lane": fence.lane,
             "lanes": fence.lanes,
             "token": fence.token,
-            "attempt": fence.attempt,
+            "attempt": fence.epoch,
         }
 
 
@@ -287,5 +287,5 @@ def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:
 
 
 def _lost(fence: Fence) -> LeadershipLost:
-    holder = f"token {fence.token}, attempt {fence.attempt}"
+    holder = f"token {fence.token}, attempt {fence.epoch}"
     return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")

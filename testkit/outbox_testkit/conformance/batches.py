@@ -142,7 +142,7 @@ class BatchConformance(Conformance):
         batch, found = hand.batch()
         assert found == values[1::2]
         assert hand.advance(finished=[batch]) == []
-        box.letters().retry(odd[:1])
+        box.dead_letters().retry(odd[:1])
         assert texts(hand.advance()) == values[::2]
 
     @needs(Capability.CONCURRENT_WRITERS)

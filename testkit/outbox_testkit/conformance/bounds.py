@@ -85,11 +85,11 @@ class BoundConformance(Conformance):
 
     def test_what_is_too_large_for_the_lane_can_be_parked_retried_and_skipped(self, box: Box) -> None:
         box.stash(plain("huge", "x" * 10 * LARGE), plain("huge", "tail"), plain("other", "other"))
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         for _ in range(2):
             huge, tail, *_ = hand.mark(ALL, max_bytes=BOUND)
             assert hand.park([huge.id, tail.id], huge.id, reason=huge.fault or "") == 1
-            (letter,) = letters.letters()
+            (letter,) = letters.find()
             assert len(texts([letter.record])[0]) == 10 * LARGE
             assert hand.mark(ALL, max_bytes=BOUND) == []
             assert letters.retry([huge.id]) == [huge.id]
@@ -179,7 +179,7 @@ class ExclusionConformance(Conformance):
 
     def test_excluded_and_parked_keys_are_left_out_together(self, box: Box) -> None:
         values = box.fill(12, keys=4)
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         head = box.park(hand, "k1")["k1"]
         assert hand.values(2, excluded=["k2"]) == [values[2], values[3]]
         assert letters.retry([head]) == [head]

@@ -48,9 +48,9 @@ class ConcurrencyConformance(Conformance):
         tokens = [token for mine in raced for token in mine]
         assert len(set(tokens)) == len(tokens) == 24
         assert all(mine == sorted(mine) for mine in raced)
-        holdings = box.connect().holdings()
-        assert {holding.fence.token for holding in holdings} == {max(tokens)}
-        assert len(holdings) == holdings[0].fence.lanes
+        lane_statuses = box.connect().lane_statuses()
+        assert {lane_status.fence.token for lane_status in lane_statuses} == {max(tokens)}
+        assert len(lane_statuses) == lane_statuses[0].fence.lanes
 
     @needs(Capability.CONCURRENT_WRITERS)
     def test_a_row_that_is_deleted_under_a_mark_is_not_marked(
@@ -155,9 +155,9 @@ class ConcurrencyConformance(Conformance):
         together(running)
         assert parked, "it did not come to what it tests"
         assert sum(operator.done.values())
-        letters = box.letters()
-        letters.retry([letter.record.id for letter in letters.letters()])
-        letters.redrive([letter.record.id for letter in letters.letters()])
+        letters = box.dead_letters()
+        letters.retry([letter.record.id for letter in letters.find()])
+        letters.redrive([letter.record.id for letter in letters.find()])
         rest = hand.mark(ALL)
         assert_same_values(purged + texts(rest), writers.committed)
         in_place = [value for value in purged + texts(rest) if value not in operator.skipped]

@@ -210,7 +210,7 @@ class Operator:
         self.done: dict[str, int] = defaultdict(int)
         self.stop = threading.Event()
         self._box = box
-        self._letters = box.letters()
+        self._letters = box.dead_letters()
         self._dice = random.Random(7)
 
     def run(self) -> None:
@@ -219,10 +219,10 @@ class Operator:
                 self._step()
             except DriverError as error:
                 may_pass(error)
-                self._letters = self._box.letters()
+                self._letters = self._box.dead_letters()
 
     def _step(self) -> None:
-        chosen = [letter.record for letter in self._letters.letters() if self._dice.random() < 0.5]
+        chosen = [letter.record for letter in self._letters.find() if self._dice.random() < 0.5]
         verb = self._dice.choice(["retry", "retry", "skip", "redrive"])
         self.skipped.update(texts(chosen) if verb == "skip" else ())
         changed = getattr(self._letters, verb)([record.id for record in chosen])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from outbox_sdk import Batch, LeadershipLost, Poison, Transacting
+from outbox_sdk import Batch, LeadershipLost, Poison, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import ALL, Box, Hand
@@ -27,9 +27,9 @@ def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], obj
         "advance with a finished batch": lambda: table.advance(fence, [batch], uuid4(), 10, []),
         "advance that only deletes": lambda: table.advance(fence, [batch], uuid4(), 0, []),
         "advance that does nothing": lambda: table.advance(fence, [], uuid4(), 0, []),
-        "beat": lambda: table.beat(fence, {"zombie": 1}),
-        "transact": lambda: table.transact(fence, Transacting(fence.lanes)),
-        "end of transactions": lambda: table.transact(fence, None),
+        "beat": lambda: table.heartbeat(fence, {"zombie": 1}),
+        "transact": lambda: table.set_transactional(fence, TransactionalLane(fence.lanes)),
+        "end of transactions": lambda: table.set_transactional(fence, None),
     }
 
 
@@ -38,8 +38,8 @@ class FenceConformance(Conformance):
 
     def test_before_the_first_leader_nobody_holds_anything(self, box: Box) -> None:
         table = box.connect()
-        assert table.holdings() == []
-        assert table.transacting() == {}
+        assert table.lane_statuses() == []
+        assert table.transactional_lanes() == {}
         for lane, lanes, token in ((0, 1, 0), (0, 1, 1)):
             with pytest.raises(LeadershipLost):
                 table.enter(lane, lanes, token)
@@ -49,7 +49,7 @@ class FenceConformance(Conformance):
         token = table.bump(2, "one")
         fences = [table.enter(1, 2, token) for _ in range(3)]
         assert [(fence.lane, fence.lanes, fence.token) for fence in fences] == [(1, 2, token)] * 3
-        assert fences[0].attempt < fences[1].attempt < fences[2].attempt
+        assert fences[0].epoch < fences[1].epoch < fences[2].epoch
         next_token = other.bump(2, "two")
         assert token < next_token < other.bump(2, "three")
 
@@ -58,29 +58,29 @@ class FenceConformance(Conformance):
         token = table.bump(3, "somebody")
         for lane in (2, 0):
             table.enter(lane, 3, token)
-        holdings = box.connect().holdings()
-        assert [(h.fence.lane, h.fence.lanes, h.fence.token, h.holder) for h in holdings] == [
+        lane_statuses = box.connect().lane_statuses()
+        assert [(h.fence.lane, h.fence.lanes, h.fence.token, h.holder) for h in lane_statuses] == [
             (lane, 3, token, "somebody") for lane in range(3)
         ]
-        assert all(holding.since.tzinfo for holding in holdings)
+        assert all(lane_status.since.tzinfo for lane_status in lane_statuses)
 
     @pytest.mark.parametrize("how", ["token", "attempt"])
     def test_who_holds_an_old_one_touches_nothing(self, box: Box, how: str) -> None:
         box.fill(12, keys=3)
         (zombie,) = box.lead_all(1)
-        zombie.table.transact(zombie.fence, Transacting(zombie.fence.lanes))
+        zombie.table.set_transactional(zombie.fence, TransactionalLane(zombie.fence.lanes))
         batch, values = zombie.batch(4)
         ids = [record.id for record in zombie.advance(4, pending=[batch])]
         table = box.connect()
         token = zombie.fence.token if how == "attempt" else table.bump(1, "other")
         leader = Hand(table, table.enter(0, 1, token))
-        table.beat(leader.fence, {"leader": 1})
+        table.heartbeat(leader.fence, {"leader": 1})
         for name, act in acts(zombie, batch, ids).items():
             with pytest.raises(LeadershipLost):
                 raise AssertionError(f"{name} returned {act()!r} under an old {how}")
-        assert table.transacting() == {0: Transacting(1)}
-        assert table.holdings()[0].reading == {"leader": 1}
-        assert box.letters().letters() == []
+        assert table.transactional_lanes() == {0: TransactionalLane(1)}
+        assert table.lane_statuses()[0].metrics == {"leader": 1}
+        assert box.dead_letters().find() == []
         # What the zombie had marked carries its leader ids as before, and the rest none.
         assert leader.reset(*ids, leader=zombie.leader) == 4
         assert table.purge(leader.fence, batch.leader_id, range(batch.first, batch.last + 1)) == 4
@@ -111,27 +111,27 @@ class FenceConformance(Conformance):
         for hand in wide:
             with pytest.raises(LeadershipLost):
                 hand.mark()
-        assert len(box.connect().holdings()) == 2
+        assert len(box.connect().lane_statuses()) == 2
         assert sum(len(hand.mark()) for hand in narrow) == 60
         assert sum(len(hand.mark()) for hand in box.lead_all(8)) == 60
         for hand in narrow:
             with pytest.raises(LeadershipLost):
                 hand.mark()
-        holdings = box.connect().holdings()
-        assert len(holdings) == 8
-        assert len({holding.fence.token for holding in holdings}) == 1
+        lane_statuses = box.connect().lane_statuses()
+        assert len(lane_statuses) == 8
+        assert len({lane_status.fence.token for lane_status in lane_statuses}) == 1
 
     def test_a_lane_that_is_no_more_is_settled_by_the_leader(self, box: Box) -> None:
         box.fill(60, keys=20)
         last = box.lead_all(3)[2]
-        last.table.transact(last.fence, Transacting(last.fence.lanes))
+        last.table.set_transactional(last.fence, TransactionalLane(last.fence.lanes))
         batch, values = last.batch()
         table = box.connect()
         fence = table.enter(2, 1, table.bump(1, "narrow"))
         assert table.advance(fence, [batch], uuid4(), 0, []).purged == len(values)
-        assert table.transacting() == {2: Transacting(3)}
-        table.transact(fence, None)
-        assert table.transacting() == {}
+        assert table.transactional_lanes() == {2: TransactionalLane(3)}
+        table.set_transactional(fence, None)
+        assert table.transactional_lanes() == {}
         assert set(box.survey()).isdisjoint(values)
         with pytest.raises(LeadershipLost):
             last.advance()
@@ -159,11 +159,11 @@ class FenceConformance(Conformance):
             (identity,) = set(pool.map(lambda table: table.identity(), tables))
         assert identity.isalnum()
         assert identity.isascii()
-        assert tables[0].holdings() == []
-        assert tables[0].transacting() == {}
+        assert tables[0].lane_statuses() == []
+        assert tables[0].transactional_lanes() == {}
         token = tables[0].bump(2, "one")
         assert token < (token := tables[1].bump(3, "two"))
-        assert len(tables[0].holdings()) == 3
+        assert len(tables[0].lane_statuses()) == 3
         again, stranger = box.connect(), other.connect()
         assert (again.identity(), again.name) == (identity, tables[0].name)
         assert stranger.name != again.name
@@ -178,10 +178,10 @@ class FenceConformance(Conformance):
         hand = box.lead()
         table = other.connect()
         token = table.bump(2, "other")
-        table.transact(table.enter(1, 2, token), Transacting(2))
+        table.set_transactional(table.enter(1, 2, token), TransactionalLane(2))
         other.fill(2)
         table.bump(2, "other")
         assert len(hand.mark()) == 3
-        assert [holding.holder for holding in hand.table.holdings()] == ["test"]
-        assert hand.table.transacting() == {}
+        assert [lane_status.holder for lane_status in hand.table.lane_statuses()] == ["test"]
+        assert hand.table.transactional_lanes() == {}
         assert len(other.survey()) == 2

@@ -61,7 +61,7 @@ class LeaseConformance(Conformance):
         lease = self.lease(box, stack)
         term = lease.take("one", 60)
         hand = box.lead()
-        assert [holding.fence.lane for holding in hand.table.holdings()] == [0]
+        assert [lane_status.fence.lane for lane_status in hand.table.lane_statuses()] == [0]
         assert hand.fence.token == 1
         assert lease.take("one", 60) == term
         assert self.lease(box, stack).take("other", 60) is None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from outbox_sdk import Batch, Fate, Fence, MarkedRecord
+from outbox_sdk import Batch, DeadLetterStatus, Fence, MarkedRecord
 
 from outbox_testkit.conformance.under_test import texts
 
@@ -54,7 +54,7 @@ class Model:
 
     homes: Mapping[int, Mapping[str, int]]
     rows: list[Row] = field(default_factory=list)
-    letters: dict[int, tuple[Row, Fate]] = field(default_factory=dict)
+    letters: dict[int, tuple[Row, DeadLetterStatus]] = field(default_factory=dict)
     token: int = -1
     lanes: int = 0
     attempts: dict[int, int] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class Model:
     def holds(self, fence: Fence) -> bool:
         """Tells whether a fence is the lane's (invariant 4)."""
         held = (self.token, self.lanes, self.attempts.get(fence.lane))
-        return held == (fence.token, fence.lanes, fence.attempt)
+        return held == (fence.token, fence.lanes, fence.epoch)
 
     def parked(self) -> set[str]:
         """Returns the parked keys."""
-        return {row.key for row, fate in self.letters.values() if fate is Fate.PARKED}
+        return {row.key for row, status in self.letters.values() if status is DeadLetterStatus.PARKED}
 
     def claimed(self, leader: UUID) -> list[Row]:
         """Returns the rows that carry a leader id, by id."""
@@ -128,35 +128,37 @@ class Model:
         heads = [row for row in self.rows if row.leader == leader and row.id == head]
         self.release(leader, ids, purge=False)
         for row in heads:
-            self.letters[head] = (row, Fate.PARKED)
+            self.letters[head] = (row, DeadLetterStatus.PARKED)
         return len(heads)
 
     def retry(self, ids: Collection[int]) -> list[int]:
         """Frees keys."""
-        chosen = self._in(Fate.PARKED, ids)
+        chosen = self._in(DeadLetterStatus.PARKED, ids)
         for number in chosen:
             del self.letters[number]
         return chosen
 
     def skip(self, ids: Collection[int]) -> list[int]:
         """Takes heads out."""
-        chosen = self._in(Fate.PARKED, ids)
+        chosen = self._in(DeadLetterStatus.PARKED, ids)
         for number in chosen:
             row, _ = self.letters[number]
             self.rows.remove(row)
-            self.letters[number] = (row, Fate.SKIPPED)
+            self.letters[number] = (row, DeadLetterStatus.SKIPPED)
         return chosen
 
     def redrive(self, ids: Collection[int], now: int) -> list[int]:
         """Puts heads behind everything; each follows the one before."""
-        chosen = self._in(Fate.SKIPPED, ids)
+        chosen = self._in(DeadLetterStatus.SKIPPED, ids)
         for place, number in enumerate(chosen):
             row, _ = self.letters.pop(number)
             self.rows.append(Row(row.key, row.value, now, now, place))
         return chosen
 
-    def _in(self, fate: Fate, ids: Collection[int]) -> list[int]:
-        return sorted(number for number in ids if number in self.letters and self.letters[number][1] is fate)
+    def _in(self, status: DeadLetterStatus, ids: Collection[int]) -> list[int]:
+        return sorted(
+            number for number in ids if number in self.letters and self.letters[number][1] is status
+        )
 
     def _learn(self, row: Row, number: int) -> None:
         """Takes note of a row's id: it never changes, and follows those of the rows that it follows."""

@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from typing import Final
 
 import pytest
-from outbox_sdk import Fate, MarkedRecord
+from outbox_sdk import DeadLetterStatus, MarkedRecord
 
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain
@@ -74,16 +74,16 @@ class OddRowConformance(Conformance):
 
     def _end(self, box: Box, head: int) -> None:
         """Goes through what an operator does with the letter of a row."""
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         assert sorted(hand.values(ALL)) == ["after", "before"]
-        (letter,) = letters.letters()
+        (letter,) = letters.find()
         assert (letter.record.id, letter.record.key) == (head, "odd")
         assert letters.retry([head]) == [head]
         again = [record.id for record in hand.mark() if record.key == "odd"]
         assert again[0] == head
         assert hand.park(again, head) == 1
         assert letters.skip([head]) == [head]
-        assert [letter.fate for letter in letters.letters()] == [Fate.SKIPPED]
+        assert [letter.status for letter in letters.find()] == [DeadLetterStatus.SKIPPED]
         assert [record.id for record in hand.mark()] == again[1:]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_sdk import Capability, DriverError, Fate, Parked, Record
+from outbox_sdk import Capability, DeadLetterStatus, DriverError, Parked, Record
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS, assert_same
@@ -26,7 +26,7 @@ class ParkConformance(Conformance):
         found = sorted(value for hand in hands for value in hand.values())
         assert found == sorted(value for value in later if value not in (later[2], later[8]))
         assert box.survey() == [value for value in later if value in found], "a new leader leaves it out too"
-        box.letters().retry([letter.record.id for letter in box.letters().letters()])
+        box.dead_letters().retry([letter.record.id for letter in box.dead_letters().find()])
         assert [value for value in box.survey() if value not in found] == [
             *values[2::6], later[2], later[8]
         ]  # fmt: skip
@@ -37,10 +37,14 @@ class ParkConformance(Conformance):
         hand = box.lead()
         ids = hand.ids()
         assert hand.park(ids, ids[0], reason="message too large") == 1
-        (letter,) = box.letters().letters()
+        (letter,) = box.dead_letters().find()
         assert_same(letter.record, records[0])
         assert letter.record.id == ids[0]
-        assert (letter.reason, letter.attempts, letter.fate) == ("message too large", 5, Fate.PARKED)
+        assert (letter.reason, letter.attempts, letter.status) == (
+            "message too large",
+            5,
+            DeadLetterStatus.PARKED,
+        )
         assert letter.since.tzinfo is not None
         assert 0 <= letter.age < 60
         assert hand.reset(*ids) == 0, "its rows carry no leader id any more"
@@ -58,9 +62,9 @@ class ParkConformance(Conformance):
         hand, _ = box.lead(), box.fill(3, keys=1)
         ids = hand.ids()
         assert hand.park(ids, ids[0], reason="first") == 1
-        (before,) = box.letters().letters()
+        (before,) = box.dead_letters().find()
         assert hand.park(ids, ids[0], reason="second") == 0
-        (after,) = box.letters().letters()
+        (after,) = box.dead_letters().find()
         assert (after.reason, after.since) == (before.reason, before.since)
         assert hand.mark() == []
 
@@ -72,7 +76,7 @@ class ParkConformance(Conformance):
         assert hand.ids(2) == ids[:2]
         mine, hand.leader = hand.leader, theirs
         assert hand.park(ids[:3], ids[0]) == 0
-        assert box.letters().letters() == []
+        assert box.dead_letters().find() == []
         assert hand.reset(*ids, leader=theirs) == 1, "the third was reset"
         assert hand.reset(*ids, leader=mine) == 2
         assert box.survey() == values
@@ -85,7 +89,7 @@ class ParkConformance(Conformance):
         parked = table.parked()
         assert parked.keys == 3
         assert 0 <= (parked.oldest if parked.oldest is not None else -1) < 60
-        letters = box.letters()
+        letters = box.dead_letters()
         letters.skip([heads["k2"]])
         assert table.parked().keys == 2
         letters.retry([heads["k1"], heads["k3"]])
@@ -94,11 +98,11 @@ class ParkConformance(Conformance):
     def test_keys_that_differ_in_anything_are_different_keys(self, box: Box) -> None:
         keys = ["a", "A", "a ", " a", "á", "a\u0301", "ａ", "ß", "ss", "", " ", "a\t", *TEXTS]  # noqa: RUF001 - look-alikes
         box.stash(*(plain(key, str(number)) for number, key in enumerate(keys * 2)))
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         for key in keys:
             heads = box.park(hand, key)
             assert texts(hand.mark()) == [str(n) for n, each in enumerate(keys * 2) if each != key]
-            assert [letter.record.key for letter in letters.letters([key])] == [key]
+            assert [letter.record.key for letter in letters.find([key])] == [key]
             assert letters.waiting(key) == 2
             letters.retry(list(heads.values()))
             hand.remark()
@@ -108,7 +112,7 @@ class ParkConformance(Conformance):
         hand, _ = box.lead(), box.fill(1)
         ids = hand.ids()
         assert hand.park(ids, ids[0], reason=reason) == 1
-        (letter,) = box.letters().letters()
+        (letter,) = box.dead_letters().find()
         assert letter.reason[:4] == reason[:4]
 
     def test_outboxes_of_one_database_have_letters_of_their_own(self, box: Box) -> None:
@@ -117,58 +121,68 @@ class ParkConformance(Conformance):
             each.fill(2, keys=1)
         heads = box.park(box.lead(), "k0")
         assert len(other.survey()) == 2
-        assert other.letters().letters() == []
+        assert other.dead_letters().find() == []
         assert other.connect().parked().keys == 0
-        assert other.letters().retry(list(heads.values())) == []
+        assert other.dead_letters().retry(list(heads.values())) == []
         assert box.survey() == []
 
 
 class LetterConformance(Conformance):
     """The operator's verbs."""
 
-    def test_letters_are_found_by_key_and_by_fate(self, box: Box) -> None:
+    def test_letters_are_found_by_key_and_by_status(self, box: Box) -> None:
         box.fill(8, keys=4)
-        heads, letters = box.park(box.lead(), "k1", "k2", "k3"), box.letters()
+        heads, letters = box.park(box.lead(), "k1", "k2", "k3"), box.dead_letters()
         assert letters.skip([heads["k2"]]) == [heads["k2"]]
 
-        def found(*keys: str, fate: Fate | None = None) -> list[tuple[str, Fate]]:
-            return [(letter.record.key, letter.fate) for letter in letters.letters(keys, fate)]
+        def found(*keys: str, status: DeadLetterStatus | None = None) -> list[tuple[str, DeadLetterStatus]]:
+            return [(letter.record.key, letter.status) for letter in letters.find(keys, status)]
 
-        assert found() == [("k1", Fate.PARKED), ("k2", Fate.SKIPPED), ("k3", Fate.PARKED)]
-        assert found("k3", "k2", "nothing") == [("k2", Fate.SKIPPED), ("k3", Fate.PARKED)]
-        assert found(fate=Fate.PARKED) == [("k1", Fate.PARKED), ("k3", Fate.PARKED)]
-        assert found("k1", fate=Fate.SKIPPED) == found("nothing") == []
+        assert found() == [
+            ("k1", DeadLetterStatus.PARKED),
+            ("k2", DeadLetterStatus.SKIPPED),
+            ("k3", DeadLetterStatus.PARKED),
+        ]
+        assert found("k3", "k2", "nothing") == [
+            ("k2", DeadLetterStatus.SKIPPED),
+            ("k3", DeadLetterStatus.PARKED),
+        ]
+        assert found(status=DeadLetterStatus.PARKED) == [
+            ("k1", DeadLetterStatus.PARKED),
+            ("k3", DeadLetterStatus.PARKED),
+        ]
+        assert found("k1", status=DeadLetterStatus.SKIPPED) == found("nothing") == []
         assert [letters.waiting(key) for key in ("k1", "k2", "nothing")] == [2, 1, 0]
-        assert [letter.record.value for letter in letters.letters(values=False)] == [None] * 3
+        assert [letter.record.value for letter in letters.find(values=False)] == [None] * 3
 
     def test_a_retried_key_is_marked_from_its_head(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(6, keys=2)
-        head, letters = box.park(hand, "k1")["k1"], box.letters()
+        head, letters = box.park(hand, "k1")["k1"], box.dead_letters()
         assert hand.values() == values[1::2]
         assert letters.retry([head, head + 1, 2**62]) == [head]
-        assert letters.letters() == []
+        assert letters.find() == []
         assert hand.values() == values[::2]
         assert letters.retry([head]) == letters.skip([head]) == letters.redrive([head]) == []
 
     def test_a_skipped_head_is_gone_and_its_tail_flows(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(6, keys=2)
-        head, letters = box.park(hand, "k1")["k1"], box.letters()
+        head, letters = box.park(hand, "k1")["k1"], box.dead_letters()
         assert hand.values() == values[1::2]
         assert letters.skip([2**62, head]) == [head]
         assert hand.values() == [values[2], values[4]]
         assert letters.skip([head]) == letters.retry([head]) == []
-        (letter,) = letters.letters()
-        assert (letter.record.value, letter.fate) == (values[0], Fate.SKIPPED)
+        (letter,) = letters.find()
+        assert (letter.record.value, letter.status) == (values[0], DeadLetterStatus.SKIPPED)
         assert (letter.reason, letter.attempts) == ("too large", 5)
 
     def test_redriven_letters_come_behind_everything_in_the_order_of_their_ids(self, box: Box) -> None:
         values = box.fill(60, keys=20)
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         heads = sorted(box.park(hand, *(f"k{number}" for number in range(20))).values())
         assert letters.redrive(heads) == [], "what is parked is not skipped"
         assert letters.skip(heads[::-1]) == heads
         assert letters.redrive([*heads[::-1], 2**62]) == heads
-        assert letters.letters() == letters.letters(fate=Fate.SKIPPED) == []
+        assert letters.find() == letters.find(status=DeadLetterStatus.SKIPPED) == []
         assert hand.values() == [*values[20:], *values[:20]]
         assert letters.redrive(heads) == []
 
@@ -179,12 +193,12 @@ class LetterConformance(Conformance):
         ]
         records += [Record("t", "none", None), Record("t", "", ""), Record("t", "large", "é" * 500_000)]
         box.stash(*records)
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         heads = sorted(box.park(hand, *(record.key for record in records)).values())
-        for fate in (Fate.PARKED, Fate.SKIPPED):
-            for letter, record in zip(letters.letters(fate=fate), records, strict=True):
+        for status in (DeadLetterStatus.PARKED, DeadLetterStatus.SKIPPED):
+            for letter, record in zip(letters.find(status=status), records, strict=True):
                 assert_same(letter.record, record)
-            if fate is Fate.PARKED:
+            if status is DeadLetterStatus.PARKED:
                 assert letters.skip(heads) == heads
         assert letters.redrive(heads) == heads
         found = hand.mark()
@@ -196,33 +210,33 @@ class LetterConformance(Conformance):
     def test_redriven_bytes_are_as_they_were(self, bytes_box: Box) -> None:
         values = [bytes(range(256)), b"", None]
         bytes_box.stash(*(Record("t", f"k{number}", value) for number, value in enumerate(values)))
-        hand, letters = bytes_box.lead(), bytes_box.letters()
+        hand, letters = bytes_box.lead(), bytes_box.dead_letters()
         heads = sorted(bytes_box.park(hand, "k0", "k1", "k2").values())
-        assert [letter.record.value for letter in letters.letters()] == values
+        assert [letter.record.value for letter in letters.find()] == values
         letters.skip(heads)
         letters.redrive(heads)
         assert [record.value for record in hand.mark()] == values
 
     def test_a_head_that_fails_again_is_parked_again(self, box: Box) -> None:
         hand, _ = box.lead(), box.fill(3, keys=1)
-        letters = box.letters()
+        letters = box.dead_letters()
         for reason in ("once", "twice"):
             ids = hand.ids()
             assert hand.park(ids, ids[0], reason=reason) == 1
-            assert [letter.reason for letter in letters.letters()] == [reason]
+            assert [letter.reason for letter in letters.find()] == [reason]
             assert letters.retry(ids[:1]) == ids[:1]
         ids = hand.ids()
         hand.park(ids, ids[0])
         letters.skip(ids[:1])
         hand.park(hand.ids(), ids[1])
-        assert [(letter.record.id, letter.fate) for letter in letters.letters()] == [
-            (ids[0], Fate.SKIPPED),
-            (ids[1], Fate.PARKED),
+        assert [(letter.record.id, letter.status) for letter in letters.find()] == [
+            (ids[0], DeadLetterStatus.SKIPPED),
+            (ids[1], DeadLetterStatus.PARKED),
         ]
 
     def test_a_key_that_is_freed_while_somebody_marks_ahead_comes_from_its_head(self, box: Box) -> None:
         values = box.fill(120, keys=2)
-        hand, letters = box.lead(), box.letters()
+        hand, letters = box.lead(), box.dead_letters()
         head = box.park(hand, "k1")["k1"]
         for _ in range(4):
             hand.purge(*hand.ids(10))
@@ -234,20 +248,20 @@ class LetterConformance(Conformance):
         assert later not in found
 
     def test_a_letter_outlives_the_reuse_of_its_id(self, box: Box) -> None:
-        letters, heads = box.letters(), []
+        letters, heads = box.dead_letters(), []
         for round_ in range(3):
             values = box.fill(2, keys=2)
             heads.append(box.park(box.lead(), "k1")["k1"])
             assert letters.skip(heads[-1:]) == heads[-1:]
             box.restart()
-            assert len(letters.letters()) == round_ + 1
+            assert len(letters.find()) == round_ + 1
         assert len(set(heads)) == 1, "the statements of OutboxUnderTest.restart do not do it"
         box.stash(plain("other", "poison"), plain("other", "tail"))
         hand = box.lead()
         assert box.park(hand, "other") == {"other": heads[0]}
-        found = letters.letters()
-        assert [(letter.record.key, letter.record.value, letter.fate) for letter in found] == [
-            *[("k1", values[0], Fate.SKIPPED)] * 3, ("other", "poison", Fate.PARKED)
+        found = letters.find()
+        assert [(letter.record.key, letter.record.value, letter.status) for letter in found] == [
+            *[("k1", values[0], DeadLetterStatus.SKIPPED)] * 3, ("other", "poison", DeadLetterStatus.PARKED)
         ]  # fmt: skip
         ids = [letter.record.id for letter in found]
         assert ids == sorted(set(ids))
@@ -256,26 +270,29 @@ class LetterConformance(Conformance):
         assert hand.values() == values[:1] * 2
         assert letters.retry(ids[3:]) == ids[3:]
         assert hand.values() == ["poison", "tail"]
-        assert [letter.record.id for letter in letters.letters()] == ids[2:3]
+        assert [letter.record.id for letter in letters.find()] == ids[2:3]
 
     def test_a_key_that_is_parked_stays_so_when_its_letters_id_is_reused(self, box: Box) -> None:
         box.fill(3, keys=3)
-        heads, letters = box.park(box.lead(), "k1", "k2"), box.letters()
+        heads, letters = box.park(box.lead(), "k1", "k2"), box.dead_letters()
         box.restart()
         box.stash(plain("a", "1"), plain("b", "2"), plain("k1", "behind its head"))
         hand = box.lead()
         assert box.park(hand, "a", "b") == {"a": heads["k1"], "b": heads["k2"]}
         assert hand.mark() == []
         assert hand.table.parked().keys == 4
-        moved = [letter.record for letter in letters.letters() if letter.record.id < 0]
+        moved = [letter.record for letter in letters.find() if letter.record.id < 0]
         assert [(record.key, record.value) for record in moved] == [("k1", "v1"), ("k2", "v2")]
         assert letters.skip([record.id for record in moved]) == [record.id for record in moved]
         assert hand.values() == ["behind its head"]
-        assert [letter.record.value for letter in letters.letters(fate=Fate.SKIPPED)] == ["v1", "v2"]
+        assert [letter.record.value for letter in letters.find(status=DeadLetterStatus.SKIPPED)] == [
+            "v1",
+            "v2",
+        ]
 
     def test_nothing_to_do_is_done(self, box: Box) -> None:
-        letters = box.letters()
-        assert letters.letters() == []
+        letters = box.dead_letters()
+        assert letters.find() == []
         for verb in (letters.retry, letters.skip, letters.redrive):
             assert verb([]) == []
             assert verb([1]) == []
@@ -284,15 +301,15 @@ class LetterConformance(Conformance):
         box.fill(4, keys=2)
         heads = box.park(box.lead(), "k0", "k1")
         box.connect().bump(2, "another")
-        letters = box.letters()
+        letters = box.dead_letters()
         assert letters.retry([heads["k0"]]) == [heads["k0"]]
         assert letters.skip([heads["k1"]]) == [heads["k1"]]
         assert len(box.survey()) == 3
 
     def test_after_closing_letters_cannot_be_had(self, box: Box) -> None:
-        letters = box.letters()
+        letters = box.dead_letters()
         letters.close()
         letters.close()
         with pytest.raises(DriverError) as caught:
-            letters.letters()
+            letters.find()
         assert caught.value.retryable

@@ -215,29 +215,29 @@ class PublisherConformance(Publishing):
 class TransactionalConformance(Publishing):
     """What a publisher must do for exactly-once delivery."""
 
-    def test_a_batch_and_its_marker_are_there_together(self, desk: Desk) -> None:
+    def test_a_batch_and_its_checkpoint_are_there_together(self, desk: Desk) -> None:
         sender, first, second = desk.open_transactional(), batch(1, 500), batch(501, 510)
-        assert sender.marker() is None
+        assert sender.checkpoint() is None
         assert sender.publish(desk.records(500), [first]) == []
-        assert sender.marker() == [first]
+        assert sender.checkpoint() == [first]
         assert sender.publish(desk.records(10, 501), [first, second]) == []
         assert sender.publish([], [second]) == []
-        assert sender.marker() == [second]
+        assert sender.checkpoint() == [second]
         sender.close()
         sender.close()
         messages = desk.read()
         assert len(messages) == 510
         assert_in_order(messages)
-        assert desk.open_transactional().marker() == [second]
+        assert desk.open_transactional().checkpoint() == [second]
 
-    def test_a_marker_names_50_batches_of_any_ids(self, desk: Desk) -> None:
+    def test_a_checkpoint_names_50_batches_of_any_ids(self, desk: Desk) -> None:
         batches = [Batch(uuid4(), -(2**62) - number, 2**62 + number) for number in range(50)]
         batches[0] = Batch(UUID(int=0), 0, 0)
         sender = desk.open_transactional()
         assert sender.publish(desk.records(1), batches) == []
-        assert sender.marker() == batches
+        assert sender.checkpoint() == batches
         assert sender.publish([], []) == []
-        assert sender.marker() == [], "which is not None: the lane has one"
+        assert sender.checkpoint() == [], "which is not None: the lane has one"
 
     def test_of_a_batch_that_fails_nothing_is_seen_and_its_culprits_are_named(self, desk: Desk) -> None:
         sender, before = desk.open_transactional(), batch()
@@ -248,7 +248,7 @@ class TransactionalConformance(Publishing):
         ]
         failures = sender.publish([*desk.records(5, 2), *faulty, *desk.records(5, 20)], [batch()])
         assert [(failure.record.id, failure.retryable) for failure in failures] == [(12, False), (13, False)]
-        assert sender.marker() == [before]
+        assert sender.checkpoint() == [before]
         assert sender.publish(desk.records(2, 30), [batch()]) == []
         assert desk.values() == [1, 30, 31]
 
@@ -260,25 +260,25 @@ class TransactionalConformance(Publishing):
             with pytest.raises(DriverError) as caught:
                 first.publish(desk.records(3, 10), [batch()])
             assert caught.value.retryable
-        assert second.marker() == [kept]
+        assert second.checkpoint() == [kept]
         assert second.publish(desk.records(1, 2), [batch()]) == []
         assert desk.values() == [1, 2]
 
-    def test_a_marker_is_at_a_place_that_has_a_name(self, desk: Desk) -> None:
+    def test_a_checkpoint_is_at_a_place_that_has_a_name(self, desk: Desk) -> None:
         sender, first = desk.open_transactional(), batch()
         assert sender.publish(desk.records(1), [first]) == []
-        assert sender.place
-        assert sender.marker(sender.place) == [first]
+        assert sender.location
+        assert sender.checkpoint(sender.location) == [first]
         successor = desk.open_transactional()
-        assert successor.place == sender.place
-        assert successor.marker(sender.place) == [first]
+        assert successor.location == sender.location
+        assert successor.checkpoint(sender.location) == [first]
 
-    def test_lanes_have_markers_of_their_own(self, desk: Desk) -> None:
+    def test_lanes_have_checkpoints_of_their_own(self, desk: Desk) -> None:
         senders = [desk.open_transactional(lane) for lane in range(2)]
         batches = [batch(), batch()]
         for sender, each in zip(senders, batches, strict=True):
             assert sender.publish(desk.records(1), [each]) == []
-        assert [sender.marker() for sender in senders] == [[each] for each in batches]
+        assert [sender.checkpoint() for sender in senders] == [[each] for each in batches]
 
 
 def batch(first: int = 1, last: int = 1) -> Batch:

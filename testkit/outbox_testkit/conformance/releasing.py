@@ -65,11 +65,11 @@ class ReleaseConformance(Conformance):
         assert box.survey() == []
 
     def test_purges_over_one_connection_while_another_marks(self, box: Box) -> None:
-        marker, values = box.lead(), box.fill(200, keys=7)
-        purger = Hand(box.connect(), marker.fence)
-        purger.leader = marker.leader
+        checkpoint, values = box.lead(), box.fill(200, keys=7)
+        purger = Hand(box.connect(), checkpoint.fence)
+        purger.leader = checkpoint.leader
         found: list[str] = []
-        while some := marker.mark(13):
+        while some := checkpoint.mark(13):
             found += [str(record.value) for record in some]
             assert purger.purge(*(record.id for record in some)) == len(some)
         assert found == values

@@ -54,7 +54,7 @@ class World:
         self._stashed = 0
         self._open: list[tuple[Any, list[Row]]] = []
         self._idle = [box.application() for _ in range(3)]
-        self._letters: DeadLetters = box.letters()
+        self._letters: DeadLetters = box.dead_letters()
         self._lanes: list[Lane] = []
         self.trace: list[str] = []
         self.lost = self.marked = self.freed = 0
@@ -133,7 +133,7 @@ class World:
         self._note(f"lead {lanes} lanes by {hands[0].fence.token}")
         assert hands[0].fence.token > self._model.token
         self._model.token, self._model.lanes = hands[0].fence.token, lanes
-        self._model.attempts = {hand.fence.lane: hand.fence.attempt for hand in hands}
+        self._model.attempts = {hand.fence.lane: hand.fence.epoch for hand in hands}
         fresh = [Lane(hand, in_batches=self._dice.random() < 0.5) for hand in hands]
         self._lanes = [*self._lanes[-ZOMBIES:], *fresh]
 
@@ -146,9 +146,9 @@ class World:
                 lane.hand.table.enter(fence.lane, fence.lanes, fence.token)
             return
         entered = lane.hand.table.enter(fence.lane, fence.lanes, fence.token)
-        assert entered.attempt > self._model.attempts[fence.lane]
+        assert entered.epoch > self._model.attempts[fence.lane]
         assert entered.identity == fence.identity
-        self._model.attempts[fence.lane] = entered.attempt
+        self._model.attempts[fence.lane] = entered.epoch
         self._lanes.append(Lane(Hand(self._box.connect(), entered), lane.in_batches))
 
     def _reconnect(self) -> None:
@@ -247,8 +247,8 @@ class World:
         table = self._lanes[-1].hand.table
         assert table.backlog().records == len(self._model.rows)
         assert table.parked().keys == len(self._model.parked())
-        found = {letter.record.id: (letter.record.key, letter.fate) for letter in self._letters.letters()}
-        assert found == {number: (row.key, fate) for number, (row, fate) in self._model.letters.items()}
+        found = {letter.record.id: (letter.record.key, letter.status) for letter in self._letters.find()}
+        assert found == {number: (row.key, status) for number, (row, status) in self._model.letters.items()}
 
     def _allowed(self, lane: Lane, act: Callable[[], object]) -> bool:
         """Tells whether a lane may act; if not, it tries, and must be refused."""

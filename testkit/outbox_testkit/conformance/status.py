@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
 import pytest
-from outbox_sdk import Backlog, Capability, DriverError, Finding, Level, Transacting
+from outbox_sdk import Backlog, Capability, DriverError, Finding, Level, TransactionalLane
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import Box, plain
@@ -54,53 +54,61 @@ class StatusConformance(Conformance):
         assert after.oldest < before
         hand.purge(*hand.ids())
         assert hand.table.backlog() == Backlog(records=1, exact=True, oldest=None)
-        box.letters().retry([heads["old"]])
+        box.dead_letters().retry([heads["old"]])
         assert (hand.table.backlog().oldest or 0) >= before
 
     def test_a_reading_is_shown_with_its_age_until_the_next_leader(self, box: Box) -> None:
         hands = box.lead_all(2)
-        reading = {
+        metrics = {
             "rate": 1.5,
             "batches": [{"name": "ä 🌍 '\"\\", "rows": 5}, None],
             "on": True,
             "big": 2**53,
         }
-        before = box.connect().holdings()
-        assert [(h.beat, h.age, dict(h.reading)) for h in before] == [(None, None, {})] * 2
-        hands[1].table.beat(hands[1].fence, {"rate": 0})
-        hands[1].table.beat(hands[1].fence, reading)
-        idle, busy = box.connect().holdings()
-        assert (idle.beat, idle.age) == (None, None)
-        assert busy.reading == reading
-        assert busy.beat is not None
+        before = box.connect().lane_statuses()
+        assert [(h.heartbeat_at, h.age, dict(h.metrics)) for h in before] == [(None, None, {})] * 2
+        hands[1].table.heartbeat(hands[1].fence, {"rate": 0})
+        hands[1].table.heartbeat(hands[1].fence, metrics)
+        idle, busy = box.connect().lane_statuses()
+        assert (idle.heartbeat_at, idle.age) == (None, None)
+        assert busy.metrics == metrics
+        assert busy.heartbeat_at is not None
         assert busy.age is not None
-        assert busy.beat >= busy.since
+        assert busy.heartbeat_at >= busy.since
         assert 0 <= busy.age < 30
         hands[0].table.bump(2, "next")
-        assert [(h.holder, h.beat, h.age) for h in box.connect().holdings()] == [("next", None, None)] * 2
+        assert [(h.holder, h.heartbeat_at, h.age) for h in box.connect().lane_statuses()] == [
+            ("next", None, None)
+        ] * 2
 
     def test_each_lane_notes_for_itself_that_it_publishes_in_transactions(self, box: Box) -> None:
         hands = box.lead_all(3)
         table = box.connect()
-        assert table.transacting() == {}
+        assert table.transactional_lanes() == {}
         for lane in (2, 0, 0):
-            hands[lane].table.transact(hands[lane].fence, Transacting(hands[lane].fence.lanes))
-        assert list(table.transacting().items()) == [(0, Transacting(3)), (2, Transacting(3))]
+            hands[lane].table.set_transactional(hands[lane].fence, TransactionalLane(hands[lane].fence.lanes))
+        assert list(table.transactional_lanes().items()) == [
+            (0, TransactionalLane(3)),
+            (2, TransactionalLane(3)),
+        ]
         for _ in range(2):
-            hands[0].table.transact(hands[0].fence, None)
-        assert table.transacting() == {2: Transacting(3)}
+            hands[0].table.set_transactional(hands[0].fence, None)
+        assert table.transactional_lanes() == {2: TransactionalLane(3)}
 
     def test_a_note_outlives_bumps_and_attempts(self, box: Box) -> None:
         hands = box.lead_all(4)
         for lane in (0, 3):
-            hands[lane].table.transact(hands[lane].fence, Transacting(hands[lane].fence.lanes))
+            hands[lane].table.set_transactional(hands[lane].fence, TransactionalLane(hands[lane].fence.lanes))
         table = box.connect()
         token = table.bump(2, "narrow")
         fence = table.enter(0, 2, table.enter(0, 2, token).token)
-        table.beat(fence, {})
-        assert table.transacting() == {0: Transacting(4), 3: Transacting(4)}
-        table.transact(fence, Transacting(fence.lanes, "sender", "place"))
-        assert table.transacting() == {0: Transacting(2, "sender", "place"), 3: Transacting(4)}
+        table.heartbeat(fence, {})
+        assert table.transactional_lanes() == {0: TransactionalLane(4), 3: TransactionalLane(4)}
+        table.set_transactional(fence, TransactionalLane(fence.lanes, "sender", "place"))
+        assert table.transactional_lanes() == {
+            0: TransactionalLane(2, "sender", "place"),
+            3: TransactionalLane(4),
+        }
 
 
 class TableConformance(Conformance):
@@ -113,7 +121,7 @@ class TableConformance(Conformance):
         hand = bare.lead()
         heads = bare.park(hand, "k3")
         assert list(bare.dialect.create()) == []
-        assert bare.letters().letters()[0].record.id == heads["k3"]
+        assert bare.dead_letters().find()[0].record.id == heads["k3"]
         assert hand.values() == [value for value in values if value != "v3"]
 
     @needs(Capability.CONCURRENT_DDL)

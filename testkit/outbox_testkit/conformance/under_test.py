@@ -85,7 +85,7 @@ class Box:
     def connect(self, eligible: Sequence[Condition] = ()) -> OutboxTable:
         return self._kept(self.dialect.connect(eligible))
 
-    def letters(self) -> DeadLetters:
+    def dead_letters(self) -> DeadLetters:
         return self._kept(self.dialect.dead_letters())
 
     def application(self) -> Any:

@@ -23,14 +23,14 @@ from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.task import RECEIPT, Task, harvest_task, warming_task
 from outbox_core.lanes.plan import Plan
-from outbox_core.leadership.leader import Term
-from outbox_core.leadership.tcp import LinkServer
+from outbox_core.leadership.leader import Leadership
+from outbox_core.leadership.tcp import ControlServer
 
 log = logging.getLogger(__name__)
 
 LOST = (PySparkException, Py4JJavaError, ConnectionError)
 """What a job ends with when its worker is lost; anything else says that the JVM is."""
-GROUPS_MOST = 2
+MAX_GROUPS = 2
 """Lane groups when the settings name no number: a worker process each."""
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
@@ -55,11 +55,11 @@ class SparkEngine:
     def __init__(self, settings: HarvestSettings) -> None:
         self._settings = settings
         engine = settings.engine
-        self._groups = min(settings.limits.send_concurrency, engine.lane_groups or GROUPS_MOST)
+        self._groups = min(settings.limits.send_concurrency, engine.lane_groups or MAX_GROUPS)
         # One slot more than groups: a group that starts anew need not wait for its frozen copy to be killed.
         self._master = engine.master or f"local[{self._groups + 1}]"
         self._application: Application | None = None
-        self._server: LinkServer | None = None
+        self._server: ControlServer | None = None
         self._jobs: list[Thread] = []
         self._cancelling: Thread | None = None
         self._crash: Exception | None = None
@@ -94,12 +94,12 @@ class SparkEngine:
         finally:
             giving_up.cancel()
 
-    def _listen(self, conf: SparkConf) -> LinkServer:
+    def _listen(self, conf: SparkConf) -> ControlServer:
         host = conf.get("spark.driver.host", "127.0.0.1")
         bind = conf.get("spark.driver.bindAddress", "")
         port = self._settings.engine.link_port or 0
         try:
-            return LinkServer(host or "127.0.0.1", port, bind or "")
+            return ControlServer(host or "127.0.0.1", port, bind or "")
         except OSError as error:
             raise OutboxError(
                 f"cannot listen for lanes at {bind or '*'}:{port or '*'}: {error}; "
@@ -116,15 +116,18 @@ class SparkEngine:
             sleep(0.2)
         return slots
 
-    def start(self, plan: Plan, term: Term) -> None:
+    def start(self, plan: Plan, leadership: Leadership) -> None:
         """Submits a job for each group."""
         assert self._server is not None  # noqa: S101 - a harvest warms its engine before it is elected
-        self._server.serve(term)
+        self._server.serve(leadership)
         self._crash = None
         groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
         self._jobs = [
             Thread(
-                target=self._keep, args=(plan, term, group, list(lanes)), name=f"group-{group}", daemon=True
+                target=self._keep,
+                args=(plan, leadership, group, list(lanes)),
+                name=f"group-{group}",
+                daemon=True,
             )
             for group, lanes in enumerate(groups)
         ]
@@ -171,22 +174,22 @@ class SparkEngine:
         if application is not None:
             application.stop()
 
-    def _keep(self, plan: Plan, term: Term, group: int, lanes: list[int]) -> None:
+    def _keep(self, plan: Plan, leadership: Leadership, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost, until the term is over."""
         server = self._server
         assert server is not None  # noqa: S101 - started after warm
         task = harvest_task(plan, group, lanes, server.address)
         stillborn = 0
-        while not term.over:
+        while not leadership.over:
             started = monotonic()
-            term.expect([group])
+            leadership.expect([group])
             error = self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
-            if term.over:
+            if leadership.over:
                 return
             stillborn = stillborn + 1 if monotonic() < started + STILLBORN_SECONDS else 0
             if stillborn == STILLBORN_MOST or not isinstance(error, LOST):
                 self._crash = error
-                term.stop()
+                leadership.stop()
                 return
             log.warning("lane group %d was lost, starting it anew: %s", group, _reason(error))
             sleep(JOB_PAUSE_SECONDS)

@@ -25,7 +25,7 @@ START_SECONDS = 120.0
 """How long a JVM may take to start, on however slow a machine."""
 EXIT_SECONDS = 3.0
 """How long a JVM that was told to exit may take to do so before it is killed."""
-WORDS_MOST = 20
+MAX_OUTPUT_LINES = 20
 """Lines of what the JVM said last that an error shows."""
 
 # What a service manager or a terminal sends to everybody must not end the JVM before its lanes are drained.
@@ -48,7 +48,7 @@ class Jvm:
     """
 
     def __init__(self, conf: SparkConf) -> None:
-        self._said: deque[str] = deque(maxlen=WORDS_MOST)
+        self._said: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
         spark_submit = str(Path(_find_spark_home(), "bin", "spark-submit"))
         settings = [word for name, value in conf.getAll() for word in ("--conf", f"{name}={value}")]
         folder = Path(tempfile.mkdtemp(prefix="outbox-jvm-"))

@@ -16,14 +16,14 @@ from outbox_core.config.settings import Choice
 from outbox_core.lanes.group import LaneGroup, dedicate_process
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.protocol import Orders, Report
-from outbox_core.leadership.tcp import Address, RemoteLink
+from outbox_core.leadership.tcp import Address, ControlClient
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 
 RECEIPT = "outbox string, lane int, token bigint, records bigint, at timestamp"
 """What a group yields on a beat: how many records a lane delivered and purged since the beat before."""
-MESSAGES_MOST = 100
+MAX_MESSAGES = 100
 """Log messages kept between two beats; of a flood the latest are told."""
 
 
@@ -34,8 +34,8 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address)
         for _ in batches:
             pass  # the one row says that the task is on; lanes find their records in the outbox
         dedicate_process()
-        with RemoteLink(address) as link, Messages() as messages:
-            for purged in LaneGroup(plan, group, lanes, MessengerLink(link, messages)).run():
+        with ControlClient(address) as channel, Messages() as messages:
+            for purged in LaneGroup(plan, group, lanes, ForwardingChannel(channel, messages)).run():
                 yield _receipts(plan, purged)
 
     return run
@@ -49,8 +49,8 @@ def warming_task(choices: Sequence[Choice[object]], address: Address) -> Task:
 
     def run(batches: Batches) -> Batches:
         for _ in batches:
-            with RemoteLink(address) as link:
-                link.dial()
+            with ControlClient(address) as channel:
+                channel.dial()
             for choice in choices:
                 choice.create()
         return iter(())
@@ -63,7 +63,7 @@ class Messages(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._kept: deque[tuple[int, str]] = deque(maxlen=MESSAGES_MOST)
+        self._kept: deque[tuple[int, str]] = deque(maxlen=MAX_MESSAGES)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a message."""
@@ -85,11 +85,11 @@ class Messages(logging.Handler):
         logging.getLogger().removeHandler(self)
 
 
-class MessengerLink:
+class ForwardingChannel:
     """A link that adds to every report what was logged, and ends lanes whose Spark is gone."""
 
-    def __init__(self, link: RemoteLink, messages: Messages) -> None:
-        self._link = link
+    def __init__(self, channel: ControlClient, messages: Messages) -> None:
+        self._channel = channel
         self._messages = messages
         self._parent = os.getppid()
 
@@ -97,7 +97,7 @@ class MessengerLink:
         """Delivers a report with the messages since the last one; see :class:`Link`."""
         if os.getppid() != self._parent:
             return Orders(0.0, stopped=True)
-        return self._link.exchange(replace(report, messages=self._messages.take()))
+        return self._channel.exchange(replace(report, messages=self._messages.take()))
 
 
 def _receipts(plan: Plan, purged: dict[int, int]) -> pa.RecordBatch:

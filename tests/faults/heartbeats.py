@@ -42,10 +42,10 @@ class Beats:
     def risen(self, name: str) -> list[tuple[float, int]]:
         """Returns when, in seconds since the epoch, a counter of some lane's had risen, and by how much."""
         found = []
-        for readings in list(self._readings.values()):
+        for metrics_by_lane in list(self._readings.values()):
             before = 0
-            for at, reading in sorted(readings.items()):
-                now = int(reading.get(name, 0))
+            for at, metrics in sorted(metrics_by_lane.items()):
+                now = int(metrics.get(name, 0))
                 if now > before:
                     found.append((at, now - before))
                 before = now
@@ -55,10 +55,10 @@ class Beats:
         with closing(self._fence):
             while not self._ending.wait(GLANCE):
                 try:
-                    holdings = self._fence.holdings()
+                    lane_statuses = self._fence.lane_statuses()
                 except DriverError:
                     continue  # the database is away
-                for each in holdings:
-                    if each.beat is not None:
-                        lane = (each.fence.token, each.fence.lane, each.fence.attempt)
-                        self._readings.setdefault(lane, {})[each.beat.timestamp()] = each.reading
+                for each in lane_statuses:
+                    if each.heartbeat_at is not None:
+                        lane = (each.fence.token, each.fence.lane, each.fence.epoch)
+                        self._readings.setdefault(lane, {})[each.heartbeat_at.timestamp()] = each.metrics

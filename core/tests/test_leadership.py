@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from outbox_core.leadership.leader import LOOK_SECONDS, SILENT_SECONDS, START_SECONDS, Term
+from outbox_core.leadership.leader import LOOK_SECONDS, SILENT_SECONDS, START_SECONDS, Leadership
 from outbox_core.leadership.protocol import Report
-from outbox_core.metrics import Reading
+from outbox_core.metrics import LaneMetrics
 
 BEAT = 0.1
 
@@ -15,19 +15,19 @@ class World:
 
     def __init__(self):
         self.now = 1000.0
-        self.term = Term(7, lambda: 3.0, lambda: self.now)
+        self.leadership = Leadership(7, lambda: 3.0, lambda: self.now)
 
     def hear(self, group, run="run", token=7):
-        return self.term.exchange(Report(token, group, run, {group: Reading()}))
+        return self.leadership.exchange(Report(token, group, run, {group: LaneMetrics()}))
 
     def live(self, seconds, *talking):
         """Lets time pass while these groups report; returns who is found silent, and after how long."""
-        for beat in range(1, round(seconds / BEAT) + 1):
+        for heartbeat_at in range(1, round(seconds / BEAT) + 1):
             self.now += BEAT
             for group in talking:
                 self.hear(group)
-            if silent := self.term.silent():
-                return silent, pytest.approx(beat * BEAT, abs=2 * BEAT)
+            if silent := self.leadership.silent():
+                return silent, pytest.approx(heartbeat_at * BEAT, abs=2 * BEAT)
         return [], seconds
 
 
@@ -37,23 +37,23 @@ def world():
 
 
 def test_groups_that_are_heard_are_not_silent(world):
-    world.term.expect([0, 1])
+    world.leadership.expect([0, 1])
     assert world.live(10 * START_SECONDS, 0, 1) == ([], 10 * START_SECONDS)
 
 
 def test_a_group_that_falls_silent_is_found_though_others_are_heard(world):
-    world.term.expect([0, 1])
+    world.leadership.expect([0, 1])
     world.live(5, 0, 1)
     assert world.live(60, 0) == ([1], SILENT_SECONDS)
 
 
 def test_a_group_has_longer_for_its_first_word(world):
-    world.term.expect([0, 1])
+    world.leadership.expect([0, 1])
     assert world.live(60, 1) == ([0], START_SECONDS)
 
 
 def test_a_frozen_copy_that_wakes_speaks_for_nobody(world):
-    world.term.expect([0])
+    world.leadership.expect([0])
     world.hear(0, "first")
     world.live(SILENT_SECONDS - 1)
     world.hear(0, "second")
@@ -63,24 +63,24 @@ def test_a_frozen_copy_that_wakes_speaks_for_nobody(world):
 
 
 def test_a_group_that_is_started_anew_has_longer_while_others_are_heard(world):
-    world.term.expect([0, 1])
+    world.leadership.expect([0, 1])
     world.live(5, 0, 1)
-    world.term.expect([1])
+    world.leadership.expect([1])
     assert world.live(60, 0) == ([1], START_SECONDS)
 
 
 def test_groups_that_are_all_lost_are_silent_however_often_they_are_started_anew(world):
-    world.term.expect([0, 1])
+    world.leadership.expect([0, 1])
     world.live(5, 0, 1)
     for _ in range(4):
-        world.term.expect([0, 1])
+        world.leadership.expect([0, 1])
         world.live(2)
-    world.term.expect([0, 1])
+    world.leadership.expect([0, 1])
     assert world.live(60) == ([0, 1], SILENT_SECONDS - 4 * 2)
 
 
 def test_what_works_for_an_earlier_term_is_not_heard(world):
-    world.term.expect([0])
+    world.leadership.expect([0])
     world.hear(0)
     world.live(SILENT_SECONDS - 1)
     world.hear(0, token=6)
@@ -93,27 +93,27 @@ def test_groups_that_nobody_expects_may_be_silent(world):
 
 
 def test_what_the_leader_slept_counts_for_nobody(world):
-    world.term.expect([0])
+    world.leadership.expect([0])
     world.live(5, 0)
     world.live(SILENT_SECONDS / 2)
     world.now += 3600
-    assert world.term.silent() == []
+    assert world.leadership.silent() == []
     assert world.live(60) == ([0], SILENT_SECONDS / 2)
 
 
 def test_a_leader_that_slept_waits_no_longer_than_for_a_first_word(world):
-    world.term.expect([0])
+    world.leadership.expect([0])
     world.now += 3600
     world.hear(0)
-    world.term.silent()
+    world.leadership.silent()
     assert world.live(60) == ([0], START_SECONDS)
 
 
 def test_a_leader_who_is_merely_busy_hears_of_silence_in_time(world):
-    world.term.expect([0])
+    world.leadership.expect([0])
     world.hear(0)
     looks = 0
-    while not world.term.silent():
+    while not world.leadership.silent():
         world.now += LOOK_SECONDS * 0.9
         looks += 1
     assert looks * LOOK_SECONDS * 0.9 < SILENT_SECONDS + LOOK_SECONDS

@@ -13,48 +13,48 @@ from typing import Any
 import pytest
 from outbox_core.config.settings import Failures
 from outbox_core.lanes import group
-from outbox_core.leadership import tcp as link
-from outbox_core.leadership.leader import Term
+from outbox_core.leadership import tcp as channel
+from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import Orders, Report
-from outbox_core.leadership.tcp import LinkServer, RemoteLink
-from outbox_core.metrics import Reading
+from outbox_core.leadership.tcp import ControlClient, ControlServer
+from outbox_core.metrics import LaneMetrics
 
 
 @pytest.fixture
 def server():
-    server = LinkServer("127.0.0.1")
+    server = ControlServer("127.0.0.1")
     yield server
     server.close()
 
 
 def report(run="a", token=7, **more):
-    return Report(token, group=0, run=run, readings={0: Reading(purged=1)}, **more)
+    return Report(token, group=0, run=run, metrics_by_lane={0: LaneMetrics(purged=1)}, **more)
 
 
 def test_a_report_is_answered_by_the_term(server):
-    term = Term(7, lambda: 3.0)
-    server.serve(term)
-    with RemoteLink(server.address) as link:
-        assert link.exchange(report()) == Orders(3.0)
-        term.drain()
-        assert link.exchange(report()) == Orders(3.0, draining=True)
-    assert term.reading().purged == 1
+    leadership = Leadership(7, lambda: 3.0)
+    server.serve(leadership)
+    with ControlClient(server.address) as channel:
+        assert channel.exchange(report()) == Orders(3.0)
+        leadership.drain()
+        assert channel.exchange(report()) == Orders(3.0, draining=True)
+    assert leadership.metrics().purged == 1
 
 
 def test_a_link_dials_anew_after_it_broke(server):
-    server.serve(Term(7, lambda: 3.0))
-    link = RemoteLink(server.address)
-    link.exchange(report())
-    link.close()
-    assert link.exchange(report()) == Orders(3.0)
-    link.close()
+    server.serve(Leadership(7, lambda: 3.0))
+    channel = ControlClient(server.address)
+    channel.exchange(report())
+    channel.close()
+    assert channel.exchange(report()) == Orders(3.0)
+    channel.close()
 
 
 def test_without_the_secret_nothing_is_read(server, caplog):
-    server.serve(Term(7, lambda: 3.0))
+    server.serve(Leadership(7, lambda: 3.0))
     host, port, secret = server.address
     with pytest.raises(AuthenticationError):
-        RemoteLink((host, port, secret[::-1])).exchange(report())
+        ControlClient((host, port, secret[::-1])).exchange(report())
     give_up = time.monotonic() + 5
     while "refused" not in caplog.text:  # the server says so on a thread of its own
         assert time.monotonic() < give_up
@@ -63,10 +63,10 @@ def test_without_the_secret_nothing_is_read(server, caplog):
 
 
 def test_a_silent_peer_keeps_nobody_out(server):
-    server.serve(Term(7, lambda: 3.0))
+    server.serve(Leadership(7, lambda: 3.0))
     host, port, _ = server.address
-    with socket.create_connection((host, port)), RemoteLink(server.address) as link:
-        assert link.exchange(report()) == Orders(3.0)
+    with socket.create_connection((host, port)), ControlClient(server.address) as channel:
+        assert channel.exchange(report()) == Orders(3.0)
 
 
 def peers():
@@ -74,24 +74,24 @@ def peers():
 
 
 def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):
-    server.serve(Term(7, lambda: 3.0))
+    server.serve(Leadership(7, lambda: 3.0))
     host, port, _ = server.address
     with ExitStack() as open_:
-        with RemoteLink(server.address) as busy:
+        with ControlClient(server.address) as busy:
             busy.exchange(report())
-            for _ in range(3 * link.STRANGERS_MOST):
+            for _ in range(3 * channel.MAX_UNAUTHENTICATED):
                 open_.enter_context(socket.create_connection((host, port)))
-            with RemoteLink(server.address) as newcomer:
+            with ControlClient(server.address) as newcomer:
                 assert newcomer.exchange(report()) == Orders(3.0)
             assert busy.exchange(report()) == Orders(3.0), "who has shown the secret stays"
         give_up = time.monotonic() + 5
-        while len(peers()) > link.STRANGERS_MOST:  # those that were hung up on end on their own
+        while len(peers()) > channel.MAX_UNAUTHENTICATED:  # those that were hung up on end on their own
             assert time.monotonic() < give_up, f"{len(peers())} threads"
             time.sleep(0.01)
 
 
 def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
     host, port, _ = server.address
     with socket.create_connection((host, port), 5) as silent:
         while silent.recv(1024):  # the challenge, then the end
@@ -99,7 +99,7 @@ def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
 
 
 def test_a_peer_that_trickles_is_hung_up_on(server, monkeypatch):
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.5)
     host, port, _ = server.address
     give_up = time.monotonic() + 4
     with socket.create_connection((host, port), 5) as slow, suppress(BrokenPipeError, ConnectionResetError):
@@ -118,9 +118,9 @@ def test_a_stranger_cannot_have_much_read(server):
 
 
 def test_a_peer_that_has_nothing_more_to_say_is_hung_up_on(server, monkeypatch):
-    monkeypatch.setattr(link, "IDLE_SECONDS", 0.2)
-    server.serve(Term(7, lambda: 3.0))
-    with RemoteLink(server.address) as idle:
+    monkeypatch.setattr(channel, "IDLE_SECONDS", 0.2)
+    server.serve(Leadership(7, lambda: 3.0))
+    with ControlClient(server.address) as idle:
         idle.exchange(report())
         give_up = time.monotonic() + 5
         while peers():
@@ -139,30 +139,30 @@ def frozen():
 
 
 def test_a_frozen_leader_holds_up_no_group(frozen, monkeypatch):
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
-    remote = RemoteLink(frozen)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
+    remote = ControlClient(frozen)
     for _ in range(3):  # at first, and again after each time-out
         with pytest.raises(ConnectionError, match="cannot reach the leader"):
             remote.exchange(report())
 
 
 def test_a_leader_who_freezes_while_a_group_works_holds_up_no_group(server, monkeypatch):
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
     woken = threading.Event()
     server.serve(SimpleNamespace(exchange=lambda _: woken.wait(5)))
-    with RemoteLink(server.address) as remote, pytest.raises(TimeoutError):
+    with ControlClient(server.address) as remote, pytest.raises(TimeoutError):
         remote.exchange(report())
     woken.set()
 
 
 def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, monkeypatch):
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(group, "ORPHAN_SECONDS", 0.5)
 
     class Leader:
         """Vouches for a moment, then freezes."""
 
-        remote = RemoteLink(frozen)
+        remote = ControlClient(frozen)
         heard = 0
 
         def exchange(self, report):
@@ -172,13 +172,13 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
     class Idle:
         """A lane that waits for the end."""
 
-        reading = Reading()
+        metrics = LaneMetrics()
 
-        def __init__(self, plan, number, leash):
-            self.leash = leash
+        def __init__(self, plan, number, control):
+            self.control = control
 
         def run(self):
-            while not self.leash.over:
+            while not self.control.over:
                 time.sleep(0.01)
 
         def take_events(self):
@@ -194,7 +194,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
 
 
 def test_a_leader_out_of_reach_is_named_in_time(monkeypatch):
-    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as open_:
         address = full.getsockname()
         for _ in range(4):  # the machine takes one or two that nobody accepts; of the others it says nothing
@@ -203,26 +203,26 @@ def test_a_leader_out_of_reach_is_named_in_time(monkeypatch):
             queued.connect_ex(address)
         time.sleep(0.1)
         with pytest.raises(ConnectionError, match=f"cannot reach the leader at 127.0.0.1:{address[1]}"):
-            RemoteLink((*address, b"secret")).dial()
+            ControlClient((*address, b"secret")).dial()
 
 
 def test_a_link_is_dialled_without_a_term(server):
-    with RemoteLink(server.address) as warm:
+    with ControlClient(server.address) as warm:
         warm.dial()
         with pytest.raises((OSError, EOFError)):
             warm.exchange(report())
 
 
 def test_a_port_that_was_chosen_is_free_again_for_the_next_server():
-    first = LinkServer("127.0.0.1")
+    first = ControlServer("127.0.0.1")
     _, port, _ = first.address
     with pytest.raises(OSError, match="in use"):
-        LinkServer("127.0.0.1", port)
-    first.serve(Term(7, lambda: 3.0))
-    with RemoteLink(first.address) as remote:
+        ControlServer("127.0.0.1", port)
+    first.serve(Leadership(7, lambda: 3.0))
+    with ControlClient(first.address) as remote:
         remote.exchange(report())
         first.close()
-        second = LinkServer("127.0.0.1", port)
+        second = ControlServer("127.0.0.1", port)
         assert second.address[:2] == ("127.0.0.1", port)
         second.close()
         with pytest.raises((OSError, EOFError)):
@@ -230,25 +230,25 @@ def test_a_port_that_was_chosen_is_free_again_for_the_next_server():
 
 
 def test_an_older_run_of_a_group_is_told_to_end():
-    term = Term(7, lambda: 3.0)
-    term.exchange(report("old"))
-    assert term.exchange(report("new")) == Orders(3.0)
-    assert term.exchange(report("old")).stopped
-    assert not term.exchange(report("new")).stopped
-    assert term.reading().purged == 2, "what the older run did still counts"
+    leadership = Leadership(7, lambda: 3.0)
+    leadership.exchange(report("old"))
+    assert leadership.exchange(report("new")) == Orders(3.0)
+    assert leadership.exchange(report("old")).stopped
+    assert not leadership.exchange(report("new")).stopped
+    assert leadership.metrics().purged == 2, "what the older run did still counts"
 
 
 def test_a_group_of_an_earlier_term_is_told_to_end_and_counts_for_nothing():
-    term = Term(8, lambda: 3.0)
-    term.exchange(report(token=8))
-    assert term.exchange(report("old", token=7, lost="token 8 is in the fence")).stopped
-    assert not term.stopped
-    assert not term.exchange(report(token=8)).stopped
-    assert term.reading().purged == 1
+    leadership = Leadership(8, lambda: 3.0)
+    leadership.exchange(report(token=8))
+    assert leadership.exchange(report("old", token=7, lost="token 8 is in the fence")).stopped
+    assert not leadership.stopped
+    assert not leadership.exchange(report(token=8)).stopped
+    assert leadership.metrics().purged == 1
 
 
 def test_a_lane_that_finds_another_leader_stops_them_all():
-    term = Term(7, lambda: 3.0)
-    assert term.exchange(report(lost="token 8 is in the fence")).stopped
-    assert term.lost == "token 8 is in the fence"
-    assert term.stopped
+    leadership = Leadership(7, lambda: 3.0)
+    assert leadership.exchange(report(lost="token 8 is in the fence")).stopped
+    assert leadership.lost == "token 8 is in the fence"
+    assert leadership.stopped

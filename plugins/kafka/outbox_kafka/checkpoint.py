@@ -1,8 +1,8 @@
-"""The marker of a lane: the batches that are in the log, stored as the metadata of a committed offset.
+"""The checkpoint of a lane: the batches that are in the log, stored as the metadata of a committed offset.
 
 A transaction commits offsets of a consumer group atomically with its records, and a short text with each
 offset. The group has the name of the lane's transactional id and no members, and the offset is always 0.
-So the markers need no storage of their own, and one request reads a marker.
+So the checkpoints need no storage of their own, and one request reads a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_LENGTH: Final = 4096
 """Characters that a broker stores with an offset, unless its ``offset.metadata.max.bytes`` says otherwise."""
 
 _VERSION = "1"
-"""The version of the notation; the first word of each marker."""
+"""The version of the notation; the first word of each checkpoint."""
 
 _BATCH = re.compile(r"([0-9a-f]{32}):(-?[0-9]+):(-?[0-9]+)")
 _TIMEOUT = 15.0
-"""Seconds to wait for a marker; the broker answers only once it has completed the transaction with it."""
+"""Seconds to wait for a checkpoint; the broker answers only once it has completed the transaction with it."""
 
 _REQUEST_SECONDS = 2.0
 """Seconds of one request; the next one looks for the coordinator again, which may have moved."""
@@ -38,14 +38,16 @@ _RETRY_SECONDS = 0.05
 
 
 def encode(batches: Sequence[Batch]) -> str:
-    """Returns the text of a marker, in ASCII; it is not empty even without batches.
+    """Returns the text of a checkpoint, in ASCII; it is not empty even without batches.
 
     Raises:
-        ValueError: There are more batches than a marker can hold, which is at least 50.
+        ValueError: There are more batches than a checkpoint can hold, which is at least 50.
     """
     text = f"{_VERSION} " + ",".join(f"{batch.leader_id.hex}:{batch.first}:{batch.last}" for batch in batches)
     if len(text) > MAX_LENGTH:
-        raise ValueError(f"{len(batches)} batches make a marker of {len(text)} characters, {MAX_LENGTH} fit")
+        raise ValueError(
+            f"{len(batches)} batches make a checkpoint of {len(text)} characters, {MAX_LENGTH} fit"
+        )
     return text
 
 
@@ -67,8 +69,8 @@ def decode(text: str) -> list[Batch]:
     return batches
 
 
-class MarkerPlace:
-    """The consumer group and the topic whose offset carries the marker of one lane.
+class CheckpointStore:
+    """The consumer group and the topic whose offset carries the checkpoint of one lane.
 
     Attributes:
         name: The cluster's id, a slash, and the topic.
@@ -88,7 +90,7 @@ class MarkerPlace:
         rest = {name: value for name, value in settings.items() if name != "group.instance.id"}
         # With read_committed the broker returns an offset only once no open transaction can change it.
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
-        self._settings = rest | own | {"client.id": f"{group}.marker"}
+        self._settings = rest | own | {"client.id": f"{group}.checkpoint"}
         self._cluster = cluster
         self._topic = topic
         self.name = f"{cluster}/{topic}"
@@ -97,29 +99,29 @@ class MarkerPlace:
         consumer.close()
 
     def offsets(self, text: str) -> list[TopicPartition]:
-        """Returns the offsets that a transaction commits so that ``text`` becomes the marker."""
+        """Returns the offsets that a transaction commits so that ``text`` becomes the checkpoint."""
         return [TopicPartition(self._topic, 0, 0, text)]
 
-    def read(self, place: str = "") -> list[Batch] | None:
-        """Returns the marker that was committed last; ``None`` if the broker has none.
+    def read(self, location: str = "") -> list[Batch] | None:
+        """Returns the checkpoint that was committed last; ``None`` if the broker has none.
 
         Args:
-            place: The name of another place of the same group; empty for this one.
+            location: The name of another place of the same group; empty for this one.
 
         Raises:
-            DriverError: The broker cannot be reached or refuses; what it holds is no marker; or the place is
-                in another cluster.
+            DriverError: The broker cannot be reached or refuses; what it holds is no checkpoint; or the place
+                is in another cluster.
         """
         group = self._settings["group.id"]
-        cluster, _, topic = (place or self.name).partition("/")
+        cluster, _, topic = (location or self.name).partition("/")
         if cluster != self._cluster:
             raise DriverError(
-                f"the marker of group '{group}' is in the Kafka cluster {cluster}, and this is "
+                f"the checkpoint of group '{group}' is in the Kafka cluster {cluster}, and this is "
                 f"{self._cluster}. Run a harvester on that cluster once more and stop it gracefully; or, if "
                 "that cluster is gone, run 'outbox fence forget', which treats marked records as unpublished",
                 retryable=False,
             )
-        what = f"cannot read the marker of group '{group}'"
+        what = f"cannot read the checkpoint of group '{group}'"
         consumer = self._consumer()
         deadline = time.monotonic() + _TIMEOUT
         try:

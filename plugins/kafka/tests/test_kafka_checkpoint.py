@@ -1,4 +1,4 @@
-"""The notation of markers, and the settings of transactions; no broker."""
+"""The notation of checkpoints, and the settings of transactions; no broker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from outbox_kafka.check_transactions import TransactionLog, transaction_findings
+from outbox_kafka.checkpoint import MAX_LENGTH, decode, encode
 from outbox_kafka.chunks import chunks
-from outbox_kafka.marker import MAX_LENGTH, decode, encode
 from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_sdk import Batch, ConfigError, DriverError, Level, MarkedRecord
 
@@ -19,7 +19,7 @@ _IDS = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.lists(st.builds(Batch, st.uuids(), _IDS, _IDS), max_size=50))
-def test_marker_comes_back_as_it_was(batches: list[Batch]) -> None:
+def test_checkpoint_comes_back_as_it_was(batches: list[Batch]) -> None:
     text = encode(batches)
     assert text.isascii()
     assert text
@@ -27,13 +27,13 @@ def test_marker_comes_back_as_it_was(batches: list[Batch]) -> None:
     assert decode(text) == batches
 
 
-def test_marker_that_is_too_long_is_refused() -> None:
+def test_checkpoint_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="4096 fit"):
         encode([Batch(uuid4(), -(2**63), 2**63 - 1)] * 60)
 
 
 @pytest.mark.parametrize("text", ["", "2 x", "1 x", f"1 {UUID(int=1).hex}:1:2,", f"1 {UUID(int=1).hex}:1"])
-def test_strange_marker_is_refused(text: str) -> None:
+def test_strange_checkpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"version|names no batch"):
         decode(text)
 
