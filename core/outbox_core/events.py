@@ -1,4 +1,4 @@
-"""What a harvest tells its observers; docs/events.md says when, and what a handler may do."""
+"""The events of a harvest; docs/events.md says when they happen, and what a handler may do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LeaderAcquired:
     """This process leads now, and its lanes start.
 
     Attributes:
-        leader_id: Names this term of leadership; never used before or after.
-        token: The fence token that every statement of this term carries.
+        leader_id: Identifies this leadership; never used before or after.
+        token: The fence token of every statement of this leadership.
     """
 
     leader_id: UUID
@@ -38,12 +38,12 @@ class LeaderRefreshed:
 
 @dataclass(frozen=True, slots=True)
 class BatchMoved:
-    """A batch of exactly-once delivery has come to another stage; informational.
+    """A batch of exactly-once delivery has reached another stage; informational.
 
     Attributes:
-        leader_id: The batch's name: what its rows carry, and the checkpoint lists.
-        records: How many it has.
-        stage: Where it has come to. An abandoned one was not published; its records are marked anew.
+        leader_id: The batch's name, which its rows carry and the checkpoint lists.
+        records: The number of its records.
+        stage: The stage it has reached. An abandoned batch was not published; its records are marked again.
         lane: The lane's number.
     """
 
@@ -55,7 +55,7 @@ class BatchMoved:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRevoked:
-    """Leadership is handed over; the lanes have settled. A handler may block to wrap up work of its own."""
+    """Leadership is handed over; the lanes have drained. A handler may block to finish work of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LeaderFenced:
 
 @dataclass(frozen=True, slots=True)
 class MeterRead:
-    """Statistics of all lanes since the last reading.
+    """Statistics of all lanes since the last event of this kind.
 
     Attributes:
         stats: Rates and totals.

@@ -1,4 +1,4 @@
-"""Counts and rates: what one lane has done, and what all lanes do per second."""
+"""Metrics: the counters and gauges of one lane, and the rates of all lanes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LaneMetrics:
         aborted: Batches whose transaction was aborted (exactly-once).
         in_flight: Published and not yet purged, now.
         waiting: Marked and not yet published, now.
-        held: Keys held after a failure, now.
+        held: Keys that failed and were not delivered since, now.
         blocked_seconds: For how long the key that failed first has been failing, now.
-        parked: Keys of the whole outbox that are parked, a while ago at most.
+        parked: Parked keys of the whole outbox, by the last heartbeat.
         parked_seconds: For how long the first of them has been.
     """
 
@@ -41,7 +41,7 @@ class LaneMetrics:
     parked_seconds: float = 0.0
 
     def __add__(self, other: LaneMetrics) -> LaneMetrics:
-        """Joins two lanes, or two attempts at one: adds what is each lane's own, else takes the worse."""
+        """Combines two lanes, or two epochs of one: adds counters, and takes the larger of shared gauges."""
         joined = {
             name: max(mine, theirs) if name in _SHARED else mine + theirs
             for name in _NAMES
@@ -50,7 +50,7 @@ class LaneMetrics:
         return LaneMetrics(**joined)
 
     def ended(self) -> LaneMetrics:
-        """Returns what stays true of a lane that has ended: its counters, without its gauges."""
+        """Returns the metrics of a lane that has ended: its counters, with gauges at 0."""
         gauges = ("in_flight", "waiting", "held", *_SHARED)
         return replace(self, **dict.fromkeys(gauges, 0))
 
@@ -61,12 +61,12 @@ _SHARED = ("blocked_seconds", "parked", "parked_seconds")
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What all lanes of a harvest did over a while.
+    """The statistics of all lanes of a harvest over an interval.
 
     Attributes:
-        seconds: How long the while was.
+        seconds: The length of the interval.
         purged_per_second: Records delivered and purged per second.
-        total: The sum of all lanes' readings since this process first led.
+        total: The sum of all lanes' metrics since this process first led.
     """
 
     seconds: float
@@ -75,7 +75,7 @@ class Stats:
 
 
 class Meter:
-    """Turns readings into rates, at most once per interval and only when something was delivered.
+    """Turns metrics into rates, at most once per interval and only when something was delivered.
 
     Args:
         interval: Seconds between two statistics, at least (``min_metrics_interval``).
@@ -99,7 +99,7 @@ class Meter:
 
 
 def as_numbers(metrics: LaneMetrics, purged_per_second: float) -> dict[str, float]:
-    """Returns a reading as the plain numbers that a lane writes beside its fence for ``outbox status``."""
+    """Returns metrics as the plain numbers that a lane writes beside its fence for ``outbox status``."""
     numbers: dict[str, float] = asdict(metrics)
     numbers["purged_total"] = numbers.pop("purged")
     numbers["purged_per_second"] = round(purged_per_second, 1)

@@ -1,7 +1,8 @@
 """Mark-purge/reset (docs/algorithm.md) as a pure state machine, without I/O, clock or threads.
 
-What happened goes in as a method call (``marked``, ``delivered``, ``failed``, …); what to do comes out of
-:meth:`MarkPurgeReset.decide` as commands. A1 to A9 and B1 to B5 in the comments are its steps.
+Method calls report what happened (``marked``, ``delivered``, ``failed``, …), and
+:meth:`MarkPurgeReset.decide` returns what to do, as commands. A1 to A9 and B1 to B5 in the comments are its
+steps.
 
 The life of one record::
 
@@ -16,13 +17,13 @@ The life of one record::
 Three rules keep the order of a key through crashes, pauses and lost replies:
 
 * At most one record of a key is between *ready* and *gone*; its successors wait in the key's own queue,
-  where they hold up nobody else (goharvest waits in line for the key instead, A5).
+  so that they do not block other keys (goharvest blocks instead, A5).
 * The next record of a key is released only when the purge of the one before is durable.
-* A failed record has its whole key held, and then taken back to the outbox to be marked again in order; or
-  to be parked there, when it has failed as often as the policy permits.
+* After a failure the whole key is held. Then its rows are reset, to be marked again in order; or parked, if
+  the record has failed as often as the policy permits.
 
-A *remark* forgets all that is marked but not sent, lets what is in flight settle, and marks anew under a
-leader id never used before. It follows every doubt about what is marked in the database.
+A *remark* forgets all records that are marked but not sent, waits until nothing is in flight, and marks again
+under a new leader id. It follows whenever it is unknown what is marked in the database.
 """
 
 from __future__ import annotations
@@ -39,44 +40,44 @@ from outbox_core.delivery.retries import RetryPolicy, jittered
 from outbox_core.delivery.scoreboard import Scoreboard
 
 KEY_ROWS = 100
-"""Waiting records with which a key is left out of marks; a sixteenth of a lane's room if that is less."""
+"""A key with this many waiting records is excluded from marks; or a sixteenth of the lane's capacity."""
 MAX_HELD_ROWS = 250_000
-"""Marked rows of held and of full keys before a lane marks no more; of the former only their ids are kept."""
+"""The lane marks nothing while it has this many marked rows of held and full keys."""
 PASSING_SHARE = 10
-"""A mark that passed rows of excluded keys is followed by so many times its own duration without one."""
+"""After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
 PASSING_SECONDS = 1.0
-"""The longest such pause."""
+"""The longest such wait."""
 MIN_RETRIED_ROWS = 100
-"""Held keys that are taken back within ``RETRY_SECONDS``; twice as many after one was then delivered."""
+"""Held keys that are retried within ``RETRY_SECONDS``; doubles when one of them is then delivered."""
 RETRY_SECONDS = 0.5
-"""See ``MIN_RETRIED_ROWS``; where very many keys fail, the others are marked meanwhile."""
+"""See ``MIN_RETRIED_ROWS``. Between retries, rows of other keys are marked."""
 IO_BACKOFF_SECONDS = 5.0
 """The longest pause between two tries at a database that fails."""
 PURGE_SECONDS = 0.01
-"""How long an acknowledged record for which nobody waits may wait for others to be purged with it."""
+"""How long a purge may be delayed, to delete more records at once, while no record waits for it."""
 SCAN_SECONDS = 1.0
-"""How often the whole scoreboard is looked at for what has stood still."""
+"""Between two checks of the whole scoreboard for stalled keys."""
 
 
 class MarkPurgeReset:
-    """One lane's marker, scoreboard and throttle.
+    """Mark-purge/reset of one lane: what to mark, send, purge, reset and park.
 
-    Two sides are at work: the mark side has at most one mark out, answered by :meth:`marked`
-    or :meth:`mark_unknown`; the settling side has at most one purge, reset or park out, answered by
-    :meth:`purged`, :meth:`reset_done`, :meth:`park_done` or :meth:`finishing_unknown`. A mark and a purge may
-    be out together, since they never touch the same row. A mark and a reset may not, nor a mark and a park:
-    the mark could bring back a record's successor without the record.
+    At most one mark is outstanding, answered by :meth:`marked` or :meth:`mark_unknown`; and at most one
+    purge, reset or park, answered by :meth:`purged`, :meth:`reset_done`, :meth:`park_done` or
+    :meth:`finishing_unknown`. A mark and a purge may be outstanding together, since they never touch the same
+    row. A mark and a reset may not, nor a mark and a park: the mark could return a record's successor without
+    the record.
 
     Args:
         limits: Bounds and times.
         failures: What happens after a failed delivery.
         new_leader_id: Returns a UUID that was never used before.
-        chance: Returns a number from 0 up to 1; spreads what is tried again.
+        chance: Returns a random number from 0 up to 1; spreads retries.
 
     Attributes:
-        leader_id: What marks carry at present.
+        leader_id: The leader id of the present marks.
         in_flight: Records published, and not yet purged or failed.
-        scoreboard: The barrier of every key, and what waits behind it.
+        scoreboard: The barrier of every key, and the records that wait behind it.
     """
 
     def __init__(
@@ -115,12 +116,12 @@ class MarkPurgeReset:
     # --- what to do ---------------------------------------------------------------------------------
 
     def decide(self, now: float, leading: bool = True) -> list[Command]:
-        """Returns what to do now, in order; empty when there is nothing before :meth:`wake_at`.
+        """Returns what to do now, in order; empty if there is nothing to do before :meth:`wake_at`.
 
         Args:
             now: Seconds on a clock that never goes back.
-            leading: Whether leadership is vouched for at this moment (A1). While it is not, nothing is
-                marked or sent, and what was marked is marked anew afterwards.
+            leading: Whether leadership is confirmed at this moment (A1). Without it, nothing is marked or
+                sent, and marked records are marked again afterwards.
         """
         commands: list[Command] = []
         self._look_at_clock(now)
@@ -143,7 +144,7 @@ class MarkPurgeReset:
         return commands
 
     def wake_at(self) -> float:
-        """Returns when :meth:`decide` may next have something to do though nothing happens."""
+        """Returns when to call :meth:`decide` next if nothing happens before."""
         if self._failed or (self.scoreboard.ready and self.in_flight < self._limits.max_in_flight_records):
             return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
@@ -159,12 +160,12 @@ class MarkPurgeReset:
         return wake
 
     def drain(self) -> None:
-        """Stops marking and sending for good; what is in flight still settles. Idempotent."""
+        """Stops marking and sending for good; records in flight are still purged or reset. Idempotent."""
         self._draining = True
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is in flight and no command is out to the database."""
+        """Whether nothing is in flight and no database command is outstanding."""
         return self.in_flight == 0 and self._mark is None and self._finishing is None
 
     def _next_to_send(self) -> list[MarkedRecord]:
@@ -196,7 +197,7 @@ class MarkPurgeReset:
         return self._finishing
 
     def _next_to_unhold(self, now: float) -> Reset | Park:
-        """Takes back some keys, not all at once: where very many fail, the others must have their turn."""
+        """Ends the hold of some keys, not of all at once, so that other keys are marked between."""
         board = self.scoreboard
         some, rest = self._expired[: self._retried_most], self._expired[self._retried_most :]
         parking, retrying = board.split(some)
@@ -217,7 +218,7 @@ class MarkPurgeReset:
         return self._mark
 
     def _may_mark(self) -> bool:
-        """Whether no other mark is out, nor a reset or park out or due."""
+        """Whether no mark, reset or park is outstanding, and none of the latter is due."""
         return self._mark is None and not self._retrying and not isinstance(self._finishing, Reset | Park)
 
     def _mark_due(self) -> float:
@@ -227,7 +228,7 @@ class MarkPurgeReset:
         return self._draining or self._remark or self.scoreboard.waiting > 0
 
     def _room(self) -> int:
-        """How many records may be marked now; 0 also when so few that a mark is not worth its while."""
+        """How many records may be marked now; 0 also if a mark of so few would not be worthwhile."""
         board = self.scoreboard
         if self._remark or self._draining:
             return 0
@@ -247,13 +248,13 @@ class MarkPurgeReset:
     # --- what happened ------------------------------------------------------------------------------
 
     def marked(self, now: float, records: Sequence[MarkedRecord]) -> None:
-        """Takes the rows of the mark that was out, ordered by id."""
+        """Handles the result of the mark: rows, ordered by id."""
         mark, self._mark = self._mark, None
         if mark is None:
             raise TypeError("a mark was answered, but none is out")
         self._database_errors = 0
         size = 0
-        if not self._remark and not self._draining:  # otherwise in vain: the next leader id brings them back
+        if not self._remark and not self._draining:  # otherwise ignored: the next leader id marks them again
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
         self._batch_size.marked(now, full=full, empty=not records)
@@ -261,23 +262,23 @@ class MarkPurgeReset:
             self._next_passing = now + min(PASSING_SHARE * (now - self._marking_since), PASSING_SECONDS)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
-        """Takes records that the broker has acknowledged; they are purged soon (B1)."""
+        """Handles records that the broker has acknowledged; they are purged soon (B1)."""
         if not self._delivered:
             self._next_purge = now + PURGE_SECONDS
         self._delivered.extend(records)
 
     def failed(self, failures: Iterable[Failure]) -> None:
-        """Takes records whose delivery failed: their keys are held, and reset when that is over (B2)."""
+        """Handles records whose delivery failed: their keys are held, and reset after that (B2)."""
         self._failed.extend(failures)
 
     def purged(self, now: float, rows: int) -> None:
-        """Takes that the purge that was out is durable: the barriers of its keys fall (B4, B5).
+        """Handles the result of the purge, which is durable: the barriers of its keys fall (B4, B5).
 
         Args:
             now: The time.
-            rows: How many rows were deleted. Fewer than asked for leave it open where the others are: purged
-                by a first try whose reply was lost, or unmarked by a crash of the database, since marks are
-                not durable. So all is marked anew before any successor is sent.
+            rows: How many rows were deleted. If fewer than requested, the others were purged by a first try
+                whose reply was lost, or unmarked by a crash of the database, since marks are not durable. So
+                all is marked again before any successor is sent.
         """
         self._answered(Purge)
         self._remark |= rows < len(self._purging)
@@ -288,18 +289,18 @@ class MarkPurgeReset:
         self._purging = []
 
     def reset_done(self, now: float) -> None:
-        """Takes that the reset that was out is durable: its keys are marked again, in order (B3)."""
+        """Handles the result of the reset, which is durable: its keys are marked again, in order (B3)."""
         self._answered(Reset)
         self.scoreboard.unhold(self._unholding)
         self._unholding = []
         self._batch_size.due = now
 
     def park_done(self, now: float, keys: int) -> None:
-        """Takes that the park that was out is durable: marks leave its keys out until an operator frees them.
+        """Handles the result of the park, which is durable: marks exclude its keys from now on.
 
         Args:
             now: The time.
-            keys: How many keys were parked. Fewer than asked for leads to a remark, as with a purge.
+            keys: How many keys were parked. If fewer than requested, a remark follows, as with a purge.
         """
         self._answered(Park)
         self._remark |= keys < len(self._unholding)
@@ -308,21 +309,19 @@ class MarkPurgeReset:
         self._batch_size.due = now
 
     def mark_unknown(self, now: float) -> None:
-        """Takes that the mark that was out failed, or that its reply was lost.
+        """Handles a mark that failed, or whose reply was lost.
 
-        It is not repeated: rows may carry the leader id without our knowing them, and only a new one brings
-        them back.
+        It is not repeated: unknown rows may carry the leader id, and only a new leader id marks them again.
         """
         self._mark = None
         self._remark = True
         self._back_off(now)
 
     def finishing_unknown(self, now: float) -> None:
-        """Takes that the purge, reset or park that was out failed, or that its reply was lost.
+        """Handles a purge, reset or park that failed, or whose reply was lost.
 
-        It is repeated until it succeeds: a row that is gone or free already does it no harm. After a reset
-        or park all is marked anew, so that its first try, should it still be on its way, finds other leader
-        ids.
+        It is repeated until it succeeds, which is idempotent. After a reset or park all is marked again under
+        another leader id, so that a delayed first try has no effect.
         """
         self._repeat = True
         self._remark |= isinstance(self._finishing, Reset | Park)

@@ -1,25 +1,25 @@
-"""How many records the next mark asks for, and when: more from a backlog, less often from an empty outbox."""
+"""The size and the time of the next mark: larger during a backlog, rarer while the outbox is empty."""
 
 from __future__ import annotations
 
 FIRST_LIMIT = 100
-"""Records of the first marks; each full one lets the next be twice as large."""
+"""The limit of the first marks, in records; it doubles after each mark that was full."""
 TRICKLE_SECONDS = 0.002
-"""The pause after a mark that found some records but not all it asked for: lets a few more gather."""
+"""The pause after a mark that was not full, so that a few more records gather."""
 IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox."""
 
 
 class BatchSize:
-    """The pace of one lane's marks.
+    """The size and the time of one lane's next mark.
 
     Args:
-        backoff: Seconds to wait after a mark that found nothing; the first of growing waits.
-        most: Records that one mark may ask for.
+        backoff: Seconds to wait after a mark that found nothing; the wait doubles each time.
+        most: The largest limit of a mark, in records.
 
     Attributes:
-        limit: Records that the next mark asks for.
-        due: When it is due, in the caller's time.
+        limit: The limit of the next mark, in records.
+        due: When the next mark is due, in the caller's time.
     """
 
     def __init__(self, backoff: float, most: int) -> None:
@@ -29,7 +29,7 @@ class BatchSize:
         self._most = most
 
     def marked(self, now: float, *, full: bool, empty: bool) -> None:
-        """Takes whether a mark found all that it asked for, or nothing."""
+        """Adapts to the result of a mark: ``full`` if it reached its limit, ``empty`` if it found nothing."""
         if empty:
             self.due = now + self._pause
             self._pause = min(self._pause * 2, IDLE_SECONDS)
@@ -40,7 +40,7 @@ class BatchSize:
             self.limit = min(self.limit * 2, self._most)
 
     def begin_anew(self, records: int = 0) -> None:
-        """Has the next mark ask for so many records, with 0 for as many as the first did."""
+        """Sets the limit of the next mark; 0 means the limit of the first mark."""
         self.limit = records or self._least
 
     def shrink(self) -> None:

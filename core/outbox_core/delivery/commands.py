@@ -1,4 +1,4 @@
-"""What a lane asks of the database and the broker, and what it is answered."""
+"""The requests of a lane to the database and the broker, and the answers."""
 
 from __future__ import annotations
 
@@ -72,10 +72,9 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Take a new attempt at the fence: marks carry another leader id from now on (A9).
+    """Raise the epoch in the fence; later marks carry another leader id (A9).
 
-    The new attempt makes sure that a statement of the old leader id, delayed on its way, finds the fence
-    changed when it arrives.
+    With the new epoch the fence rejects a delayed statement of the old leader id.
     """
 
     leader_id: UUID
@@ -83,7 +82,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class ReportFailures:
-    """Tell of records that were not delivered and whose keys are held."""
+    """Report records that were not delivered and whose keys are held."""
 
     failures: list[Failure]
 
@@ -97,29 +96,29 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class EndTransactions:
-    """Note at the fence that the lane's checkpoint tells nothing any more."""
+    """Persist in the fence that the lane does not use transactions any more."""
 
 
 Command = Mark | Send | Purge | Reset | Park | Refresh | ReportFailures
-"""Of :mod:`outbox_core.delivery.at_least_once`."""
+"""The commands of :mod:`outbox_core.delivery.at_least_once`."""
 BatchCommand = Advance | Publish | Park | ReportFailures
-"""Of :mod:`outbox_core.delivery.exactly_once`."""
+"""The commands of :mod:`outbox_core.delivery.exactly_once`."""
 Request = Mark | Purge | Reset | Park | Advance | Refresh | Heartbeat | EndTransactions | Send | Publish
-"""What a lane asks of the database or the broker."""
+"""A request of a lane to the database or the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request.
+    """The answer to a request.
 
     Attributes:
         request: The request.
         records: What a mark or an advance returned.
         rows: How many rows a purge, an advance's purges or a reset changed, or keys a park parked.
-        failures: For whose sake a batch was aborted; none once it is committed.
+        failures: The records because of which a batch was aborted; empty if it was committed.
         fence: The lane's right to mark and purge, after a refresh.
-        parked: How much is parked, after a refresh or a heartbeat.
-        error: What was raised instead; the outcome is unknown.
+        parked: The number and age of parked keys, after a refresh or a heartbeat.
+        error: The error that was raised instead. The outcome of the request is unknown then.
     """
 
     request: Request

@@ -1,22 +1,22 @@
 """Transactional mark-purge: exactly-once delivery of one lane as a pure state machine.
 
-What happened goes in as a method call (``advanced``, ``published``, ``aborted``, ``parked``); what to do
-comes out of :meth:`TransactionalMarkPurge.decide` as commands.
+Method calls report what happened (``advanced``, ``published``, ``aborted``, ``parked``), and
+:meth:`TransactionalMarkPurge.decide` returns what to do, as commands.
 
 The life of a batch::
 
     --Advance--> marked --Publish--> in the log --Advance--> purged
                     ^                    |
-                    +---- abandoned <----+  the transaction was aborted: its rows are marked anew
+                    +---- abandoned <----+  the transaction was aborted: its rows are marked again
 
 The next batch is marked while the one before is published. What makes that safe:
 
-* A batch is published only after the one before it is committed, and abandoned when that one is.
-* A batch is purged only when its transaction is known to be committed; and its name stays in the checkpoint
-  until the purge is durable and complete. One that finds fewer rows than there should be may have been cut
-  short, so it is repeated until a further one finds nothing.
-* Whatever is doubtful (a lost reply from the database, a commit of unknown outcome) is not this machine's to
-  repair: the lane starts anew, and what the broker's checkpoint says is settled before the first batch.
+* A batch is published only after the batch before it is committed. It is abandoned if that one is.
+* A batch is purged only when its transaction is known to be committed; its name stays in the checkpoint until
+  the purge is durable and complete. A purge that deletes fewer rows than expected may have been cut short, so
+  it is repeated until it finds nothing.
+* An unknown outcome (a lost reply from the database, or of a commit) is not resolved here: the lane restarts,
+  and its recovery purges what the checkpoint names before the first batch.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class _Marked:
 
 
 class TransactionalMarkPurge:
-    """One lane's batches.
+    """Exactly-once delivery of one lane: which batches to mark, publish and purge.
 
-    At most one command is out to the database, answered by :meth:`advanced` or :meth:`parked`, and at most
-    one to the broker, answered by :meth:`published` or :meth:`aborted`.
+    At most one command to the database is outstanding, answered by :meth:`advanced` or :meth:`parked`, and at
+    most one to the broker, answered by :meth:`published` or :meth:`aborted`.
 
     Args:
         limits: Bounds and times.
         failures: What happens after an aborted transaction.
         new_leader_id: Returns a UUID that was never used before.
-        chance: Returns a number from 0 up to 1; spreads what is tried again.
+        chance: Returns a random number from 0 up to 1; spreads retries.
 
     Attributes:
-        moves: The batches that have come to another stage since somebody took them: name, records, stage.
+        moves: Changes of batches' stages that nobody has read yet: name, records, stage.
         attempts: Key → the failures of its first record, for keys that failed and were not delivered since.
-        policy: For how long what failed is not tried again, and when a key is parked.
+        policy: Decides when a failed record is tried again, and when its key is parked.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class TransactionalMarkPurge:
         self._database: Advance | Park | None = None
         self._publishing: _Marked | None = None
         self._marked: _Marked | None = None
-        self._finished: dict[Batch, int] = {}  # in the log, rows not purged → how many records
-        self._purging: dict[Batch, int] = {}  # of these, what the advance that is out deletes
-        self._short: set[Batch] = set()  # of these, what was not found complete
+        self._finished: dict[Batch, int] = {}  # in the log and not purged → number of records
+        self._purging: dict[Batch, int] = {}  # those that the outstanding advance deletes
+        self._short: set[Batch] = set()  # those of which a purge deleted too few rows
         self._deleted = 0  # rows of these
         self._park: Park | None = None
         self._failed: list[Failure] = []
-        self._abandon = False  # what the advance that is out brings is in vain
+        self._abandon = False  # ignore the rows of the outstanding advance
         self._draining = False
         self._batch_size = BatchSize(limits.mark_backoff, limits.max_batch_records)
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
@@ -96,13 +96,13 @@ class TransactionalMarkPurge:
     # --- what to do ---------------------------------------------------------------------------------
 
     def decide(self, now: float, leading: bool = True) -> list[BatchCommand]:
-        """Returns what to do now; empty when there is nothing before :meth:`wake_at`.
+        """Returns what to do now; empty if there is nothing to do before :meth:`wake_at`.
 
         Args:
             now: Seconds on a clock that never goes back.
-            leading: Whether leadership is vouched for at this moment. While it is not, nothing is marked,
-                published or parked. What is known to be in the log is purged all the same: the fence sees to
-                it that this is still the lane's to do, and who hands over waits for it.
+            leading: Whether leadership is confirmed at this moment. Without it, nothing is marked, published
+                or parked. Batches known to be in the log are purged nevertheless: the fence rejects a purge
+                of a former leader, and a leader that hands over waits for it.
         """
         self._leading = leading
         commands: list[BatchCommand] = []
@@ -116,9 +116,9 @@ class TransactionalMarkPurge:
         return commands
 
     def wake_at(self) -> float:
-        """Returns when :meth:`decide` may next have something to do though nothing happens.
+        """Returns when to call :meth:`decide` next if nothing happens before.
 
-        That is, though nothing changes about leadership either since it was last asked.
+        That includes that leadership does not change.
         """
         if self._failed or (self._park and self._leading and self._database is None):
             return 0.0
@@ -132,7 +132,7 @@ class TransactionalMarkPurge:
         return wake
 
     def drain(self) -> None:
-        """Publishes and marks nothing more; what is being published is still purged. Idempotent."""
+        """Stops marking and publishing for good; a batch being published is still purged. Idempotent."""
         self._draining = True
         self._drop_marked()
         self._abandon = isinstance(self._database, Advance)
@@ -140,7 +140,7 @@ class TransactionalMarkPurge:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is out, and all that is known to be in the log is purged."""
+        """Whether no command is outstanding, and all published batches are purged."""
         return self._database is None and self._publishing is None and not self._finished
 
     @property
@@ -154,7 +154,7 @@ class TransactionalMarkPurge:
         return len(self._marked.records) if self._marked else 0
 
     def batches(self) -> list[tuple[UUID, int, BatchStage]]:
-        """Returns the batches there are now: name, records, stage; the one that is marked last comes last."""
+        """Returns the present batches: name, records, stage; ordered by the time of their mark."""
         done = {**self._purging, **self._finished}
         found = [(batch.leader_id, records, BatchStage.PUBLISHED) for batch, records in done.items()]
         for marked, stage in (
@@ -181,7 +181,7 @@ class TransactionalMarkPurge:
         self._publishing, self._marked = self._marked, None
         self._published_at = now
         self._move(self._publishing, BatchStage.PUBLISHING)
-        # The purge that may be out may fail, so what it purges stays in the checkpoint.
+        # An outstanding purge may fail, so the checkpoint keeps its batches.
         return Publish(self._publishing.records, [*self._purging, *self._finished, self._publishing.batch])
 
     def _next_for_database(self, now: float) -> Advance | Park | None:
@@ -201,7 +201,7 @@ class TransactionalMarkPurge:
         return self._database
 
     def _may_mark(self) -> bool:
-        """Whether another batch may be marked; ahead of the one being published only from a backlog."""
+        """Whether another batch may be marked; during a publication only if there is a backlog."""
         if not self._leading or self._draining or self._short:
             return False
         return self._marked is None and (self._publishing is None or self._full)
@@ -209,7 +209,7 @@ class TransactionalMarkPurge:
     # --- what happened ------------------------------------------------------------------------------
 
     def advanced(self, now: float, records: Sequence[MarkedRecord], purged: int) -> None:
-        """Takes what came of the advance that was out; its purges are durable.
+        """Handles the result of the advance, which is durable.
 
         Args:
             now: As for :meth:`decide`.
@@ -230,7 +230,7 @@ class TransactionalMarkPurge:
                 self._move(self._marked, BatchStage.MARKED)
 
     def _purged(self, rows: int) -> None:
-        """Takes how many rows were deleted; what may be left of a batch is deleted again."""
+        """Handles the number of deleted rows; a batch that may be incomplete is purged again."""
         purging, self._purging = self._purging, {}
         self._deleted += rows
         repeated = not rows and self._short >= purging.keys()
@@ -244,7 +244,7 @@ class TransactionalMarkPurge:
             self.moves.append((batch.leader_id, count, BatchStage.PURGED))
 
     def published(self, now: float) -> None:
-        """Takes that the transaction that was out is committed."""
+        """Handles the commit of the transaction."""
         done = self._take_published()
         self._finished[done.batch] = len(done.records)
         self._move(done, BatchStage.PUBLISHED)
@@ -259,11 +259,11 @@ class TransactionalMarkPurge:
             self._batch_size.due = min(self._batch_size.due, now)
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
-        """Takes that the transaction that was out was aborted for the sake of these records."""
+        """Handles the abort of the transaction because of these records."""
         self._take_back(now, self._take_published(), failures)
 
     def parked(self, now: float, keys: int) -> None:
-        """Takes that the park that was out is durable, and how many keys it parked."""
+        """Handles the result of the park, which is durable: the number of parked keys."""
         if not isinstance(self._database, Park):
             raise TypeError("a park was answered, but none is out")
         self.policy.parking_done(len(self._database.poisons), keys)
@@ -277,11 +277,11 @@ class TransactionalMarkPurge:
         return publishing
 
     def _take_back(self, now: float, marked: _Marked, failures: Sequence[Failure]) -> None:
-        """Abandons a batch and what was marked behind it, to be marked anew in order.
+        """Abandons a batch and the one marked after it; both are marked again in order.
 
-        The next batch ends before the first culprit. One that the culprit itself begins is tried again as a
-        small one: so few others share its transactions, and nothing is parked that could have gone before it.
-        A failure that time does not cure is not waited for, as the whole lane would wait.
+        The next batch ends before the first failed record. A batch that begins with the failed record is
+        small, so that few others share its transactions, and no earlier record is parked with it. There is no
+        pause after a failure that is not retryable, since the whole lane would wait.
         """
         if marked is not self._marked:
             self._move(marked, BatchStage.ABANDONED)

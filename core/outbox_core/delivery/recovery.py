@@ -1,4 +1,4 @@
-"""How lanes begin, without I/O: what an earlier term left behind is settled before anything is marked.
+"""The recovery: how lanes begin, without I/O. It purges what is in the log already before anything is marked.
 
 A batch whose transaction was committed, and that was not yet purged when its lane ended, is known by the
 lane's checkpoint alone. So a new holder of a lane of exactly-once delivery does the following. The order
@@ -7,7 +7,7 @@ matters:
 1. It enters the lane at the fence: from now on nobody else marks or purges for it.
 2. It opens the transactional sender: from now on nobody else publishes for it, and earlier transactions have
    ended.
-3. It reads the checkpoint, which is final only now.
+3. It reads the checkpoint, which cannot change any more.
 4. It purges, durably, what the checkpoint says is in the log. Other marked rows are not in the log. Where the
    checkpoint names nothing, the purge still checks the fence: a holder that was suspended since step 1 would
    otherwise overwrite the checkpoint of its successor.
@@ -16,13 +16,14 @@ matters:
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
 another lane than the one that would mark it now; and at-least-once lanes read no checkpoint at all. In both
-cases the leader settles all former lanes (steps 1 to 4, and ends the note) before it starts any of its own.
-The fence notes which lanes publish in transactions, so that this is known after any crash.
+cases the leader recovers all former lanes (steps 1 to 4, and removes the note) before it starts any of its
+own. The fence notes which lanes publish in transactions, so that this is known after any crash.
 
-The fence also notes the name of a lane's sender, and the place of its checkpoint. A checkpoint at any other
-place may be an old one, which does not name all that is in the log. A lane that would use another name or
-place opens the sender that is noted, and reads the checkpoint where it is noted. It opens its own sender
-before the purge, then writes a checkpoint at its own place, and notes that. It publishes nothing before.
+The fence also notes the name of a lane's sender, and the location of its checkpoint. A checkpoint at any
+other location may be an old one, which does not name all that is in the log. A lane that would use another
+name or location opens the sender that is noted, and reads the checkpoint where it is noted. It opens its own
+sender before the purge, then writes a checkpoint at its own location, and notes that. It publishes nothing
+before.
 
 The methods of :class:`Recovery` are generators of requests (:mod:`outbox_core.delivery.requests`). Production
 drives them in :mod:`outbox_core.lanes.recovery`, and the simulation drives them in virtual time.
@@ -54,11 +55,11 @@ from outbox_core.delivery.requests import (
 
 
 class Entered(NamedTuple):
-    """An attempt at a lane.
+    """An at-least-once lane that may begin.
 
     Attributes:
         fence: The right to mark and purge.
-        parked: How much is parked.
+        parked: The number and age of parked keys.
     """
 
     fence: Fence
@@ -66,13 +67,13 @@ class Entered(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A lane of exactly-once delivery that may begin.
+    """An exactly-once lane that may begin.
 
     Attributes:
         fence: The right to mark and purge.
         sender: The name of the open sender, the right to publish.
-        parked: How much is parked.
-        recovered: How many rows were found to be in the log already, and purged.
+        parked: The number and age of parked keys.
+        recovered: How many rows were in the log already, and were purged.
     """
 
     fence: Fence
@@ -83,13 +84,13 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True)
 class Recovery:
-    """How the lanes of one term begin.
+    """How the lanes of one leadership begin.
 
     Attributes:
-        outbox: What the configuration calls the table.
+        outbox: The table's name in the configuration.
         lanes: How many lanes share the outbox.
-        token: The fence token of the term.
-        delivery: What the lanes of the term deliver.
+        token: The fence token of the leadership.
+        delivery: The delivery mode of its lanes.
     """
 
     outbox: str
@@ -98,7 +99,7 @@ class Recovery:
     delivery: Delivery
 
     def enter(self, lane: int) -> Steps[Entered]:
-        """Starts an attempt at a lane of at-least-once delivery.
+        """Enters a lane of at-least-once delivery.
 
         Raises:
             LeadershipLost: The fence carries another token.
@@ -110,7 +111,7 @@ class Recovery:
     def open(self, lane: int) -> Steps[Opened]:
         """Takes over a lane of exactly-once delivery.
 
-        Leaves the sender open that it returns, and no other. After an error all may be open.
+        Leaves open only the sender that it returns. After an error any may be open.
 
         Raises:
             LeadershipLost: The fence carries another token.
@@ -125,15 +126,15 @@ class Recovery:
         return Opened(fence, name, (yield ReadParked()), recovered)
 
     def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, int]]:
-        """Settles the lanes that may have published what the lanes of this term would not find in the log.
+        """Recovers former lanes whose published records the lanes of this leadership would not find.
 
-        Idempotent. Without such lanes it requests nothing.
+        Idempotent. Without such lanes it makes no request.
 
         Args:
-            noted: What the fence notes, see :meth:`outbox_sdk.OutboxTable.transacting`.
+            noted: The transactional lanes in the fence, see :meth:`outbox_sdk.OutboxTable.transacting`.
 
         Returns:
-            Settled lane → how many rows were in the log already.
+            Recovered lane → how many rows were in the log already.
 
         Raises:
             LeadershipLost: The fence carries another token.
@@ -146,7 +147,7 @@ class Recovery:
         return dict(zip(former, rows, strict=True))
 
     def _former(self, noted: Mapping[int, TransactionalLane]) -> list[int]:
-        """Returns the lanes to settle."""
+        """Returns the lanes to recover."""
         same = self.lanes if self.delivery is Delivery.EXACTLY_ONCE else 0
         return [lane for lane, note in noted.items() if note.lanes != same]
 
@@ -160,7 +161,7 @@ class Recovery:
         return recovered
 
     def _enter(self, lane: int) -> Steps[tuple[Fence, TransactionalLane | None]]:
-        """Enters a lane, and returns its fence and what was noted of it."""
+        """Enters a lane; returns its fence, and the note about it."""
         fence: Fence = yield Enter(lane, self.lanes, self.token)
         notes: Mapping[int, TransactionalLane] = yield ReadNotes()
         noted = notes.get(lane)
@@ -175,7 +176,7 @@ class Recovery:
         return _sender_name(table, fence)
 
     def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
-        """Opens our own sender; returns its place, and the checkpoint of whoever published last."""
+        """Opens our own sender; returns its location, and the checkpoint of the last publisher."""
         if noted is not None and noted.sender != name:
             checkpoint = yield from self._former_checkpoint(noted)
             location: str = yield OpenSender(name)
@@ -185,21 +186,21 @@ class Recovery:
         return location, checkpoint
 
     def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
-        """Opens the sender that is noted, which ends its transactions, and returns its checkpoint."""
+        """Opens the noted sender, which ends its transactions, and returns its checkpoint."""
         yield OpenSender(noted.sender)
         checkpoint = yield from self._read_checkpoint(noted.sender, noted)
         yield CloseSender(noted.sender)
         return checkpoint
 
     def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Sequence[Batch]]:
-        """Returns the checkpoint at the noted place; it may be missing only where nothing is noted."""
+        """Returns the checkpoint at the noted location; it may be missing only without a note."""
         checkpoint: Sequence[Batch] | None = yield ReadCheckpoint(name, noted.location if noted else "")
         if checkpoint is None and noted is not None:
             raise _missing_checkpoint(name, noted)
         return checkpoint or []
 
     def _replace_checkpoint(self, fence: Fence, name: str, checkpoint: Sequence[Batch]) -> Steps[int]:
-        """Purges what the former checkpoint names, and only then writes an empty one at our own place."""
+        """Purges what the former checkpoint names, and then writes an empty one at our own location."""
         recovered = yield from self._purge(fence, checkpoint)
         yield EmptyCheckpoint(name)
         return recovered

@@ -1,7 +1,7 @@
-"""What a recovery asks of the outside world, one request at a time; see :mod:`outbox_core.delivery.recovery`.
+"""The requests of a recovery, one at a time; see :mod:`outbox_core.delivery.recovery`.
 
-Whoever drives the generator carries a request out and sends the reply in, or throws in the error that the
-database or the broker raised. Senders are known by their names here: the driver keeps the connections.
+The driver of the generator executes a request and sends the reply in, or throws the error that the database
+or the broker raised. Requests refer to senders by name; the driver keeps the connections.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outbox_sdk import Batch, Fence, TransactionalLane
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Starts an attempt at a lane; see :meth:`outbox_sdk.OutboxTable.enter`. Reply: its ``Fence``."""
+    """Enters a lane; see :meth:`outbox_sdk.OutboxTable.enter`. Reply: its ``Fence``."""
 
     lane: int
     lanes: int
@@ -29,7 +29,7 @@ class ReadTableName:
 
 @dataclass(frozen=True, slots=True)
 class ReadNotes:
-    """Reads what the fence notes of all lanes. Reply: lane → ``TransactionalLane``."""
+    """Reads which lanes the fence lists as transactional. Reply: lane → ``TransactionalLane``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PurgeBatches:
 
 @dataclass(frozen=True, slots=True)
 class WriteNote:
-    """Has the fence note, durably, how the lane transacts; ``None`` ends its note. No reply."""
+    """Persists in the fence how the lane uses transactions; ``None`` means that it does not. No reply."""
 
     fence: Fence
     note: TransactionalLane | None
@@ -58,7 +58,7 @@ class WriteNote:
 
 @dataclass(frozen=True, slots=True)
 class OpenSender:
-    """Opens the transactional sender of this name, which fences its former one. Reply: its place."""
+    """Opens the transactional sender of this name, which fences its former one. Reply: its location."""
 
     name: str
 
@@ -76,7 +76,7 @@ class ReadCheckpoint:
 
     Attributes:
         name: The sender's name.
-        location: Where the checkpoint is; empty for the place of the sender itself.
+        location: Where the checkpoint is; empty for the location of the sender itself.
     """
 
     name: str
@@ -85,16 +85,16 @@ class ReadCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class EmptyCheckpoint:
-    """Commits an empty checkpoint at the place of an open sender. No reply."""
+    """Commits an empty checkpoint at the location of an open sender. No reply."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunAll:
-    """Runs generators at the same time, over a connection each. Reply: what they returned, in their order.
+    """Runs generators concurrently, each with its own connections. Reply: their results, in the same order.
 
-    Fails as one of them fails, once all of them have ended.
+    If one fails, it waits for the others to end, and fails with the same error.
     """
 
     steps: Sequence[Steps[Any]]
@@ -117,4 +117,4 @@ Request = (
 Result = TypeVar("Result")
 
 Steps = Generator[Request, Any, Result]
-"""Yields requests, is sent the replies, and returns a result."""
+"""A generator that yields requests, receives the replies, and returns a result."""

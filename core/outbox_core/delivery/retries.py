@@ -1,4 +1,4 @@
-"""How often a key's first record has failed, and what the policy makes of it: another try, or parking."""
+"""The retry policy: how often a key's first record has failed, and whether it is tried again or parked."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from outbox_sdk import Failure, Poison
 from outbox_core.config.settings import Failures
 
 JITTER = 0.2
-"""Which part of a pause chance may add or take away, so that what failed together does not come together."""
+"""The random share of a pause that is added or subtracted, so that retries spread."""
 
 
 @dataclass(slots=True)
 class Attempts:
-    """The failures of one record, and thereby of its key.
+    """The failed attempts of one record, and thereby of its key.
 
     Attributes:
         head: The record's id.
         since: When it failed first, in the caller's time.
         failures: How often it failed.
-        incurable: How often of these sending the same bytes again could not have helped.
+        incurable: How many of these failures were not retryable.
         reason: Why it failed last.
     """
 
@@ -39,15 +39,15 @@ class Attempts:
         self.reason = intern(failure.reason)  # of many keys that fail, most fail alike
 
     def poison(self) -> Poison:
-        """Returns what is said of the record when its key is parked."""
+        """Returns the record as the head of a key to be parked."""
         return Poison(self.head, self.reason, self.failures)
 
 
 class RetryPolicy:
-    """Decides what comes of failures.
+    """Decides whether a failed record is tried again, when, and when its key is parked.
 
     Args:
-        settings: What the user wants.
+        settings: The section ``failures`` of the configuration.
         chance: Returns a number from 0 up to 1, for the jitter.
 
     Attributes:
@@ -62,7 +62,7 @@ class RetryPolicy:
         self._chance = chance
 
     def parks(self, attempts: Attempts) -> bool:
-        """Tells whether a record's key is to be parked now; then it counts among those about to be."""
+        """Returns whether a record's key is to be parked now, and counts it in ``parking`` if so."""
         settings = self._settings
         retryable_after = settings.park_retryable_after
         enough = attempts.incurable >= settings.park_after or (
@@ -74,26 +74,26 @@ class RetryPolicy:
 
     @property
     def full(self) -> bool:
-        """Whether so many keys are parked that no more are."""
+        """Whether the limit of parked keys is reached."""
         return self.parked + self.parking >= self._settings.most_parked_keys
 
     def counted(self, keys: int, done_before: int) -> None:
-        """Takes how many keys of the outbox are parked, by a count that was asked for at ``done_before``."""
+        """Sets the outbox's number of parked keys, counted when ``done`` was ``done_before``."""
         self.parked = keys + self.done - done_before
 
     def parking_done(self, keys: int, parked: int) -> None:
-        """Takes that of ``keys`` that were about to be parked, ``parked`` are."""
+        """Records that of ``keys`` that were about to be parked, ``parked`` were."""
         self.parking -= keys
         self.parked += parked
         self.done += parked
 
     def pause(self, attempts: Attempts) -> float:
-        """Returns for how many seconds a record that failed is not tried again."""
+        """Returns the pause before the next attempt, in seconds."""
         settings = self._settings
         grown = settings.first_backoff * 2.0 ** min(attempts.failures - 1, 30)
         return jittered(min(grown, settings.longest_backoff), self._chance)
 
 
 def jittered(seconds: float, chance: Callable[[], float]) -> float:
-    """Returns a pause that chance has made a little longer or shorter."""
+    """Returns a pause that is randomly a little longer or shorter."""
     return seconds * (1 + JITTER * (2 * chance() - 1))

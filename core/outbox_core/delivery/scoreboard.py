@@ -1,9 +1,9 @@
-"""The scoreboard: which keys have a record under way, what waits behind them, and which keys are held.
+"""The scoreboard: which keys have a record in flight, which records wait behind it, and which keys are held.
 
 goharvest's scoreboard (docs/algorithm.md, A5) counts what is in flight and makes the marker wait for a busy
-key. This one lets a record of a busy key wait in that key's own queue, so that it holds up nobody else; and a
-key of which much is marked already, or that is held and has several rows, is *excluded*: marks leave its rows
-in the outbox.
+key. Here a record of a busy key waits in that key's own queue, so that it does not block other keys. A key
+with many marked records, or that is held and has several rows, is *excluded*: marks leave its rows in the
+outbox.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from outbox_core.delivery.retries import Attempts, RetryPolicy
 from outbox_core.delivery.size import size_of
 
 MAX_EXCLUDED_KEYS = 1000
-"""Keys that are excluded at a time; rows of others are marked, and take room."""
+"""The largest number of keys that one mark excludes; rows of further ones are marked."""
 FORGET_SECONDS = 60.0
-"""When a key is forgotten that was held and of which nothing came again: somebody took its rows away."""
+"""A formerly held key of which no row is marked for this long is forgotten: its rows were deleted."""
 
 
 @dataclass(slots=True)
 class Hold(Attempts):
-    """Until when a key is not sent.
+    """The hold of a key that failed.
 
     Attributes:
         until: When the key may be tried again, in the caller's time.
@@ -42,7 +42,7 @@ class Hold(Attempts):
 
 @dataclass(slots=True)
 class Queue:
-    """The records of a busy key that wait for their turn, in the order they were marked.
+    """The waiting records of a busy key, in the order they were marked.
 
     Attributes:
         records: The waiting records; the first is next.
@@ -57,20 +57,19 @@ class Scoreboard:
     """The barrier of every key: at most one of its records is ready or in flight.
 
     A key is free (unknown here), busy (a record of it is ready or in flight, others wait behind it) or held
-    (it failed; of its marked rows only the ids are kept). A key whose record fails as often as the policy
-    permits is held no longer than it takes to park it.
+    (it failed; of its marked rows only the ids are kept). A key whose record has failed as often as the
+    policy permits is held until it is parked.
 
     Args:
         policy: For how long keys are held, and when they are parked.
-        key_rows: With so many records waiting a key is *full*: it is excluded until half of them are gone.
+        key_rows: A key with this many waiting records is *full*: it is excluded until half of them are gone.
 
     Attributes:
         waiting: Records marked and not yet taken for sending.
-        crowded: How many of these are of full keys. They take no room from other keys.
+        crowded: How many of these are of full keys. They do not count against the lane's capacity.
         bytes: Bytes (or characters) of values and headers of all records admitted and not yet released.
         held: Marked rows of held keys.
-        holds: The keys that failed and have not been delivered since. Of those that are not held now only the
-            failures are remembered.
+        holds: The keys that failed and have not been delivered since, whether held now or not.
         policy: As given.
     """
 
@@ -83,7 +82,7 @@ class Scoreboard:
         self.holds: dict[str, Hold] = {}
         self._busy: dict[str, Queue | None] = {}
         self._ready: deque[MarkedRecord] = deque()
-        # Ordered, so that what is excluded changes as seldom as can be.
+        # Ordered, so that the excluded keys change as rarely as possible.
         self._full: dict[str, None] = {}
         self._held: dict[str, None] = {}
         self._tailed: dict[str, None] = {}  # held keys of which more than one row was marked
@@ -100,18 +99,18 @@ class Scoreboard:
         return bool(self._full or self._tailed)
 
     def excluded(self) -> tuple[str, ...]:
-        """Returns the keys of which marks shall claim nothing: full ones, and held ones with several rows.
+        """Returns the keys that marks exclude: full ones, and held ones with several rows.
 
-        A held key of which one row is known may have no other: to exclude it could cost more than to mark
-        another row of it, which is then held as well.
+        A held key with one known row may have no other. Excluding it could cost more than marking another row
+        of it, which is then held as well.
         """
         return tuple(islice(chain(self._full, self._tailed), MAX_EXCLUDED_KEYS))
 
     def admit(self, now: float, records: Sequence[MarkedRecord]) -> int:
-        """Takes marked records, ordered by id: each is ready, waits behind its key, or is held with it.
+        """Adds marked records, ordered by id: each is ready, waits for its key, or is held with it.
 
         Returns:
-            How many bytes they have.
+            Their size in bytes, without held ones.
         """
         busy, ready, holds, size, held = self._busy, self._ready, self._held, 0, 0
         for record in records:
@@ -141,7 +140,7 @@ class Scoreboard:
         return size
 
     def take(self, most: int) -> list[MarkedRecord]:
-        """Takes up to ``most`` ready records for sending; their keys stay busy."""
+        """Removes and returns up to ``most`` ready records for sending; their keys stay busy."""
         ready = self._ready
         if most >= len(ready):
             taken = list(ready)
@@ -152,10 +151,10 @@ class Scoreboard:
         return taken
 
     def release(self, now: float, records: Iterable[MarkedRecord]) -> bool:
-        """Lowers the barriers of records that are gone: the next of each key is ready.
+        """Lowers the barriers of purged records: the next of each key is ready.
 
         Returns:
-            Whether a key that had failed is among them.
+            Whether a key that had failed before is among them.
         """
         busy, ready, cured = self._busy, self._ready, False
         for record in records:
@@ -174,7 +173,7 @@ class Scoreboard:
         return cured
 
     def hold(self, now: float, failures: Iterable[Failure]) -> bool:
-        """Holds the keys of failed records, with all that waits behind them; longer with every failure.
+        """Holds the keys of failed records with their waiting records; each failure makes the hold longer.
 
         Returns:
             Whether one of them had failed before.
@@ -204,7 +203,7 @@ class Scoreboard:
         return again
 
     def holds_over(self, now: float) -> list[str]:
-        """Takes the keys whose hold is over; they stay held until :meth:`unhold`."""
+        """Returns the keys whose hold has ended since the last call; they stay held until :meth:`unhold`."""
         over = []
         while self._hold_ends and self._hold_ends[0][0] <= now:
             _, key = heappop(self._hold_ends)
@@ -213,25 +212,25 @@ class Scoreboard:
         return over
 
     def next_hold_end(self) -> float:
-        """Returns when the next hold is over; infinity for none."""
+        """Returns when the next hold ends; infinity if there is none."""
         return self._hold_ends[0][0] if self._hold_ends else float("inf")
 
     def split(self, keys: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Returns which of these held keys are to be parked, and which are to be tried again."""
+        """Splits held keys into those to be parked and those to be tried again."""
         parking: list[str] = []
         retrying: list[str] = []
         for key in keys:
             hold = self.holds[key]
-            # What a remark has made us forget has to be marked again, and fail again, before it is parked.
+            # A record that a remark forgot must be marked and fail again before it is parked.
             (parking if hold.parking and hold.ids else retrying).append(key)
         return parking, retrying
 
     def poisons(self, keys: Iterable[str]) -> list[Poison]:
-        """Returns the records for whose sake these held keys are to be parked."""
+        """Returns the heads of held keys that are to be parked."""
         return [self.holds[key].poison() for key in keys]
 
     def park(self, keys: Collection[str], parked: int) -> None:
-        """Forgets held keys, of which ``parked`` are parked now: marks bring nothing of those any more."""
+        """Removes held keys, of which ``parked`` are parked now."""
         for key in keys:
             self.held -= len(self.holds.pop(key).ids)
             self._free(key)
@@ -247,7 +246,7 @@ class Scoreboard:
         return [number for key in keys for number in self.holds[key].ids]
 
     def unhold(self, keys: Iterable[str]) -> None:
-        """Frees held keys of which nothing is marked any more; their failures stay known."""
+        """Frees held keys whose rows were reset; their failures stay known."""
         for key in keys:
             hold = self.holds[key]
             self.held -= len(hold.ids)
@@ -257,7 +256,7 @@ class Scoreboard:
             self._free(key)
 
     def forget_unsent(self) -> None:
-        """Forgets all that is not in flight, which keeps its barrier; held keys stay held."""
+        """Removes all records that are not in flight; held keys stay held."""
         for hold in self.holds.values():
             hold.ids = []
         self.held = 0
@@ -273,9 +272,9 @@ class Scoreboard:
         self._ready.clear()
 
     def stalled(self, now: float, timeout: float) -> bool:
-        """Tells whether records have waited behind a key that has not moved for ``timeout`` seconds.
+        """Returns whether records wait for a key that has not moved for ``timeout`` seconds.
 
-        Looks at every busy key, so call it now and then only. Also forgets holds that led nowhere.
+        It visits every busy key, so call it rarely. It also removes holds whose rows never came again.
         """
         for key in [key for key, hold in self.holds.items() if hold.until + FORGET_SECONDS < now]:
             if key not in self._held and key not in self._busy:
@@ -287,7 +286,7 @@ class Scoreboard:
         self._tailed.pop(key, None)
 
     def _thin_out(self, key: str, queue: Queue) -> None:
-        """Takes that a full key's next record is ready, which waits no more for its key."""
+        """Updates a full key, one of whose waiting records is ready now."""
         if len(queue.records) > self._key_rows // 2:
             self.crowded -= 1
         else:

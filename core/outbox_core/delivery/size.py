@@ -1,4 +1,4 @@
-"""About how many bytes a record has in memory."""
+"""The approximate size of a record in memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from outbox_sdk import MarkedRecord
 
 
 def size_of(record: MarkedRecord) -> int:
-    """Returns how many bytes, or characters of text, key, value and headers have together.
+    """Returns the size of key, value and headers: bytes, or characters where they are text.
 
-    Called for every record that a lane marks: text is not encoded for it.
+    It is called for every record that a lane marks, so it does not encode text.
     """
     value, headers = record.value, record.headers
     size = len(record.key) + (0 if value is None else len(value))

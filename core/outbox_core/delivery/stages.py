@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class BatchStage(StrEnum):
-    """Where a batch of exactly-once delivery has come to."""
+    """The stage that a batch of exactly-once delivery has reached."""
 
     MARKED = "marked"
     PUBLISHING = "publishing"

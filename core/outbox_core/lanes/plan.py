@@ -1,4 +1,4 @@
-"""What the lanes of one term of leadership need to know."""
+"""The settings that the lanes of one leadership share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from outbox_core.config.settings import Choice, Delivery, Failures, Limits
 
 @dataclass(frozen=True)
 class Plan:
-    """What the lanes of one term of leadership need to know; travels to wherever they run.
+    """The settings that the lanes of one leadership share; sent to the processes where they run.
 
     Attributes:
         outbox: The outbox's name; names lanes to the broker.
-        token: The fence token of the term.
+        token: The fence token of the leadership.
         lanes: How many lanes share the outbox.
         dialect: The database.
         affinity: Which rows may be marked.
         publisher: The broker.
         limits: Bounds and times of one lane.
-        failures: What happens after an error.
-        delivery: What a consumer may see of one record.
+        failures: What happens after a failed delivery.
+        delivery: At-least-once or exactly-once.
     """
 
     outbox: str

@@ -1,4 +1,4 @@
-"""When a lane whose attempt has failed starts anew, and when it gives up; without I/O."""
+"""When a lane that has failed restarts, and when it gives up; without I/O."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from outbox_core.delivery.retries import jittered
 
 RESTART_SECONDS = (0.5, 5.0)
-"""The pause before a lane is started anew: at first, doubling up to at last."""
+"""The first and the longest pause before a lane restarts; it doubles between them."""
 PROVEN_SECONDS = 60.0
-"""An attempt that lasted so long, or purged anything, was not refused before its error."""
+"""A lane that ran this long, or purged anything, was not refused before its error."""
 
 
 class Restarts:
@@ -17,7 +17,7 @@ class Restarts:
 
     Args:
         stop_after: For how many seconds the database or the broker may refuse for good.
-        chance: Returns a number from 0 up to 1; spreads the restarts of many lanes.
+        chance: Returns a random number from 0 up to 1; spreads the restarts of many lanes.
         pauses: The first and the longest pause, in seconds, instead of ``RESTART_SECONDS``.
     """
 
@@ -34,16 +34,16 @@ class Restarts:
         self._refused_since: float | None = None
 
     def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
-        """Takes that an attempt has failed.
+        """Handles a failure of the lane.
 
         Args:
             now: The time.
-            lasted: For how many seconds it had gone on.
+            lasted: For how many seconds it had run.
             purged: How many records it had purged.
-            retryable: Whether another attempt may succeed though nobody does anything.
+            retryable: Whether a restart may succeed without anybody's help.
 
         Returns:
-            Seconds until the next attempt; ``None`` where the lane has been refused for too long.
+            Seconds until the restart; ``None`` if the lane has been refused for too long.
         """
         if purged or lasted > PROVEN_SECONDS:
             self._pause, self._refused_since = self._first, None

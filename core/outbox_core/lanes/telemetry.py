@@ -1,4 +1,4 @@
-"""What a lane tells of itself: metrics, which a heartbeat writes beside the fence, events, and its log."""
+"""A lane's telemetry: metrics, which heartbeats write beside the fence; events; and log messages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from outbox_core.metrics import LaneMetrics, as_numbers
 log = logging.getLogger(__name__)
 
 MIN_HEARTBEAT_SECONDS = 1.0
-"""Between two heartbeats, at least: each is a transaction."""
+"""The least time between two heartbeats, each of which is a transaction."""
 
 MAX_REPORTED = 5
-"""Failures told one by one; of many at once (say, the broker is away) the rest are only counted."""
+"""Failures that are logged one by one; if there are more at once, the rest is only counted."""
 
 
 class Telemetry:
@@ -32,7 +32,7 @@ class Telemetry:
         now: The present time in seconds.
 
     Attributes:
-        metrics: What the lane has done, and its gauges.
+        metrics: The lane's counters and gauges.
     """
 
     def __init__(self, lane: int, interval: float, now: float) -> None:
@@ -40,22 +40,22 @@ class Telemetry:
         self._events: deque[Event] = deque()
         self._lane = lane
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
-        self._next_beat = now + self._interval
-        self._beaten = (now, 0)
-        self._beating = False
+        self._next_heartbeat = now + self._interval
+        self._last_heartbeat = (now, 0)
+        self._heartbeat_outstanding = False
         self._next_gauge = 0.0
         self._parked_before = 0
 
     def add_event(self, event: Event) -> None:
-        """Keeps an event until somebody takes it."""
+        """Adds an event for :meth:`take_events`."""
         self._events.append(event)
 
     def take_events(self) -> list[Event]:
-        """Returns the events since the last call; for one thread, beside the lane's own."""
+        """Returns the events since the last call. One thread other than the lane's may call it."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
     def gauge(self, now: float, policy: RetryPolicy, blocked: Callable[[float], tuple[int, float]]) -> None:
-        """Brings the gauges that cost something up to date, a few times a second.
+        """Updates the gauges that are expensive to read, a few times a second.
 
         Args:
             now: The time.
@@ -72,29 +72,33 @@ class Telemetry:
     def heartbeat(
         self, now: float, policy: RetryPolicy, more: Callable[[], Mapping[str, object]] = dict
     ) -> list[Heartbeat]:
-        """Returns the heartbeat that is due, if one is and the one before was answered.
+        """Returns the heartbeat if one is due and the one before was answered.
 
         Args:
             now: The time.
-            policy: Will learn how much is parked, from the answer.
-            more: Returns what is to be written with the metrics.
+            policy: Takes the number of parked keys from the answer.
+            more: Returns what to write besides the metrics.
         """
-        if now < self._next_beat or self._beating:
+        if now < self._next_heartbeat or self._heartbeat_outstanding:
             return []
-        since, purged = self._beaten
+        since, purged = self._last_heartbeat
         rate = (self.metrics.purged - purged) / (now - since)
-        self._beaten, self._next_beat, self._beating = (now, self.metrics.purged), now + self._interval, True
+        self._last_heartbeat, self._next_heartbeat, self._heartbeat_outstanding = (
+            (now, self.metrics.purged),
+            now + self._interval,
+            True,
+        )
         self._parked_before = policy.done
         return [Heartbeat({**as_numbers(self.metrics, rate), **more()})]
 
     def answered(self, answer: Answer, policy: RetryPolicy) -> None:
-        """Takes the answer to a heartbeat; that it failed is of no consequence.
+        """Handles the answer to a heartbeat. An error of the database has no consequence.
 
         Raises:
-            Exception: It failed in a way that no database or broker is to blame for.
+            Exception: The heartbeat failed with another error than one of the database.
         """
-        self._beating = False
-        if isinstance(answer.error, DriverError | LeadershipLost):  # the next purge meets it too, and tells
+        self._heartbeat_outstanding = False
+        if isinstance(answer.error, DriverError | LeadershipLost):  # the next purge reports it, too
             log.debug("lane %d: metrics not written: %s", self._lane, answer.error)
         elif answer.error is not None:
             raise answer.error
@@ -102,7 +106,7 @@ class Telemetry:
             self.counted(answer.parked, policy, self._parked_before)
 
     def counted(self, parked: Parked, policy: RetryPolicy, done_before: int) -> None:
-        """Takes how much is parked, counted when this lane had parked so many keys; more may have come."""
+        """Sets the number of parked keys, counted when this lane had parked ``done_before`` keys."""
         policy.counted(parked.keys, done_before)
         self.metrics.parked_seconds = parked.oldest or 0.0
 
@@ -119,11 +123,11 @@ class Telemetry:
                 record.key,
                 failure.reason,
             )
-        if (untold := len(failures) - MAX_REPORTED) > 0:
-            log.warning("lane %d: and %d more records were not delivered", self._lane, untold)
+        if (unreported := len(failures) - MAX_REPORTED) > 0:
+            log.warning("lane %d: and %d more records were not delivered", self._lane, unreported)
 
     def parked(self, poisons: Sequence[Poison], keys: int) -> None:
-        """Logs records whose keys were to be parked, of which so many are."""
+        """Logs records whose keys were to be parked, and of which ``keys`` were."""
         if keys < len(poisons):
             log.warning("lane %d: %d of %d keys could be parked", self._lane, keys, len(poisons))
             return
@@ -135,5 +139,5 @@ class Telemetry:
                 poison.attempts,
                 poison.reason,
             )
-        if (untold := len(poisons) - MAX_REPORTED) > 0:
-            log.warning("lane %d: and %d more keys are parked", self._lane, untold)
+        if (unreported := len(poisons) - MAX_REPORTED) > 0:
+            log.warning("lane %d: and %d more keys are parked", self._lane, unreported)
