@@ -60,7 +60,7 @@ def test_two_spellings_of_one_table_harvest_it_once(
     both[0].kill()
     shop.wait_until_harvested(60)
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     assert (result.repeated, result.out_of_order) == (0, 0)
 
 

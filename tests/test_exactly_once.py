@@ -72,7 +72,7 @@ def test_a_leader_killed_amid_a_backlog_leaves_no_duplicate(
     measure("killed leader to an empty outbox", time.time() - killed_at)
     measure("records found in the log", recovered(second))
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     assert result.repeated == 0
 
 
@@ -107,7 +107,7 @@ def test_poison_in_a_batch_parks_its_key_and_the_others_arrive_once(
     until(lambda: not left(shop), "what was parked is delivered", 20)
     result = shop.audit()
     # The first record of "lost" is on the other topic.
-    assert (result.lost, result.repeated, result.out_of_order) == (1, 0, 0), result.verdict()
+    assert (result.lost, result.repeated, result.out_of_order) == (1, 0, 0), result.summary()
     assert len(shop.messages(missing)) == 1
     harvester.leave()
 
@@ -150,7 +150,7 @@ def test_what_other_lanes_have_committed_is_purged_when_their_number_changes(
     last = start(fleet, switchboard, "last", 1)
     shop.wait_until_harvested(20)
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     assert result.repeated == 0
     assert 0 < recovered(last) <= before
     last.leave()
@@ -178,7 +178,7 @@ def test_a_lane_whose_checkpoint_is_gone_waits_for_an_operator(
     last = start(fleet, switchboard, "last", lanes=1)
     shop.wait_until_harvested(20)
     result = shop.audit()
-    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
+    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.summary()
     assert result.repeated == 50, "which is what forgetting means"
     last.leave()
 
@@ -212,7 +212,7 @@ def test_a_live_outbox_changes_its_delivery_and_changes_back(
     shop.wait_until_harvested(20)
 
     result = shop.audit()
-    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
+    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.summary()
     arrivals: dict[tuple[bytes | None, int | None], list[bool]] = {}
     for message in shop.messages():
         part, offset = place(message)

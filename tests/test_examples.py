@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 from confluent_kafka import Consumer
 from outbox_core.config import Limits, load
-from outbox_core.config.consistency import look
+from outbox_core.config.consistency import check_settings
 from outbox_core.config.settings import LogLevel
 from outbox_sdk.finding import Level
 from outbox_servers.services.external import Kafka
@@ -107,7 +107,7 @@ def test_the_annotated_file_says_what_it_seems_to() -> None:
     assert harvest.elector.options.session_timeout == 10
     assert harvest.publisher.options.kafka["partitioner"] == "murmur2_random"
     assert harvest.engine.settings == {"spark.driver.memory": "512m"}
-    assert {finding.level for finding in look(harvest)} == {Level.OK}
+    assert {finding.level for finding in check_settings(harvest)} == {Level.OK}
     for choice in (harvest.dialect, harvest.elector, harvest.affinity, harvest.publisher):
         choice.create()
 
@@ -139,4 +139,4 @@ def test_goharvests_file_is_read_as_it_is() -> None:
     assert settings.logging.level is LogLevel.INFO
     assert settings.harvest.limits.min_poll_interval == 0.5
     assert settings.harvest.elector.options.leader_group_id == "billing-api"
-    assert {finding.level for finding in look(settings.harvest)} == {Level.OK}
+    assert {finding.level for finding in check_settings(settings.harvest)} == {Level.OK}

@@ -65,7 +65,7 @@ def test_database_and_broker_crash_and_come_back(
 
     assert harvester.running
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     deliveries = shop.deliveries()
     for what, at in ("database", database_at), ("broker", broker_at):
         after = next(each for each in deliveries if each >= at)

@@ -94,7 +94,7 @@ def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
         shop.wait_for_sales(200)
     shop.wait_until_harvested(10)
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     assert result.repeated <= 2 * len(CUSTOMERS)
     assert code == 1
     said = [line.text for line in leader.lines() if line.text.startswith("error: ")]
@@ -153,7 +153,7 @@ def test_a_leader_without_a_group_hands_over_and_leads_anew_until_everybody_is_t
     fleet.start("c")
     shop.wait_until_harvested(30)
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     assert result.repeated == repeated, "all was drained"
 
 
@@ -249,7 +249,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
     sold_at = shop.sell_one()
     harvester.wait_for(" 0 in flight, 0 waiting", 5, sold_at)
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     assert result.repeated <= len(CUSTOMERS)
 
     standby = fleet.start("b", elector=NELI)

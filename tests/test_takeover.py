@@ -58,7 +58,7 @@ def test_a_successor_leads_when_the_leader_is_killed_and_when_it_leaves(
     shop.wait_until_harvested(10)
 
     result = shop.audit()
-    assert result.good, result.verdict()
+    assert result.good, result.summary()
     # Only what the killed leader had in flight may have come twice, and of each key that is one record.
     assert result.repeated <= len(CUSTOMERS)
     measure("records that came twice", result.repeated)
@@ -97,7 +97,7 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
 
     result = shop.audit()
     # What the frozen process had handed to its Kafka client may still arrive, behind later records.
-    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.verdict()
+    assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.summary()
     assert result.reappeared <= len(CUSTOMERS)
     measure("records that came twice", result.repeated)
     measure("records that came again behind a later one of their key", result.reappeared)

@@ -156,7 +156,7 @@ def test_a_result_in_between_changes_nothing() -> None:
 
 def test_sending_nothing_is_no_proof() -> None:
     assert not judge([], []).good
-    assert "nothing to judge" in judge([], []).verdict()
+    assert "nothing to audit" in judge([], []).summary()
 
 
 def test_committing_twice_is_refused() -> None:
@@ -176,20 +176,20 @@ def test_committing_behind_a_message_is_refused() -> None:
 def test_a_good_verdict_is_one_sentence() -> None:
     sent = [("a", number) for number in range(1200)]
     assert (
-        judge(sent, sent).verdict()
+        judge(sent, sent).summary()
         == "All 1,200 records arrived, in order for every key, and nothing else did."
     )
-    assert judge(sent, [sent[0], *sent]).verdict().endswith(" 1 message repeated an earlier one.")
+    assert judge(sent, [sent[0], *sent]).summary().endswith(" 1 message repeated an earlier one.")
 
 
 def test_a_bad_verdict_names_each_defect() -> None:
     sent = [("a", number) for number in range(10)]
-    lines = judge(sent, [("a", 9), ("a", 8), ("a", 8), ("b", None)]).verdict().splitlines()
+    lines = judge(sent, [("a", 9), ("a", 8), ("a", 8), ("b", None)]).summary().splitlines()
     assert lines == [
         "8 of 10 committed records never arrived: 'a' 0, 'a' 1, 'a' 2, 'a' 3, 'a' 4, and 3 more.",
-        "1 arrived that nobody committed: 'b' without a number.",
+        "1 arrived without being committed: 'b' without a number.",
         "1 arrived behind a later record of the same key: 'a' 8.",
-        "1 came again behind a later record of the same key: 'a' 8.",
+        "1 arrived again behind a later record of the same key: 'a' 8.",
     ]
 
 
@@ -199,11 +199,11 @@ def test_duplicates_are_a_defect_where_delivery_is_to_be_exactly_once() -> None:
     assert (once.exactly_once, again.good, again.exactly_once) == (True, True, False)
     assert (again.repeated, again.duplicates) == (2, 1)
     assert (
-        once.verdict(exactly_once=True)
+        once.summary(exactly_once=True)
         == "All 3 records arrived exactly once, in order for every key, and nothing else did."
     )
-    assert again.verdict(exactly_once=True) == "1 arrived more than once: 'a' 0."
-    lost = judge(sent, [sent[0], sent[0]]).verdict(exactly_once=True)
+    assert again.summary(exactly_once=True) == "1 arrived more than once: 'a' 0."
+    lost = judge(sent, [sent[0], sent[0]]).summary(exactly_once=True)
     assert [line.partition(" ")[0] for line in lost.splitlines()] == ["2", "1"]
 
 
@@ -216,9 +216,9 @@ def test_memory_is_kept_by_gaps_not_by_records() -> None:
         if number != 5000:
             audit.arrived("a", number)
     assert audit.result().good
-    account = audit._accounts["a"]
-    assert len(account.committed._firsts) == 2
-    assert len(account.arrived._firsts) == 1
+    state = audit._keys["a"]
+    assert len(state.committed._firsts) == 2
+    assert len(state.arrived._firsts) == 1
 
 
 def test_what_reappeared_is_counted_for_each_key() -> None:

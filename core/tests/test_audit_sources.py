@@ -131,7 +131,7 @@ def test_a_transaction_that_is_open_is_waited_for(kafka_bootstrap: str, topic: s
     begin(other, topic, 1)
     begin(producer, topic, 2)
     producer.commit_transaction()
-    messages = read_topic(kafka, topic, patience=2)
+    messages = read_topic(kafka, topic, idle_timeout=2)
     assert next(messages) == ("k", 0)
     with pytest.raises(DriverError, match="is a transaction still open"):
         next(messages)
@@ -148,7 +148,7 @@ def test_an_absent_topic_is_an_error(kafka_bootstrap: str, topic: str) -> None:
 
 
 def test_an_absent_broker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox_core.audit.topic._REACH", 1.0)
+    monkeypatch.setattr("outbox_core.audit.topic._TIMEOUT_SECONDS", 1.0)
     kafka = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     with pytest.raises(DriverError, match="cannot read topic 'orders'") as caught:
         list(read_topic(kafka, "orders"))

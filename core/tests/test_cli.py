@@ -231,7 +231,7 @@ def test_a_defect_is_told_as_such(broken: Path):
     done = call("run", folder=broken, PYTHONPATH=str(broken))
     assert done.returncode == ExitCode.INTERNAL
     assert "error: ZeroDivisionError: by zero\n" in done.stderr
-    assert "'outbox --debug …' shows where it comes from" in done.stderr
+    assert "'outbox --debug …' shows the traceback" in done.stderr
     assert "Traceback" not in done.stderr
     done = call("--debug", "run", folder=broken, PYTHONPATH=str(broken))
     assert "Traceback" in done.stderr

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_core.cli.check import _elector, _looks
+from outbox_core.cli.check import _checks, _elector_with_group
 from outbox_core.config import parse
 from outbox_sdk import DriverError, Finding
 
@@ -55,12 +55,12 @@ class Outbox:
 def test_the_elector_is_looked_at_in_the_group_that_the_outbox_names(away: bool, group: str | None):
     settings = parse("harvest: {}", "f.yaml", {}).harvest
     outbox: Any = Outbox(away=away)
-    assert _elector(replace(settings, dialect=outbox)).options.leader_group_id == group
+    assert _elector_with_group(replace(settings, dialect=outbox)).options.leader_group_id == group
 
 
 @pytest.mark.parametrize(("delivery", "transactional"), [("at-least-once", False), ("exactly-once", True)])
 def test_transactions_matter_to_exactly_once_only(delivery: str, transactional: bool):
     broker: Any = Broker()
     settings = parse(f"harvest: {{delivery: {delivery}}}", "f.yaml", {}).harvest
-    _looks(replace(settings, publisher=broker))["publisher broker"]()
+    _checks(replace(settings, publisher=broker))["publisher broker"]()
     assert broker.asked == [transactional]

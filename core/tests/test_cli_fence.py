@@ -111,13 +111,17 @@ def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: p
         ],
     }
     assert table.ended == [(0, 2, 8), (2, 2, 8)]
-    assert call(capsys, "forget", "--yes") == (0, "no lane is noted to publish in transactions\n", "")
+    assert call(capsys, "forget", "--yes") == (
+        0,
+        "the fence notes no lane that publishes in transactions\n",
+        "",
+    )
     assert table.token == 8, "with nothing to forget nobody is fenced"
 
 
 def test_a_dry_run_changes_nothing(table: Table, capsys: pytest.CaptureFixture[str]):
     code, out, _ = call(capsys, "forget", "--dry-run")
-    assert (code, out) == (0, "would be taken as having left nothing in the log: lanes 0, 2\n")
+    assert (code, out) == (0, "would be treated as unpublished: the marked rows of lanes 0, 2\n")
     told = json.loads(call(capsys, "forget", "--dry-run", "--json")[1])
     assert (told["dry_run"], told["token"], told["holder"]) == (True, None, None)
     assert (table.token, table.ended) == (7, [])
@@ -142,7 +146,7 @@ def test_forgetting_asks_on_a_terminal(
     code, _, err = call(capsys, "forget")
     assert (code, list(table.notes)) == (len(left) > 0, left)
     asked = " ".join(err.split())
-    assert "noted to publish in transactions are lanes 0, 2." in asked
+    assert "the fence notes transactions of lanes 0, 2." in asked
     assert "perhaps for a second time" in asked
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from outbox_core.config import load
 from outbox_sdk import TransactionalLane
 
-from .cli_hands import OUTBOX, configure, harvester, outbox, told, until, wait_for
+from .cli_runner import OUTBOX, configure, harvester, outbox, told, until, wait_for
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
         done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
         assert (done["token"], len(done["lanes"])) == (token + 1, 2)
         assert table.transactional_lanes() == {}
-    assert "no lane is noted" in told(file, "fence", "forget", "--yes")
+    assert "the fence notes no lane" in told(file, "fence", "forget", "--yes")
 
 
 def test_lanes_whose_checkpoints_are_lost_refuse_until_that_is_forgotten(

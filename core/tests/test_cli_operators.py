@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from outbox_core.cli import main
 
-from .cli_hands import changed, configure, free_port, harvester, outbox, told, until
+from .cli_runner import changed, configure, free_port, harvester, outbox, told, until
 
 STASH = """
     INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,

@@ -189,7 +189,7 @@ def test_a_letter_that_is_gone_is_told(dead: Letters, capsys: pytest.CaptureFixt
     code, out, err = call(capsys, "retry", "a", "b")
     assert code == 1
     assert "gone" in out
-    assert "1 of 2 were not there any more" in err
+    assert "1 of 2 did not exist any more" in err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from outbox_core.cli import main
 
-from .cli_hands import INSERT, OUTBOX, changed, configure, free_port, harvester, outbox, told, wait_for
+from .cli_runner import INSERT, OUTBOX, changed, configure, free_port, harvester, outbox, told, wait_for
 
 TABLES = ["outbox", "outbox_fence", "outbox_dead_letters"]
 ROWS = """
@@ -45,7 +45,7 @@ def test_init_creates_what_is_missing_and_only_that(file: Path, postgres_dsn: st
             f"created topic {topic} with 3 partitions",
         ]
         assert sorted(tables(connection)) == sorted(TABLES)
-        assert told(file, "init", "--topic", topic) == "nothing to create: all of it exists\n"
+        assert told(file, "init", "--topic", topic) == "nothing to create: everything exists\n"
         assert json.loads(told(file, "init", "--json")) == {"tables_created": [], "topics_created": []}
 
 
@@ -121,7 +121,7 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
     running.send_signal(signal.SIGTERM)
     _, rest = running.communicate(timeout=10)
     assert (running.returncode, time.monotonic() - begin < 5) == (0, True)
-    assert "stopping: finishing what is in flight" in rest
+    assert "stopping: draining what is in flight" in rest
     assert "leader revoked: handed over" in rest
     assert rest.splitlines()[-1].endswith("stopped")
 
@@ -225,7 +225,7 @@ def test_a_signal_during_the_start_is_obeyed_at_once(file: Path):
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=10)
     assert (process.returncode, time.monotonic() - begin < 2) == (0, True)
-    assert "stopping before the start is done" in rest
+    assert "stopping before the start is complete" in rest
 
 
 def test_status_before_anything_was_ever_harvested(file: Path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from outbox_core.config import Choice, parse
-from outbox_core.config.consistency import look
+from outbox_core.config.consistency import check_settings
 from outbox_sdk import Level
 from outbox_sdk.registry import Seam
 
@@ -12,7 +12,7 @@ SIX = "producerKafkaConfig: {delivery.timeout.ms: 6000}"
 
 
 def found(text: str) -> dict[str, Level]:
-    return {finding.subject: finding.level for finding in look(parse(text, "f.yaml", {}).harvest)}
+    return {finding.subject: finding.level for finding in check_settings(parse(text, "f.yaml", {}).harvest)}
 
 
 def test_the_defaults_fit_together():
@@ -34,12 +34,14 @@ def test_the_defaults_fit_together():
 )
 def test_what_does_not_fit(text: str, subject: str):
     assert found(f"harvest: {{{text}}}") == {subject: Level.WARNING}
-    assert all(finding.cure for finding in look(parse(f"harvest: {{{text}}}", "f.yaml", {}).harvest))
+    assert all(
+        finding.cure for finding in check_settings(parse(f"harvest: {{{text}}}", "f.yaml", {}).harvest)
+    )
 
 
 def test_exactly_once_reminds_of_the_consumers():
     assert found("harvest: {delivery: exactly-once}") == {"delivery": Level.OK, "limits": Level.OK}
-    [told, _] = look(parse("harvest: {delivery: exactly-once}", "f.yaml", {}).harvest)
+    [told, _] = check_settings(parse("harvest: {delivery: exactly-once}", "f.yaml", {}).harvest)
     assert "isolation.level=read_committed" in told.message
 
 
@@ -59,7 +61,7 @@ def test_what_exactly_once_does_not_care_for(text: str, subjects: set[str]):
 def test_exactly_once_ends_where_another_cluster_takes_over():
     settings = parse("harvest: {delivery: exactly-once}", "f.yaml", {}).harvest
     there = replace(settings, affinity=Choice(Seam.AFFINITY, "region", None))
-    assert [(finding.subject, finding.level) for finding in look(there)] == [
+    assert [(finding.subject, finding.level) for finding in check_settings(there)] == [
         ("delivery", Level.OK),
         ("affinity", Level.WARNING),
     ]

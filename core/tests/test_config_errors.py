@@ -95,7 +95,7 @@ ONE_WRONG = {
         ":1: harvest.name: the tag !!python/name:os.system is not supported"
     ),
     "harvest: {? [a] : b}": ":1: harvest: a key must be a single value",
-    "harvest: &h\n  limits: *h": ":1: harvest.limits: an alias that holds itself",
+    "harvest: &h\n  limits: *h": ":1: harvest.limits: an alias that contains itself",
     "harvest: {baseKafkaConfig: {<<: 5}}": ":1: harvest.baseKafkaConfig: '<<' takes a mapping",
     "harvest: {name: '${'}": f":1: harvest.name: {REFERENCE}",
     "harvest: {name: '${a b}'}": f":1: harvest.name: {REFERENCE}",

@@ -14,7 +14,7 @@ from outbox_core.cli.invocation import StopSignals
 def left(monkeypatch):
     """The exit codes with which the process would have left at once; its handlers are restored."""
     codes: list[int] = []
-    monkeypatch.setattr(invocation, "leave", codes.append)
+    monkeypatch.setattr(invocation, "exit_now", codes.append)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield codes
     for number, handler in handlers.items():

@@ -8,7 +8,7 @@ from typing import Literal
 
 import typer
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.terminal import note, output
+from outbox_core.cli.terminal import output, print_message
 from rich.markup import escape
 
 from outbox_demo.display import open_display, print_outcome
@@ -36,7 +36,7 @@ def demo(*, seconds: float, rate: float, keys: int, engine: Literal["spark", "in
     try:
         outcome = _run(DemoOptions(seconds, rate, keys, engine, keep))
     except KeyboardInterrupt:
-        note("stopped; nothing is left running")
+        print_message("stopped; nothing is left running")
         raise typer.Exit(128 + signal.SIGINT) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -71,7 +71,7 @@ def _serve(environment: Environment) -> None:
         while not Event().wait(1.0):
             environment.check()
     except KeyboardInterrupt:
-        note("stopped; nothing is left running")
+        print_message("stopped; nothing is left running")
 
 
 def _terminate(number: int, _: FrameType | None) -> None:

@@ -74,5 +74,5 @@ class Outcome:
     def summary(self) -> str:
         """Returns the outcome in a sentence or two."""
         if self.left:
-            return f"{self.left:,} records were left in the outbox.\n{self.audit.verdict()}"
-        return self.audit.verdict()
+            return f"{self.left:,} records were left in the outbox.\n{self.audit.summary()}"
+        return self.audit.summary()

@@ -140,7 +140,7 @@ def test_planted_defects_make_the_result_bad(folder: Path) -> None:
     assert (
         f"BAD: 1 of {int(figure(text, 'sent')):,} committed records never arrived: '{taken[0][0]}' " in text
     )
-    assert "1 arrived that nobody committed: 'order-1' 999999." in text
+    assert "1 arrived without being committed: 'order-1' 999999." in text
     assert f"kept in {settings.parent}" in text
     assert {path.name for path in settings.parent.iterdir()} >= {
         "harvester-1.log",

@@ -1,5 +1,5 @@
-"""Real servers for tests, demonstrations and benchmarks, and pytest's fixtures of them.
+"""Real servers for tests, demonstrations and benchmarks, with pytest fixtures.
 
-Start one with a class of :mod:`outbox_servers.services`, or have :mod:`outbox_servers.finding` look for one:
-in the environment, embedded, local, or in Docker.
+The classes of :mod:`outbox_servers.services` start servers. :mod:`outbox_servers.finding` chooses a server:
+one that the environment names, an embedded one, a local installation, or a container.
 """

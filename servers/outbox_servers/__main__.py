@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Starts the named services, prints an address per line, and serves until SIGINT or SIGTERM.
+    """Starts the named services, prints an address per line, and runs until SIGINT or SIGTERM.
 
     Args:
-        arguments: The command line without the program's name; this process's if not given.
+        arguments: The command line without the program's name; ``None`` for this process's own.
 
     Returns:
         The exit code: 0, or 1 if a service could not be started.
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "services", nargs="+", choices=["postgres", "mysql", "mariadb", "kafka", "spark", "all"]
     )
-    parser.add_argument("--folder", type=Path, help="keep data here; else it is deleted at the end")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the data in this folder; by default it is deleted at the end"
+    )
     options = parser.parse_args(arguments)
     chosen = {"postgres", "kafka"} if "all" in options.services else set()
     chosen |= set(options.services) - {"all"}
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _start(service: str, stack: ExitStack, folder: Path | None) -> str:
-    """Starts a service that the stack will stop, and returns its address."""
+    """Starts a service, which the stack stops, and returns its address."""
     data = folder and folder / service
     if service == "postgres":
         return stack.enter_context(PostgresServer(folder=data, progress=_log)).dsn

@@ -1,4 +1,4 @@
-"""Services in containers, by testcontainers."""
+"""Services in Docker containers, with testcontainers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
 C = TypeVar("C", bound=DockerContainer)
 
-# The image's settings ask for the three brokers of a production cluster.
+# The image's default settings need the three brokers of a production cluster.
 _ONE_BROKER = {
     "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
     "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
@@ -36,7 +36,7 @@ def postgres() -> Iterator[ExternalPostgres]:
     """Yields a PostgreSQL server in a container, which is removed afterwards.
 
     Raises:
-        ServiceError: Docker is not there, or could not start the image.
+        ServiceError: Docker is not available, or could not start the image.
     """
     with _running(POSTGRES_IMAGE, lambda: PostgresContainer(POSTGRES_IMAGE)) as container:
         yield ExternalPostgres(container.get_connection_url(driver=None))
@@ -47,10 +47,10 @@ def mysql(image: str = MYSQL_IMAGE) -> Iterator[ExternalMySql]:
     """Yields a MySQL server in a container, which is removed afterwards.
 
     Args:
-        image: MySQL's image, or one that takes the same variables as MariaDB's does.
+        image: MySQL's image, or one with the same environment variables, such as MariaDB's.
 
     Raises:
-        ServiceError: Docker is not there, or could not start the image.
+        ServiceError: Docker is not available, or could not start the image.
     """
     password = secrets.token_hex(16)
     with _running(image, lambda: MySqlContainer(image, username="root", password=password)) as container:
@@ -62,7 +62,7 @@ def mariadb() -> Iterator[ExternalMySql]:
     """Yields a MariaDB server in a container, which is removed afterwards.
 
     Raises:
-        ServiceError: Docker is not there, or could not start the image.
+        ServiceError: Docker is not available, or could not start the image.
     """
     with mysql(MARIADB_IMAGE) as server:
         yield server
@@ -73,7 +73,7 @@ def kafka() -> Iterator[ExternalKafka]:
     """Yields a Kafka broker in a container, which is removed afterwards.
 
     Raises:
-        ServiceError: Docker is not there, or could not start the image.
+        ServiceError: Docker is not available, or could not start the image.
     """
 
     def make() -> KafkaContainer:
@@ -92,18 +92,18 @@ START: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "mariadb": mariadb,
     "kafka": kafka,
 }
-"""The services that there are, by name."""
+"""The services by name."""
 
 
 @contextmanager
 def _running(image: str, make: Callable[[], C]) -> Iterator[C]:
-    """Starts what ``make`` returns and removes it afterwards; even making it asks for Docker."""
+    """Starts the container that ``make`` returns, and removes it afterwards; ``make`` needs Docker too."""
     with ExitStack() as stack:
         try:
             container = make()
             stack.callback(container.stop)
             container.start()
         except (DockerException, TimeoutError, RuntimeError) as error:
-            # One that ends, or is not ready in time, is told with its output.
+            # The error of a container that ends, or is not ready in time, has its output.
             raise ServiceError(f"Docker could not start {image}: {error}") from error
         yield container

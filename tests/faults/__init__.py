@@ -1,1 +1,1 @@
-"""Real faults against real servers and harvester processes, over and over: ``python -m tests.faults``."""
+"""Injects real faults into real servers and harvester processes: ``python -m tests.faults``."""

@@ -1,4 +1,4 @@
-"""``python -m tests.faults``: as many rounds as asked for, or as time permits."""
+"""``python -m tests.faults``: runs a number of rounds, or as many as a time limit permits."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ BATCH = 8
 
 
 def tell(line: str) -> None:
-    """Prints a line at once, also into a file."""
+    """Prints a line without delay, and writes it to a file."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
     options = _options()
-    # What was started and mounted is ended and unmounted when this is told to end, too.
+    # A signal must end all servers and unmount all file systems, like the normal end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     seed = options.seed if options.seed is not None else secrets.randbelow(1 << 32)
     report = Report(options.report, fresh=options.fresh) if options.report else None
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def measure_outages(options: argparse.Namespace, engine: str, report: Report | None) -> int:
-    """Takes database and broker away for long, one after the other; returns how often that went wrong."""
+    """Stops the database and then the broker for a long time; returns how many of these outages failed."""
     wrong = 0
     folder = _folder(options, engine)
     with Site(folder, engine, random.Random(0), harvesters=2, session=options.session) as site:
@@ -64,7 +64,7 @@ def measure_outages(options: argparse.Namespace, engine: str, report: Report | N
 def run(
     options: argparse.Namespace, combination: tuple[str, str, str], seed: int, report: Report | None
 ) -> int:
-    """Runs the rounds of one database, engine and delivery; returns how many went wrong."""
+    """Runs the rounds of one database, engine and delivery; returns how many failed."""
     database, engine, delivery = combination
     faults = [each for each in options.kinds if each.fits(HOSTS[database], engine, delivery)]
     if not faults:
@@ -84,7 +84,7 @@ def run(
             wrong += sum(bool(each.wrong) for each in rounds)
             if report:
                 report.add(seed, rounds, site)
-    tell(f"{where}: {wrong} rounds went wrong in {time.monotonic() - began:.0f} s")
+    tell(f"{where}: {wrong} rounds failed in {time.monotonic() - began:.0f} s")
     if not wrong and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return wrong
@@ -97,7 +97,9 @@ def _folder(options: argparse.Namespace, engine: str) -> Path:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--rounds", type=int, help="of each kind (default 1, or no limit with --minutes)")
-    parser.add_argument("--minutes", type=float, help="start no batch after so many, for each engine")
+    parser.add_argument(
+        "--minutes", type=float, help="minutes after which no further batch starts, for each engine"
+    )
     parser.add_argument("--kinds", type=_kinds, default=FAULTS, help="comma-separated (default: all)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")
     parser.add_argument(
@@ -112,16 +114,18 @@ def _options() -> argparse.Namespace:
         default=[AT_LEAST_ONCE],
         help=f"{AT_LEAST_ONCE} (default), or more than one, comma-separated: {', '.join(DELIVERIES)}",
     )
-    parser.add_argument("--seed", type=int, help="makes all choices (default: a random one, which is told)")
-    parser.add_argument("--harvesters", type=int, default=3, help="that compete (default 3)")
+    parser.add_argument(
+        "--seed", type=int, help="seed of all random choices (default: a random one, which is printed)"
+    )
+    parser.add_argument("--harvesters", type=int, default=3, help="processes that compete (default 3)")
     parser.add_argument("--session", type=float, default=SESSION, help="session time-out in seconds")
     parser.add_argument(
-        "--outage", type=float, help="no rounds: takes database and broker away for so many seconds each"
+        "--outage", type=float, help="no rounds: stops the database and the broker for so many seconds each"
     )
     parser.add_argument("--report", type=Path, help="adds the results to this Markdown file")
-    parser.add_argument("--fresh", action="store_true", help="forgets what the report says so far")
-    parser.add_argument("--folder", type=Path, help="where logs and history go (default: a temporary one)")
-    parser.add_argument("--keep", action="store_true", help="keeps them even if nothing goes wrong")
+    parser.add_argument("--fresh", action="store_true", help="deletes the earlier results of the report")
+    parser.add_argument("--folder", type=Path, help="folder for logs and history (default: a temporary one)")
+    parser.add_argument("--keep", action="store_true", help="keeps them even if no round fails")
     return parser.parse_args()
 
 
@@ -129,26 +133,26 @@ def _kinds(text: str) -> list[Fault]:
     by_name = {fault.name: fault for fault in FAULTS}
     if unknown := set(text.split(",")) - set(by_name):
         raise argparse.ArgumentTypeError(
-            f"no fault is called {', '.join(sorted(unknown))}; there are {', '.join(by_name)}"
+            f"unknown kinds: {', '.join(sorted(unknown))}; known are {', '.join(by_name)}"
         )
     return [by_name[name] for name in text.split(",")]
 
 
 def _engines(text: str) -> list[str]:
     if unknown := set(text.split(",")) - set(ENGINES):
-        raise argparse.ArgumentTypeError(f"no engine is called {', '.join(sorted(unknown))}")
+        raise argparse.ArgumentTypeError(f"unknown engines: {', '.join(sorted(unknown))}")
     return text.split(",")
 
 
 def _databases(text: str) -> list[str]:
     if unknown := set(text.split(",")) - set(HOSTS):
-        raise argparse.ArgumentTypeError(f"no database is called {', '.join(sorted(unknown))}")
+        raise argparse.ArgumentTypeError(f"unknown databases: {', '.join(sorted(unknown))}")
     return text.split(",")
 
 
 def _deliveries(text: str) -> list[str]:
     if unknown := set(text.split(",")) - set(DELIVERIES):
-        raise argparse.ArgumentTypeError(f"no delivery is called {', '.join(sorted(unknown))}")
+        raise argparse.ArgumentTypeError(f"unknown deliveries: {', '.join(sorted(unknown))}")
     return text.split(",")
 
 

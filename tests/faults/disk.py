@@ -1,4 +1,4 @@
-"""A small file system that holds the outbox's table, and can be filled."""
+"""A small file system for the outbox's table, which a fault can fill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..databases import Postgres  # noqa: TID252 - pytest gives tests no absolut
 
 MEGABYTES = 256
 LEFT = 1 << 19
-"""Bytes that are left on a full disk: the table shall end with pages that are full of records."""
+"""Bytes that stay free on a full disk, so that the last pages of the table are full of records."""
 
 _REFUSE = """
 CREATE OR REPLACE FUNCTION refuse_as_full() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -32,10 +32,10 @@ _LET = "DROP TRIGGER full_disk ON outbox"
 
 
 class SmallDisk:
-    """Holds the table on a tmpfs of its own where this process may mount one; a context manager.
+    """Puts the table on a tmpfs of its own if this process may mount one; a context manager.
 
-    Where it may not (it is not root), a trigger raises what PostgreSQL raises on a full disk. Enter it before
-    the server starts, so that it is left after the server has ended.
+    Without root, a trigger raises the error that PostgreSQL raises on a full disk. Enter the context before
+    the server starts, so that it exits after the server has ended.
 
     Attributes:
         means: ``tmpfs`` or ``trigger``.
@@ -57,7 +57,7 @@ class SmallDisk:
         return self
 
     def take(self, database: Postgres, postgres: PostgresServer) -> None:
-        """Moves the database's outbox here, its index excepted."""
+        """Moves the outbox table here, without its index."""
         if self._root is None:
             return
         place = self._root / "table"
@@ -72,13 +72,13 @@ class SmallDisk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._root is not None:
-            # Lazily: the last of the server's processes may still be ending.
+            # Lazily, because the server's last processes may still be ending.
             subprocess.run(["umount", "--lazy", str(self._root)], check=False, capture_output=True)
             self._root.rmdir()
 
     @contextmanager
     def full(self, database: Postgres) -> Iterator[None]:
-        """Leaves next to no room on it until the block ends."""
+        """Fills the file system almost completely until the block ends."""
         if self._root is None:
             with database.connect_at_once() as connection:
                 connection.execute(_REFUSE)

@@ -1,4 +1,4 @@
-"""What a fault is, and what it says of itself when it has struck."""
+"""The base class of faults, and the facts that a fault reports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ AT_LEAST_ONCE, EXACTLY_ONCE = DELIVERIES = ("at-least-once", "exactly-once")
 
 @dataclass
 class Strike:
-    """A fault that has struck and, if it lasts, is over.
+    """A fault that was injected and, if it lasts, is over.
 
     Attributes:
-        at: When it struck, in seconds since the epoch.
-        floor: Seconds that no harvester could have helped to stand still: the lower bound of the stall.
-        lost: Runs of lanes that were lost without a new leader.
-        facts: What to keep in the history.
+        at: When it was injected, in seconds since the epoch.
+        floor: The lower bound of the stall, in seconds: the time that no harvester could avoid.
+        lost: Runs of lane groups that were lost without a new leader.
+        facts: Details for the history.
     """
 
     at: float
@@ -38,10 +38,10 @@ class Fault(ABC):
         name: Its name on the command line.
         title: What it does, in a few words.
         bound: What its lower bound is, in a few words.
-        engines: On which it exists.
-        deliveries: In which modes of delivery it exists.
+        engines: The engines to which it applies.
+        deliveries: The modes of delivery to which it applies.
         needs: What the database's host must be able to do.
-        graceful: Whether a leader that ends by it hands over, and thus leaves no stale copy behind.
+        graceful: Whether a leader that it ends hands over, and so leaves no stale copy.
     """
 
     name: ClassVar[str]
@@ -53,20 +53,20 @@ class Fault(ABC):
     graceful: ClassVar[bool] = False
 
     def fits(self, host: type[Host], engine: str, delivery: str) -> bool:
-        """Tells whether it exists there."""
+        """Returns whether the fault applies there."""
         return engine in self.engines and delivery in self.deliveries and self.needs <= host.powers
 
     @abstractmethod
     def strike(self, site: Site) -> Strike:
-        """Does it, and ends it.
+        """Injects the fault, and ends it.
 
         Raises:
-            AssertionError: It did not have the effect that makes it this fault.
+            AssertionError: The fault did not have its effect.
         """
 
-    def check(self, site: Site, strike: Strike) -> None:  # noqa: B027 - most faults show nothing of their own
-        """Looks, once records flow again and all compete, at what only this fault can show.
+    def check(self, site: Site, strike: Strike) -> None:  # noqa: B027 - most faults have no check of their own
+        """Checks what is specific to this fault, once records flow again and all processes compete.
 
         Raises:
-            AssertionError: Something is not as it must be.
+            AssertionError: A check failed.
         """

@@ -1,4 +1,4 @@
-"""Keeps the readings that lanes write beside their fence."""
+"""Records the readings that lanes write beside their fence."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from outbox_sdk import Dialect, DriverError
 from ..databases import Lookout  # noqa: TID252 - pytest gives tests no absolute name
 
 GLANCE = 0.25
-"""Seconds between two looks; lanes write once a second."""
+"""Seconds between two queries; lanes write once a second."""
 
 
 class Beats:
-    """Looks at the fence again and again; a context manager.
+    """Queries the fence periodically; a context manager.
 
     Args:
         dialect: The outbox's dialect.
@@ -40,7 +40,7 @@ class Beats:
         self._thread.join()
 
     def risen(self, name: str) -> list[tuple[float, int]]:
-        """Returns when, in seconds since the epoch, a counter of some lane's had risen, and by how much."""
+        """Yields when a counter of any lane rose, in seconds since the epoch, and by how much."""
         found = []
         for metrics_by_lane in list(self._readings.values()):
             before = 0

@@ -1,4 +1,4 @@
-"""Where a shop's database runs, and what a fault may do to it there."""
+"""Where a shop's database runs, and what a fault can do to it."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ GRANT ALL ON SCHEMA public TO {USER};
 
 
 class Power(Enum):
-    """What a host can do; faults ask for these, never for a name."""
+    """What a host can do; a fault requires powers, and never checks for the name of a database."""
 
     SERVER = "its server can be killed and started again, and is reached over TCP"
-    RULES = "its modes, accounts and disk can be changed while it serves"
-    EVICTION = "it ends the transaction of a process that stands still"
-    TOUCHES = "it notes which connection changes how many rows of the outbox"
+    RULES = "its modes, accounts and disk can be changed while it runs"
+    EVICTION = "it ends the transaction of a process that is frozen"
+    TOUCHES = "it records which connection changes how many rows of the outbox"
 
 
 class Host(ABC):
-    """A database of its own for one shop; a context manager that starts and ends whatever that takes.
+    """A database for one shop; a context manager that starts and ends what it needs.
 
     Args:
-        folder: Where it may keep files.
-        password: Of the harvesters' account, if there are accounts.
+        folder: A folder for its files.
+        password: The password of the harvesters' account, if the database has accounts.
 
     Attributes:
-        title: What it is, for people.
+        title: Its name, for people.
         powers: What it can do.
-        lanes: How many lanes suit it.
-        speech: What a proxy before it must know.
+        lanes: The number of lanes for it.
+        speech: What a proxy must know of its protocol.
         server: Its server, if it has one.
         database: The shop's database.
     """
@@ -84,21 +84,21 @@ class Host(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """Returns the version of what runs."""
+        """Returns the version of the database."""
 
     @abstractmethod
     def source(self, name: str, port: int) -> str:
-        """Returns the data source of a harvester of that name, which reaches a server through that port."""
+        """Returns the data source of a harvester with that name, through that port."""
 
-    def admit(self) -> None:  # noqa: B027 - there need be no accounts
-        """Makes the harvesters' account, and lets it at the shop's tables, which exist."""
+    def admit(self) -> None:  # noqa: B027 - a database may have no accounts
+        """Creates the harvesters' account, and grants it access to the shop's tables, which must exist."""
 
     def doing(self) -> str:
-        """Returns what the server says of its sessions and locks, to look at when something is stuck."""
+        """Returns the server's report of its sessions and locks, for the analysis of a failed round."""
         return ""
 
     def restore(self) -> None:
-        """Undoes whatever a fault that went wrong has left behind."""
+        """Undoes what a failed fault has left behind."""
         if Power.SERVER in self.powers:
             self.server.start()
 
@@ -112,7 +112,7 @@ class PostgresHost(Host):
     database: Postgres
 
     def _start(self) -> None:
-        # Left only after the server has ended.
+        # Exits only after the server has ended.
         self.disk = self._stack.enter_context(SmallDisk())
         self.server = self._stack.enter_context(PostgresServer())
         self.database = Postgres(self.server.create_database("shop"))
@@ -171,7 +171,7 @@ class MySqlHost(Host):
         return str(row[0]).partition("-")[0]
 
     def source(self, name: str, port: int) -> str:
-        # Without TLS, so that a proxy sees what is said.
+        # Without TLS, so that a proxy can read the protocol.
         address = urlsplit(self.database.named(name))
         place = f"{USER}:{self.password}@127.0.0.1:{port}"
         return address._replace(netloc=place, query="ssl-mode=DISABLED").geturl()
@@ -200,7 +200,7 @@ class MariaDbHost(MySqlHost):
 
 
 class SqliteHost(Host):
-    """SQLite: a file, which one transaction may change at a time."""
+    """SQLite: a file, which only one transaction can change at a time."""
 
     title = "SQLite"
     lanes = 2

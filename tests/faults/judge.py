@@ -1,4 +1,4 @@
-"""Holds what was sold against what arrived, round by round, and looks for secrets."""
+"""Compares what was sold with what arrived, round by round, and searches for secrets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault, Strike
 from .site import Site
 
 CATCH_UP_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
-"""An open transaction of a process that is gone ends when its own time has run out, at the latest."""
+"""Seconds to wait for all records; an open transaction of a lost process ends after its timeout."""
 STATEMENTS = ("status", "check")
-"""The commands whose ``--json`` is searched for the password."""
+"""The commands whose JSON is searched for the password."""
 
 
 @dataclass
@@ -29,21 +29,21 @@ class Round:
         fault: Its kind.
         first: How many messages had arrived when it began.
         leaders: How many leaders were lost; each may leave one stale copy of a key.
-        strike: What the fault says of itself; ``None`` if it failed.
-        stall: The longest that a record of this round waited, in seconds; see :func:`longest_wait`. ``None``
-            if records did not flow again.
-        wrong: What was not as it must be, in words.
+        strike: What the fault reports; ``None`` if it failed.
+        stall: The longest wait of a record in this round, in seconds; see :func:`longest_wait`. ``None`` if
+            records did not flow again.
+        wrong: What failed, in words.
         records: Records that arrived for the first time.
         repeated: Messages that were not the first of their record.
         reappeared: Those of them behind a later record of their key: stale copies.
         overtaken: First arrivals behind a later record of their key.
-        foreign: Messages that nobody committed.
+        foreign: Messages of records that were not committed.
         lost: Records sold in this round that never arrived.
         takeover: Seconds from the fault to the first delivery by another leader; ``None`` without one.
-        recoveries: Starts of lanes that found records of theirs in the log already.
-        recovered: How many records these were, purged instead of sent again.
+        recoveries: Starts of lanes that found records of theirs in the log.
+        recovered: The number of these records; they were purged instead of sent again.
         aborted: Batches whose transaction was aborted and whose records were marked anew.
-        hidden: Records of aborted transactions on the topic, which readers of committed messages never see.
+        hidden: Records of aborted transactions on the topic, which readers of committed messages do not see.
         began: When it began, in seconds since the epoch.
     """
 
@@ -68,10 +68,10 @@ class Round:
 
 
 def judge(site: Site, rounds: Sequence[Round]) -> Result:
-    """Audits a batch of rounds after selling has ended, and enters into each what arrived in it.
+    """Audits a batch of rounds after selling has ended, and adds to each round what arrived in it.
 
     Returns:
-        The audit of the whole batch, made from the topic as it is now.
+        The audit of the whole batch, from the present content of the topic.
     """
     last, patience = rounds[-1], CATCH_UP_SECONDS[site.delivery]
     try:
@@ -137,9 +137,9 @@ def _enter(site: Site, rounds: Sequence[Round], audits: defaultdict[str, Audit])
 def longest_wait(
     site: Site, since: float, before: float = float("inf")
 ) -> tuple[float, tuple[str, int] | None]:
-    """Returns for how long a record waited, from asking for its commit until a consumer had it, and which.
+    """Returns the longest wait of a record, from the request of its commit to the consumer, and the record.
 
-    Of all records that arrived for the first time in that span the one that had waited longest.
+    Considers the records that arrived for the first time in that span.
     """
     commits, longest, slowest = site.shop.commits, 0.0, None
     seen = set()
@@ -153,7 +153,7 @@ def longest_wait(
 
 
 def _enter_waits(site: Site, rounds: Sequence[Round]) -> None:
-    """Measures again, now that everything has arrived."""
+    """Measures the stall again, after everything has arrived."""
     struck = [each for each in rounds if each.strike is not None]
     for each, following in zip_longest(struck, struck[1:]):
         if each.stall is not None and each.strike is not None:
@@ -171,7 +171,7 @@ def _enter_lost(site: Site, rounds: Sequence[Round], sold: Iterable[tuple[str, i
 
 
 def find_secrets(site: Site) -> list[str]:
-    """Returns where the harvesters' password was printed: in a log, or by a command that prints JSON."""
+    """Returns where the harvesters' password appears: in a log, or in the JSON of a command."""
     found = [
         harvester.log.name
         for harvester in site.fleet.harvesters

@@ -15,19 +15,19 @@ from .proxy import Proxy, Trap
 from .site import Site
 
 DELAY_SECONDS = 0.1
-"""Kept in each direction."""
+"""The delay in each direction."""
 DELAYED_SECONDS = 5.0
 SPRING_SECONDS = 5.0
-"""In which at least one connection must have been used, and thereby cut."""
+"""Within this time at least one connection must be used, and thereby cut."""
 COMMIT_SECONDS = 30.0
-"""The same for a lane that may be about to begin."""
+"""The same for a lane that may be starting."""
 SILENT_COMMIT_SESSIONS = 2
-"""So long, in session time-outs, that the transaction's own time has run out."""
+"""The silence in session time-outs: longer than the transaction timeout."""
 
 
 class CutMidStatement(Fault):
     name = "cut-mid-statement"
-    title = "every database connection is cut when the server has half of the next message"
+    title = "every database connection is cut when the server has received half of the next message"
     needs = frozenset({Power.SERVER})
     trap = Trap.HALF
 
@@ -42,7 +42,7 @@ class CutMidStatement(Fault):
 
 class LoseReplies(CutMidStatement):
     name = "lost-replies"
-    title = "every database connection is cut when the server has committed and before it can say so"
+    title = "every database connection is cut after the server has committed, before its reply"
     trap = Trap.REPLY
 
 
@@ -55,13 +55,15 @@ class CutBroker(Fault):
         for _ in range(3):
             cut += site.to_kafka.cut()
             time.sleep(0.3)
-        assert cut, "there was nothing to cut"
+        assert cut, "no connection was open"
         return Strike(at, facts={"cut": cut})
 
 
 class CutCommits(Fault):
     name = "cut-commits"
-    title = "each lane's connection to the broker is cut when the broker has half of the request to commit"
+    title = (
+        "each lane's connection to the broker is cut when the broker has received half of the commit request"
+    )
     deliveries = (EXACTLY_ONCE,)
     trap = Trap.COMMIT
 
@@ -74,7 +76,7 @@ class CutCommits(Fault):
         before = proxy.sprung
 
         def sprung() -> bool:
-            proxy.set_trap(self.trap)  # also for lanes that are only about to connect
+            proxy.set_trap(self.trap)  # also for lanes that are about to connect
             return proxy.sprung > before
 
         until(sprung, "a transaction is committed", COMMIT_SECONDS)
@@ -84,15 +86,13 @@ class CutCommits(Fault):
 
 class LoseCommits(CutCommits):
     name = "lost-commits"
-    title = (
-        "each lane's connection to the broker is cut when the broker has committed and before it can say so"
-    )
+    title = "each lane's connection to the broker is cut after the broker has committed, before its reply"
     trap = Trap.COMMITTED
 
 
 class SilentCommits(CutCommits):
     name = "silent-commits"
-    title = "the broker commits and then says nothing to anybody for two sessions; connections stay open"
+    title = "the broker commits, and then sends nothing to any client for two sessions; connections stay open"
     bound = "how long it is silent"
     trap = Trap.MUTE
 
@@ -108,7 +108,7 @@ class SilentCommits(CutCommits):
 
 class KillCommitting(CutCommits):
     name = "kill-committing"
-    title = "SIGKILL of the leader and all its processes when the broker has committed and has not said so"
+    title = "SIGKILL of the leader and all its processes after the broker has committed, before its reply"
     bound = "session time-out"
     trap = Trap.MUTE
 
@@ -143,7 +143,7 @@ class Slow(Fault):
 
 class SlowDatabase(Slow):
     name = "slow-database"
-    title = f"the database's connections are {DELAY_SECONDS * 1000:.0f} ms late each way, for 5 s"
+    title = f"the database's connections are delayed by {DELAY_SECONDS * 1000:.0f} ms each way, for 5 s"
     needs = frozenset({Power.SERVER})
 
     def proxy(self, site: Site) -> Proxy:
@@ -152,7 +152,7 @@ class SlowDatabase(Slow):
 
 class SlowBroker(Slow):
     name = "slow-broker"
-    title = f"the broker's connections are {DELAY_SECONDS * 1000:.0f} ms late each way, for 5 s"
+    title = f"the broker's connections are delayed by {DELAY_SECONDS * 1000:.0f} ms each way, for 5 s"
 
     def proxy(self, site: Site) -> Proxy:
         return site.to_kafka
@@ -177,7 +177,7 @@ class Silent(Fault):
 
 class SilentDatabase(Silent):
     name = "silent-database"
-    title = "the database answers nothing for half a session; connections stay open"
+    title = "the database sends nothing for half a session; connections stay open"
     needs = frozenset({Power.SERVER})
 
     def proxy(self, site: Site) -> Proxy:
@@ -186,7 +186,7 @@ class SilentDatabase(Silent):
 
 class SilentBroker(Silent):
     name = "silent-broker"
-    title = "the broker answers nothing for one and a half sessions; connections stay open"
+    title = "the broker sends nothing for one and a half sessions; connections stay open"
     sessions = 1.5
 
     def proxy(self, site: Site) -> Proxy:

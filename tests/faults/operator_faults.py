@@ -1,4 +1,4 @@
-"""Faults that people bring: records that cannot be sent while leaders change, and another number of lanes."""
+"""Faults by people: records that cannot be sent while leaders change, and changes of the number of lanes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from .process_faults import TAKEOVER_SECONDS, wait_for_orderly_end
 from .site import LARGEST_MESSAGE, START_SECONDS, Site
 
 PARK_SECONDS = 60.0
-"""In which a record that cannot be sent has been tried as often as the policy says."""
+"""Within this time a record that cannot be sent is tried as often as the settings say."""
 _FIRST_IDEOGRAPH, _IDEOGRAPHS = 0x4E00, 20_000
 _CHARACTERS = 10_000
-"""As many as goharvest's value column takes; each has three bytes, and random ones hardly compress."""
+"""Characters of a value, the maximum of goharvest's column; each has three bytes and hardly compresses."""
 
 
 class PoisonedTakeover(Fault):
     name = "poison"
-    title = "a record too large for the topic, and the leader killed; the key is parked, and retried later"
+    title = (
+        "a record too large for the topic, and SIGKILL of the leader; the key is parked, and retried later"
+    )
     bound = "session time-out"
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ class PoisonedTakeover(Fault):
 
     @staticmethod
     def _sell(site: Site, key: str) -> None:
-        """Sells what is small, what is too large, and what is small again."""
+        """Sells a small record, one that is too large, and a small one."""
         large = "".join(
             chr(_FIRST_IDEOGRAPH + site.chance.randrange(_IDEOGRAPHS)) for _ in range(_CHARACTERS)
         )
@@ -76,7 +78,7 @@ class PoisonedTakeover(Fault):
             )
         finally:
             _limit_messages(site, LARGEST_MESSAGE)
-        # Said only now, so that what is parked does not spoil the rounds to come.
+        # Raised only here, so that the parked key does not affect later rounds.
         assert early == [1], f"of {key}, whose second record is poison, {early} arrived before it was retried"
 
     @staticmethod
@@ -92,7 +94,7 @@ def _limit_messages(site: Site, size: int) -> None:
 
 class ChangeLanes(Fault):
     name = "change-lanes"
-    title = "the number of lanes is changed by restarting one harvester after the other"
+    title = "the harvesters are restarted one after the other, with another number of lanes"
     graceful = True
 
     def strike(self, site: Site) -> Strike:

@@ -1,4 +1,4 @@
-"""A database or a broker that is away for a minute: what a harvester costs meanwhile, and that it goes on."""
+"""A database or broker that is down for a minute: what a harvester costs meanwhile, and that it continues."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .rounds import PAUSE_SECONDS, RECOVERY_SECONDS, flows
 from .site import Site
 
 BEFORE_SECONDS = 15.0
-"""In which the usual cost is measured."""
+"""The time for which the usual cost is measured."""
 AFTER_SECONDS = 10.0
-"""How long after the return memory is looked at."""
+"""The time after the return for which memory is measured."""
 SAMPLE_SECONDS = 0.5
 MEGABYTE = 1 << 20
 
 
 class Meter:
-    """What a harvester and all that it started cost."""
+    """The cost of a harvester and all its child processes."""
 
     def __init__(self, harvester: Harvester) -> None:
         self._harvester = harvester
         self._spent: dict[int, float] = {}
 
     def cpu(self) -> float:
-        """Returns seconds of processor time since they started, those of processes that ended included."""
+        """Returns seconds of processor time since the start, including processes that have ended."""
         for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
@@ -50,7 +50,7 @@ class Meter:
 
 
 def measure(site: Site, away: str, seconds: float) -> dict[str, Any]:
-    """Takes ``database`` or ``broker`` away for a while; returns what that cost the leader.
+    """Stops ``database`` or ``broker`` for a while; returns what that cost the leader.
 
     Raises:
         AssertionError: A harvester ended, or records do not flow again.
@@ -75,9 +75,9 @@ def measure(site: Site, away: str, seconds: float) -> dict[str, Any]:
         time.sleep(AFTER_SECONDS)
     site.shop.wait_until_harvested(CATCH_UP_SECONDS[site.delivery])
     running = {each.pid for each in site.slots.values() if each.running}
-    assert running == pids, "a harvester had to be started anew"
+    assert running == pids, "a harvester had to be restarted"
     result = site.shop.audit()
-    site.note("outage", away=away, verdict=result.verdict())
+    site.note("outage", away=away, verdict=result.summary())
     found = {"engine": site.engine, "away": away, "seconds": seconds, "cpu": cpu, "cpu_before": cpu_before}
     found |= {"memory_before": memory_before, "memory_most": most, "memory_after": meter.memory()}
     site.renew_shop()

@@ -1,4 +1,4 @@
-"""Faults that PostgreSQL brings upon its harvesters: full, read-only, closed to their account."""
+"""Faults of PostgreSQL: a full disk, read-only mode, an expired account."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .host import USER, PostgresHost, Power
 from .site import Site
 
 LASTING_SECONDS = 3.0
-"""How long a state lasts in which the database refuses."""
+"""How long the database refuses."""
 KEYS = 16
-"""To which records are sold to fill the disk, so that each lane has some."""
+"""The number of keys of the records that fill the disk, so that each lane has some."""
 FILLINGS = ("x" * 1000, "x")
 """The values of these records."""
 _FREE_SPACE = "free disk space"
-"""What a harvester says when it meets SQLSTATE 53100."""
+"""What a harvester logs after SQLSTATE 53100."""
 
 
 class PostgresFault(Fault):
-    """A fault that changes PostgreSQL's own rules."""
+    """A fault that changes PostgreSQL's settings."""
 
     needs = frozenset({Power.RULES})
 
     @staticmethod
     def host(site: Site) -> PostgresHost:
-        """Returns the site's host, which is the only one with such rules."""
+        """Returns the site's host, which must be PostgreSQL."""
         assert isinstance(site.host, PostgresHost)
         return site.host
 
@@ -51,7 +51,7 @@ class FillDisk(PostgresFault):
         disk = self.host(site).disk
         with self.host(site).administrating() as connection:
             at = time.time()
-            # Marks wait here while writers use up what room is left in the table's own pages.
+            # Marks wait here while writers fill the free space in the table's own pages.
             connection.autocommit = False
             connection.execute("SELECT FROM outbox_fence FOR UPDATE")
             with disk.full(self.host(site).database):
@@ -87,7 +87,7 @@ class ReadOnlyDatabase(PostgresFault):
 
 class ExpiredPassword(PostgresFault):
     name = "expired-password"
-    title = "the harvester's password expires, or is another one, and its connections are ended"
+    title = "the harvester's password expires or changes, and its connections are ended"
     bound = "how long it lasts"
 
     changes: ClassVar[tuple[str, ...]] = ("expired", "changed")
@@ -129,10 +129,10 @@ def _locked_out(connection: psycopg.Connection, change: str, password: str) -> I
 
 
 def _sell_out(site: Site, key: str) -> int:
-    """Sells until there is no room even for a small record; returns how many records were sold.
+    """Sells until not even a small record fits; returns how many records were sold.
 
-    The rows at the end of the table then lie in full pages, so that they cannot be marked: a marked row is a
-    new version of it.
+    Then the rows at the end of the table are in full pages. They cannot be marked, because a mark writes a
+    new version of the row.
     """
     keys = [f"{key}-{number}" for number in range(KEYS)]
     number = 0

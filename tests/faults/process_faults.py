@@ -1,4 +1,4 @@
-"""Faults of the harvester's own processes: killed, frozen, sent away."""
+"""Faults of the harvester's own processes: killed, frozen, told to stop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .host import Power
 from .site import Site
 
 FREEZE_SESSIONS = 3
-"""How many session time-outs a frozen process stands still."""
+"""For how many session time-outs a process is frozen."""
 END_SECONDS = 15.0
 TAKEOVER_SECONDS = 60.0
-"""In which a successor's lanes run; how long it takes is told by the stall."""
+"""Within this time a successor's lanes must run; the stall has the exact time."""
 
 
 class KillLeader(Fault):
@@ -57,7 +57,9 @@ class LeaveInTurn(Fault):
 class FreezeLeader(Fault):
     name = "freeze-leader"
     title = "SIGSTOP of the leader and all its processes for three sessions, then SIGCONT"
-    bound = "session time-out; how long it is frozen, if it holds a transaction that nobody ends"
+    bound = (
+        "session time-out; the time of the freeze, if it holds a transaction that the database does not end"
+    )
 
     def strike(self, site: Site) -> Strike:
         _, leader = site.chief()
@@ -66,7 +68,7 @@ class FreezeLeader(Fault):
         if Power.EVICTION in site.host.powers:
             until(lambda: succeeded(site, leader), "a successor leads", TAKEOVER_SECONDS, pause=0.1)
         time.sleep(max(0.0, at + FREEZE_SESSIONS * site.session - time.time()))
-        # It may have been frozen in a transaction, for which everybody waits.
+        # It may have been frozen in a transaction for which others wait.
         held = not succeeded(site, leader)
         thawed_at = time.time()
         for process in reversed(frozen):
@@ -78,7 +80,7 @@ class FreezeLeader(Fault):
         return Strike(at, floor, facts={"leader": leader.name, "thawed_at": thawed_at, "held": held})
 
     def check(self, site: Site, strike: Strike) -> None:
-        # By now the frozen process is a standby again: the site has counted it among those who compete.
+        # The process is a standby again: the site has waited until it competes.
         if Power.TOUCHES not in site.host.powers:
             return
         thawed_at, name = strike.facts["thawed_at"], str(strike.facts["leader"])
@@ -90,7 +92,7 @@ class FreezeLeader(Fault):
 
 
 def succeeded(site: Site, former: Harvester) -> bool:
-    """Tells whether another harvester is seen to lead."""
+    """Returns whether another harvester leads."""
     with contextlib.suppress(DriverError):
         return site.leader() not in (None, former)
     return False
@@ -145,10 +147,10 @@ class KillJvm(Fault):
 
 
 def wait_for_orderly_end(harvester: Harvester) -> None:
-    """Waits for the end of a process that was told to end.
+    """Waits for the end of a process that was told to stop.
 
     Raises:
-        AssertionError: It does not end, fails, or is cut off before it has finished.
+        AssertionError: It does not end, fails, or ends before it has finished.
     """
     code = harvester.wait(END_SECONDS)
     assert code == 0, f"{harvester.name} ended with {code}:\n{harvester.tail()}"
@@ -156,7 +158,7 @@ def wait_for_orderly_end(harvester: Harvester) -> None:
 
 
 def send_all(harvester: Harvester, number: signal.Signals) -> list[psutil.Process]:
-    """Sends a signal to a harvester and whatever it started; returns these processes, parents first."""
+    """Sends a signal to a harvester and its child processes; returns these processes, parents first."""
     processes = [psutil.Process(harvester.pid), *harvester.family()]
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -165,7 +167,7 @@ def send_all(harvester: Harvester, number: signal.Signals) -> list[psutil.Proces
 
 
 def lane_processes(leader: Harvester, site: Site) -> list[psutil.Process]:
-    """Returns the leader's processes that are connected to the database, as nothing but lanes is."""
+    """Returns the leader's processes with a connection to the database: those that run lanes."""
     return list(_connected(leader.family(), site.to_database.port))
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy on 127.0.0.1 that delays, falls silent, and cuts connections at the worst moment."""
+"""A TCP proxy on 127.0.0.1 that delays data, stops forwarding, and cuts connections at chosen moments."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from outbox_servers.services import free_port
 
 CHUNK = 65536
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER with no time to linger: closing resets the connection."""
+"""SO_LINGER with a time of 0: closing resets the connection."""
 READY = b"Z\x00\x00\x00\x05"
-"""PostgreSQL's ReadyForQuery, but for its last byte: the statement before it is done, and committed."""
+"""PostgreSQL's ReadyForQuery without its last byte: the statement before it is complete and committed."""
 COMMIT = b"\x03COMMIT"
-"""MySQL's request to commit, behind its head of four bytes."""
+"""MySQL's commit request, behind its header of four bytes."""
 
 
 END_TRANSACTION = 26
-"""Kafka's number for the request that commits a transaction, or aborts it."""
+"""Kafka's API key of EndTxn, which commits or aborts a transaction."""
 _FLEXIBLE = 3
-"""The version from which such a request ends in a byte for additions."""
+"""The version from which on that request ends with a byte of tagged fields."""
 
 
 class Speech(NamedTuple):
-    """What tells in a database's protocol that something has just been committed.
+    """How a proxy recognizes a commit in a database's protocol.
 
     Attributes:
-        asks: Whether data of the client's asks for what may be a commit.
-        done: Whether data of the server's ends the reply to it.
+        asks: Whether data of the client may request a commit.
+        done: Whether data of the server ends the reply to it.
     """
 
     asks: Callable[[bytes], bool]
@@ -47,23 +47,23 @@ MYSQL = Speech(asks=lambda data: data[4:] == COMMIT, done=bool)
 class Trap(Enum):
     """When a connection is cut: the first two to the database, the others to Kafka."""
 
-    HALF = "the server has half of the client's next message"
-    REPLY = "the server has done what the client asked next, and the reply is withheld"
-    COMMIT = "the broker has half of the next request to commit a transaction"
+    HALF = "the server has received half of the client's next message"
+    REPLY = "the server has executed the client's next request, and the reply is withheld"
+    COMMIT = "the broker has received half of the next commit request"
     COMMITTED = "the broker has committed the next transaction, and the reply is withheld"
-    MUTE = "as before, but the connection stays open, and says nothing more"
+    MUTE = "as before, but the connection stays open, without further data"
 
 
 class Proxy:
     """Forwards every connection to a server; a context manager that closes it.
 
     Args:
-        target: Returns the server's port; asked for each connection.
-        speech: What the server speaks, if it is a database.
+        target: Returns the server's port; called for each connection.
+        speech: The protocol of the server, if it is a database.
 
     Attributes:
-        port: Where it listens.
-        delay: Seconds that everything is kept, in either direction.
+        port: The port on which it listens.
+        delay: Seconds by which all data is delayed, in either direction.
         sprung: How many traps have cut their connection.
     """
 
@@ -92,17 +92,17 @@ class Proxy:
         return len(connections)
 
     def set_trap(self, trap: Trap) -> None:
-        """Has every connection that is open now fall into a trap, once."""
+        """Sets a trap for every connection that is open now; each is cut once."""
         with self._lock:
             for connection in self._connections:
                 connection.trap = trap
 
     def silence(self) -> None:
-        """Keeps everything back until :meth:`speak`; connections stay open, and new ones are accepted."""
+        """Forwards nothing until :meth:`speak`; connections stay open, and new ones are accepted."""
         self._open.clear()
 
     def speak(self) -> None:
-        """Forwards again, beginning with what was kept back."""
+        """Forwards again, first what was withheld."""
         self._open.set()
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Proxy:
         self.cut()
 
     def hold_back(self) -> None:
-        """Makes the calling thread wait as long as this proxy keeps things."""
+        """Blocks the calling thread while the proxy withholds data."""
         self._open.wait()
         if self.delay:
             time.sleep(self.delay)
@@ -132,7 +132,7 @@ class Proxy:
             try:
                 server = socket.create_connection(("127.0.0.1", self._target()), timeout=5)
             except OSError:
-                _reset(client)  # as the server itself would refuse it
+                _reset(client)  # like the server itself
                 client.close()
                 continue
             server.settimeout(None)
@@ -145,11 +145,11 @@ class Proxy:
 
 
 class _Connection:
-    """One connection: two ends, and a thread for each direction."""
+    """One connection: two sockets, and a thread for each direction."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.trap: Trap | None = None
-        self._asked: bytes | None = None  # what the client has asked since the trap was set, if it counts
+        self._asked: bytes | None = None  # the client's request since the trap was set, if it may be a commit
         self._mute = False
         self._proxy = proxy
         self._client = client
@@ -162,7 +162,7 @@ class _Connection:
             Thread(target=self._pump, args=(source, sink), name="proxy-pump", daemon=True).start()
 
     def cut(self) -> None:
-        """Resets both ends."""
+        """Resets both sockets."""
         for end in self._client, self._server:
             _reset(end)
 
@@ -187,7 +187,7 @@ class _Connection:
             self._proxy.forget(self)
 
     def _trapped(self, data: bytes, *, from_client: bool) -> tuple[bytes, bool]:
-        """Returns what of the data is to be forwarded, and whether the connection is cut then."""
+        """Returns the part of the data to forward, and whether to cut the connection then."""
         match self.trap:
             case Trap.HALF if from_client:
                 return data[: len(data) // 2], True
@@ -209,13 +209,13 @@ class _Connection:
         muted = self.trap is Trap.MUTE
         if muted:
             self._mute, self.trap = True, None
-        self._proxy.sprung += 1  # before anybody can notice
+        self._proxy.sprung += 1  # before either side can notice
         if not muted:
             self.cut()
 
 
 def commits(data: bytes) -> bool:
-    """Tells whether this is Kafka's request to commit a transaction, alone and whole as a client sends it."""
+    """Returns whether the data is exactly one of Kafka's requests to commit a transaction."""
     if len(data) < 12 or int.from_bytes(data[:4]) != len(data) - 4:
         return False
     kind, version = int.from_bytes(data[4:6]), int.from_bytes(data[6:8])
@@ -223,7 +223,7 @@ def commits(data: bytes) -> bool:
 
 
 def _answers(data: bytes, request: bytes) -> bool:
-    """Tells whether this begins with Kafka's answer to a request."""
+    """Returns whether the data begins with Kafka's response to a request."""
     return data[4:8] == request[8:12]
 
 

@@ -1,4 +1,4 @@
-"""Adds what was found to the table in a Markdown file; the counts themselves are kept beside it, as JSON."""
+"""Adds results to the tables of a Markdown file, and stores the counts in a JSON file beside it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COUNTS: Mapping[str, Mapping[str, str]] = {
         "hidden": "aborted records",
     },
 }
-"""What is summed up of rounds, and its heading."""
+"""The counts that are summed up over rounds, and their headings."""
 _SUMS = {
     "records": "records",
     "lost": "lost",
@@ -75,11 +75,11 @@ _OUTAGE_COLUMNS = (
 
 
 class Report:
-    """A Markdown file of which the part between markers is written here. Several processes may share it.
+    """A Markdown file whose parts between two comments are generated; several processes may share it.
 
     Args:
-        path: The file, with both markers.
-        fresh: Whether to forget what was counted before.
+        path: The file, with these comments.
+        fresh: Whether to delete earlier counts.
     """
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
@@ -120,7 +120,7 @@ class Report:
             self._save(data)
 
     def add_outage(self, outage: Mapping[str, Any]) -> None:
-        """Adds what was measured in a long outage; replaces what was measured before in the same one."""
+        """Adds the measurements of a long outage; replaces earlier ones of the same kind."""
         with self._lock:
             data = self._load()
             same = ("engine", "away")
@@ -135,7 +135,7 @@ class Report:
         return empty
 
     def _save(self, data: Mapping[str, Any]) -> None:
-        self._data.write_text(json.dumps(data, indent=1) + "\n")
+        self._data.write_text(_as_json(data) + "\n")
         text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
         text = _between(text, DATABASES_BEGIN, DATABASES_END, _databases(data))
         text = _between(text, BEGIN, END, _faults(data))
@@ -143,7 +143,7 @@ class Report:
 
 
 def versions(site: Site) -> dict[str, str]:
-    """Returns what was run."""
+    """Returns the versions of what was run."""
     found = {
         site.host.title: site.host.version(),
         "Kafka": kafka_home(find_java()).name.removeprefix("kafka-"),
@@ -153,6 +153,31 @@ def versions(site: Site) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
+
+
+def _as_json(data: object, depth: int = 5, indent: str = "") -> str:
+    """Returns JSON with a line for each kind of fault, each seed and each outage.
+
+    Args:
+        data: The data, or a part of it.
+        depth: How many more levels are split into lines.
+        indent: The indentation of the closing bracket.
+    """
+    inner = indent + " "
+    if isinstance(data, Mapping) and depth and _is_nested(data):
+        brackets = "{}"
+        parts = [f"{json.dumps(name)}: {_as_json(value, depth - 1, inner)}" for name, value in data.items()]
+    elif isinstance(data, list) and depth and data:
+        brackets = "[]"
+        parts = [json.dumps(value) for value in data]
+    else:
+        return json.dumps(data)
+    lines = f",\n{inner}".join(parts)
+    return f"{brackets[0]}\n{inner}{lines}\n{indent}{brackets[1]}"
+
+
+def _is_nested(data: Mapping[str, object]) -> bool:
+    return any(isinstance(value, Mapping | list) for value in data.values())
 
 
 def _between(text: str, begin: str, end: str, new: str) -> str:
@@ -176,7 +201,7 @@ def _kinds() -> str:
 
 
 def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
-    """Yields each database, delivery and engine, and the kinds that struck there."""
+    """Yields each database, delivery and engine, with the results of its kinds."""
     for database, host in HOSTS.items():
         for delivery in COUNTS:
             for engine, kinds in sorted(data["kinds"].get(database, {}).get(delivery, {}).items()):
@@ -234,6 +259,6 @@ def _outages(data: Mapping[str, Any]) -> str:
 
 
 def _head(columns: Sequence[str], words: int) -> str:
-    """Returns the head of a table of which so many columns hold words, and the rest numbers."""
+    """Returns the head of a table; the first ``words`` columns contain text, the others numbers."""
     rule = "|---" * words + "|--:" * (len(columns) - words)
     return f"| {' | '.join(columns)} |\n{rule}|\n"

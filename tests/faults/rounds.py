@@ -1,4 +1,4 @@
-"""Round after round: a fault, the stall that it makes, and everybody well again."""
+"""Runs rounds: injects a fault, measures the stall, and waits until all processes work again."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ FAULTS: tuple[Fault, ...] = (
     *OPERATOR_FAULTS,
 )
 RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
-"""In which records of every lane must flow again; the product's own longest pause is far below."""
+"""Within this time records of every lane must flow again; the longest pause of a harvester is far shorter."""
 PAUSE_SECONDS = 0.06
-"""Between two transactions of a writer: what is to be measured is the fault, not the machine."""
+"""The pause between two transactions of a writer, so that the fault is measured and not the machine."""
 NEWEST = 2000
-"""Messages among which those are looked for that tell of records flowing."""
+"""The number of latest messages that are checked to see whether records flow."""
 CALM_SECONDS = 0.5
-"""Of selling after a round, in which what is late may still arrive."""
+"""The time of selling after a round, in which late messages may arrive."""
 
 ReportFailures = Callable[[str], None]
 """Receives one line of text about each round."""
 
 
 def deck(faults: Sequence[Fault], chance: random.Random) -> Iterator[Fault]:
-    """Yields faults for ever: each once in a random order, then each once more in another."""
+    """Yields faults for ever: each once in a random order, then again in another order."""
     while True:
         yield from chance.sample(faults, len(faults))
 
 
 def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list[Round]:
-    """Lets faults strike one after the other while the shop sells, and judges what came of it."""
+    """Injects faults one after the other while the shop sells, and audits the result."""
     rounds: list[Round] = []
     site.heal()
     with site.shop.selling(PAUSE_SECONDS):
@@ -61,13 +61,13 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list
         if each.wrong:
             site.note("wrong", fault=each.fault.name, findings=each.wrong)
             tell(f"VIOLATION in {each.fault.name}: " + "; ".join(each.wrong))
-    tell(result.verdict())
+    tell(result.summary())
     site.renew_shop()
     return rounds
 
 
 def one_round(site: Site, fault: Fault) -> Round:
-    """Lets one fault strike, and waits until records flow and everybody competes again."""
+    """Injects one fault, and waits until records flow and all processes compete again."""
     each = Round(fault, first=len(site.witness.arrivals), began=time.time())
     token = site.token()
     site.note("strike", fault=fault.name, leader=getattr(site.leader(), "name", None), token=token)
@@ -84,7 +84,7 @@ def one_round(site: Site, fault: Fault) -> Round:
         if "leader" in strike.facts and site.token() > token:
             each.takeover = _first_arrival(site, site.acquired_at()) - strike.at
         fault.check(site, strike)
-    except Exception as error:  # noqa: BLE001 - whatever a round fails with is a finding, and others follow
+    except Exception as error:  # noqa: BLE001 - any error of a round is a finding, and others follow
         each.wrong.append(f"{type(error).__name__}: {error}")
         site.note("failed", fault=fault.name, error=str(error))
         site.restore()
@@ -97,9 +97,9 @@ def one_round(site: Site, fault: Fault) -> Round:
 
 
 def flows(site: Site, since: float) -> bool:
-    """Tells whether the outbox holds nothing older, and newer records of every lane have arrived.
+    """Returns whether the outbox contains nothing older, and newer records of every lane have arrived.
 
-    Newer are those whose commit was asked for since then.
+    A record is newer if its commit was requested after ``since``.
     """
     oldest = site.shop.database.fence.oldest()
     if oldest is not None and time.time() - oldest < since:
@@ -117,8 +117,8 @@ def _first_arrival(site: Site, since: float) -> float:
 
 
 def summary(each: Round) -> str:
-    """Returns a round in one line."""
-    took = "never recovered" if each.stall is None else f"stood still for {each.stall:5.2f} s"
+    """Describes a round in one line."""
+    took = "never recovered" if each.stall is None else f"stalled for {each.stall:5.2f} s"
     floor = f" (at least {each.strike.floor:.2f} s)" if each.strike else ""
     taken = "" if each.takeover is None else f", another leader after {each.takeover:.2f} s"
     wrong = f"; WRONG: {'; '.join(each.wrong)}" if each.wrong else ""

@@ -11,7 +11,7 @@ from .site import Site
 
 class CrashDatabase(Fault):
     name = "database-crash"
-    title = "SIGKILL of the database's server, which is started again and recovers"
+    title = "SIGKILL of the database server, which is restarted and recovers"
     bound = "how long it is away"
     needs = frozenset({Power.SERVER})
 
@@ -24,7 +24,7 @@ class CrashDatabase(Fault):
 
 class RestartDatabase(Fault):
     name = "database-restart"
-    title = "the database's server is restarted in order"
+    title = "the database server is shut down in order, and restarted"
     bound = "how long it is away"
     needs = frozenset({Power.SERVER})
 
@@ -36,7 +36,7 @@ class RestartDatabase(Fault):
 
 class CrashBroker(Fault):
     name = "broker-crash"
-    title = "SIGKILL of the broker, which is started again"
+    title = "SIGKILL of the broker, which is restarted"
     bound = "how long it is away"
 
     def strike(self, site: Site) -> Strike:

@@ -1,4 +1,4 @@
-"""Where faults strike: servers of its own behind proxies, competing harvesters, and a shop that sells."""
+"""The site of faults: servers behind proxies, competing harvesters, and a shop that sells."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .proxy import POSTGRES, Proxy, Speech
 from .witness import Witness
 
 SESSION = 6.0
-"""Seconds; as short as a Kafka broker with its default settings permits."""
+"""The session timeout in seconds: the shortest that a broker with default settings permits."""
 LARGEST_MESSAGE = 20_000
-"""Bytes that a topic of the shop takes, so that a poisonous record is easily made."""
+"""The maximum bytes of a message of the shop's topics, so that a poison record is easy to create."""
 START_SECONDS = {"inline": 60.0, "spark": 300.0}
 
 
 class Site:
-    """One database, one broker, several harvesters; a context manager that starts and ends all of it.
+    """One database, one broker, several harvesters; a context manager that starts and ends all of them.
 
     Args:
-        folder: Where settings, logs and history go.
+        folder: The folder for settings, logs and history.
         engine: ``inline`` or ``spark``.
-        chance: Makes the faults' choices.
+        chance: The source of the faults' random choices.
         delivery: ``at-least-once`` or ``exactly-once``.
         database: One of ``HOSTS``.
         options: Options of the dialect, by the names that a configuration has for them.
@@ -47,10 +47,10 @@ class Site:
 
     Attributes:
         password: Of the harvesters' database user; no log and no output may contain it.
-        lanes: How many lanes a harvester that is started now has.
-        slots: The competitors; a process that ended is replaced by :meth:`heal`.
-        may_end: Those that a fault ends, or may end.
-        election: What the broker last said of the group that elects a leader.
+        lanes: The number of lanes of harvesters that are started from now on.
+        slots: The competing processes; :meth:`heal` replaces those that ended.
+        may_end: The processes that a fault ends, or may end.
+        election: The broker's last description of the group that elects a leader.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Site:
         self.fleet = Fleet(self.folder, self.shop)
         self._stack.callback(self.fleet.close)
         self._look()
-        self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness of that time
+        self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness at that time
         facts = {"engine": self.engine, "delivery": self.delivery, "session": self.session}
         self.note("site", database=self.database, **facts)
 
@@ -131,7 +131,7 @@ class Site:
     # --- what is kept of it -------------------------------------------------------------------------
 
     def note(self, what: str, /, **facts: object) -> float:
-        """Writes into the history what has just happened; returns when."""
+        """Adds an event to the history; returns its time."""
         at = time.time()
         self._history.write(json.dumps({"at": round(at, 3), "what": what, **facts}, default=str) + "\n")
         self._history.flush()
@@ -140,7 +140,7 @@ class Site:
     # --- the shop -----------------------------------------------------------------------------------
 
     def renew_shop(self) -> None:
-        """Lets the shop begin anew, with a topic of which nobody knows and no sales."""
+        """Starts the shop anew, with a new topic and without sales."""
         self.witness.close()
         self.shop.database.clear()
         self.shop.commits.clear()
@@ -157,7 +157,7 @@ class Site:
     # --- the harvesters -----------------------------------------------------------------------------
 
     def launch(self, letter: str) -> Harvester:
-        """Starts a competitor in a slot."""
+        """Starts a harvester in a slot."""
         name = f"{letter}{next(self._generation)}"
         harvester = self.fleet.start(
             name,
@@ -178,7 +178,7 @@ class Site:
         """Replaces processes that ended, and waits until all compete and one of them leads.
 
         Raises:
-            AssertionError: A process has ended although no fault was to end it, or does not start.
+            AssertionError: A process ended although no fault ends it, or does not start.
         """
         ended = {letter for letter in self._letters if not self._runs(letter)}
         surprises = [
@@ -197,7 +197,7 @@ class Site:
         assert not surprises, words
 
     def restore(self) -> None:
-        """Undoes whatever a fault that went wrong has left behind, and kills all harvesters."""
+        """Undoes what a failed fault has left behind, and kills all harvesters."""
         for proxy in self.to_database, self.to_kafka:
             proxy.delay = 0.0
             proxy.speak()
@@ -217,7 +217,7 @@ class Site:
         try:
             group = self.shop.admin.describe_consumer_groups([self.fleet.group])[self.fleet.group].result(3)
         except (KafkaException, TimeoutError) as error:
-            # The broker may have just come back, and this client sometimes never finds it again.
+            # The broker may have just restarted, and this client sometimes does not reconnect.
             self.election = f"unknown: {type(error).__name__} {error}"
             self.shop.renew_admin()
             return False
@@ -225,7 +225,7 @@ class Site:
         return group.state == ConsumerGroupState.STABLE and len(group.members) == len(self._letters)
 
     def leader(self) -> Harvester | None:
-        """Returns who holds the fence, if that process lives and its lanes have entered."""
+        """Returns the process that holds the fence, if it runs and its lanes have entered."""
         holders = {each.holder for each in self._lane_statuses() if not each.fence.lane and each.fence.epoch}
         return next((each for each in self.slots.values() if each.running and each.name in holders), None)
 
@@ -233,7 +233,7 @@ class Site:
         """Returns slot and process of the leader.
 
         Raises:
-            AssertionError: Nobody leads.
+            AssertionError: No process leads.
         """
         leader = until(self.leader, "one of them leads", 3 * self.session)
         return next((letter, each) for letter, each in self.slots.items() if each is leader)
@@ -247,7 +247,7 @@ class Site:
         return max((each.since.timestamp() for each in self._lane_statuses()), default=0.0)
 
     def lane_of_keys(self) -> Mapping[str, int]:
-        """Returns customer → lane, as the database computes it for the number of lanes in force."""
+        """Returns customer → lane, as the database computes it for the present number of lanes."""
         lanes = max((each.fence.lanes for each in self._lane_statuses()), default=1)
         return self.shop.database.lane_of_keys(lanes)
 

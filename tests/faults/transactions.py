@@ -1,9 +1,9 @@
-"""What exactly-once delivery went through in each round: what it found in the log, and what was aborted.
+"""Counts recoveries and aborted batches of exactly-once delivery in each round.
 
-Both are read from what lanes write beside their fence, once a second: of an attempt that ends sooner, or is
-killed, the last may be missing. What is settled for lanes of another number stands in the leader's log.
-Records of aborted transactions stay on the topic, where readers of uncommitted messages see them: of these
-none is missed.
+Both counts are in the metrics that lanes write beside their fence once a second. The last ones of a lane that
+ends sooner, or is killed, may be missing. Recoveries after a change of the number of lanes are in the
+leader's log. The records of aborted transactions are counted completely: they are on the topic, where readers
+of uncommitted messages see them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_SECONDS = 30.0
 
 
 def enter_transactions(site: Site, rounds: Sequence[Round]) -> None:
-    """Enters into each round what happened from its beginning to that of the next, once all has been read."""
+    """Adds to each round the counts from its beginning to that of the next, after everything was read."""
     recovered, aborted = [*site.beats.risen("recovered"), *_settled(site)], site.beats.risen("aborted")
     hidden = list(_hidden(site))
     for each, following in zip_longest(rounds, rounds[1:]):
@@ -46,7 +46,7 @@ def enter_transactions(site: Site, rounds: Sequence[Round]) -> None:
 
 
 def _settled(site: Site) -> Iterator[tuple[float, int]]:
-    """Yields when a lane of an earlier term was settled, and how many of its rows were in the log."""
+    """Yields when a lane of an earlier leader was recovered, and how many of its rows were in the log."""
     for harvester in site.fleet.harvesters:
         for at, text in harvester.lines():
             if found := _SETTLED.search(text):
@@ -54,7 +54,7 @@ def _settled(site: Site) -> Iterator[tuple[float, int]]:
 
 
 def _hidden(site: Site) -> Iterator[float]:
-    """Yields when each record was sent that readers of committed messages did not get."""
+    """Yields the send time of each record that readers of committed messages did not receive."""
     consumer = Consumer(
         {
             "bootstrap.servers": site.kafka.bootstrap,

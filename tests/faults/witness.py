@@ -1,4 +1,4 @@
-"""A consumer that notes what arrives on a topic, and when."""
+"""A consumer that records what arrives on a topic, and when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GLANCE = 0.05
 
 
 class Arrival(NamedTuple):
-    """A message as the consumer got it: when (seconds since the epoch), key, and sequence if it has one."""
+    """A received message: time (seconds since the epoch), key, and sequence if it has one."""
 
     at: float
     key: str
@@ -26,10 +26,10 @@ class Arrival(NamedTuple):
 
 
 class Witness:
-    """Reads what is committed on a topic until it is closed; a broker that goes away is waited for.
+    """Reads the committed messages of a topic until it is closed; waits for a broker that is down.
 
     Attributes:
-        arrivals: What has arrived so far, each partition in its order.
+        arrivals: The messages so far, in the order of each partition.
         places: Partition and offset of each arrival.
     """
 
@@ -39,10 +39,10 @@ class Witness:
         self._bootstrap = bootstrap
         self._everywhere = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         self._read_to = dict.fromkeys(range(partitions), 0)
-        # It would tell of each broker that a fault takes away.
+        # It would log each outage of the broker.
         quiet = {"log_level": 0, "reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 20}
         name = {"group.id": "witness", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        # What stands at the end may be the marker of a transaction, of which only the end itself tells.
+        # The last offset may be a control record of a transaction; only PARTITION_EOF shows that.
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, **quiet, **name, "enable.partition.eof": True}
         )
@@ -51,7 +51,7 @@ class Witness:
         self._thread.start()
 
     def behind(self) -> int:
-        """Returns how many offsets of the topic are unread; those of an open transaction are among them."""
+        """Returns how many offsets of the topic are unread, including those of open transactions."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         ends = admin.list_offsets(
             {TopicPartition(each.topic, each.partition): OffsetSpec.latest() for each in self._everywhere}
@@ -74,7 +74,7 @@ class Witness:
     def _take(self, at: float, message: Message) -> None:
         partition, offset, error = message.partition(), message.offset(), message.error()
         if partition is None or offset is None:
-            return  # an error of the client's own: the broker is away
+            return  # an error of the client: the broker is down
         if error is None:
             self.places.add((partition, offset))
             self.arrivals.append(Arrival(at, (message.key() or b"").decode(), sequence(message)))

@@ -1,4 +1,4 @@
-"""A whole audit: a ledger on the one side, topics on the other."""
+"""Compares a ledger with topics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from outbox_core.audit.result import Result
 from outbox_core.audit.topic import SEQUENCE_HEADER, Isolation, read_topic
 
 Progress = Callable[[int], object]
-"""Takes how many more lines or messages have been read."""
+"""Receives how many more lines or messages have been read."""
 
-_STEP = 1000
+_STEP_SIZE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What one audit has compared, and found.
+    """One audit: what was read, and what was found.
 
     Attributes:
         topics: The topics that were read.
@@ -42,27 +42,27 @@ def compare(
 ) -> list[Comparison]:
     """Compares a ledger with topics as they are now.
 
-    Where the ledger names topics each of them is audited by itself. Where it does not all topics are audited
-    as one, so no key may have records in more than one of them: there is no order between topics.
+    If the ledger names topics, each of them is audited by itself. If it does not, all topics are audited as
+    one. Then no key may have records in more than one of them, because there is no order between topics.
 
     Args:
         ledger: The file.
-        topics: Which topics; none means those that the ledger names.
+        topics: The topics; empty for those that the ledger names.
         kafka: librdkafka settings; ``bootstrap.servers`` at least.
         header: The header that carries a record's sequence.
-        progress: Told now and then how far it is.
-        isolation: As what kind of consumer to read the topics.
+        progress: Is called now and then.
+        isolation: The isolation level of the consumer that reads the topics.
 
     Raises:
-        OutboxError: The ledger cannot be read, or it does not say what was stashed to a topic.
+        OutboxError: The ledger cannot be read, or has no record of a topic.
         DriverError: A topic cannot be read.
     """
-    count = _Steps(progress)
-    audits = _read(ledger, count)
+    counter = _ProgressCounter(progress)
+    audits = _read_ledger(ledger, counter)
     wanted = tuple(dict.fromkeys(topics))
     if audits.keys() <= {None}:
         if not wanted:
-            raise OutboxError(f"ledger {ledger} names no topic: say which topics it is about")
+            raise OutboxError(f"ledger {ledger} names no topic: name the topics to read")
         plan = [(wanted, audits.get(None) or Audit())]
     else:
         wanted = wanted or tuple(sorted(topic for topic in audits if topic is not None))
@@ -73,13 +73,13 @@ def compare(
         for topic in each:
             for message in read_topic(kafka, topic, header, isolation=isolation):
                 audit.arrived(*message)
-                count.one()
-    count.rest()
+                counter.add_one()
+    counter.flush()
     return [Comparison(each, audit.result()) for each, audit in plan]
 
 
-def _read(ledger: Path, count: "_Steps") -> dict[str | None, Audit]:
-    """Returns an audit for each topic that the ledger names, or one for ``None`` when it names none."""
+def _read_ledger(ledger: Path, counter: "_ProgressCounter") -> dict[str | None, Audit]:
+    """Returns an audit for each topic that the ledger names, or one for ``None`` if it names none."""
     audits: dict[str | None, Audit] = {}
     for entry in read_entries(ledger):
         audit = audits.setdefault(entry.topic, Audit())
@@ -87,24 +87,24 @@ def _read(ledger: Path, count: "_Steps") -> dict[str | None, Audit]:
             audit.committed(entry.key, entry.sequence)
         except ValueError as error:
             raise OutboxError(f"ledger {ledger}: {error}") from error
-        count.one()
+        counter.add_one()
     if len(audits) > 1 and None in audits:
         raise OutboxError(f"ledger {ledger} names a topic in some of its lines and none in others")
     return audits
 
 
-class _Steps:
-    """Tells progress in steps, as telling of each message would take longer than the message."""
+class _ProgressCounter:
+    """Reports progress in steps, because a report for each message would take longer than the message."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._untold = 0
+        self._pending = 0
 
-    def one(self) -> None:
-        self._untold += 1
-        if self._untold == _STEP:
-            self.rest()
+    def add_one(self) -> None:
+        self._pending += 1
+        if self._pending == _STEP_SIZE:
+            self.flush()
 
-    def rest(self) -> None:
-        self._progress(self._untold)
-        self._untold = 0
+    def flush(self) -> None:
+        self._progress(self._pending)
+        self._pending = 0

@@ -1,4 +1,4 @@
-"""The application's side of an audit: a file of the records that it knows to be committed."""
+"""The ledger: a file of the records that an application knows to be committed."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,12 @@ from outbox_sdk import OutboxError
 
 
 class Entry(NamedTuple):
-    """A committed record, as a ledger has it.
+    """A committed record in a ledger.
 
     Attributes:
         key: Its key.
         sequence: Its number, which rises with each record of the key.
-        topic: Its topic; ``None`` where the application did not say.
+        topic: Its topic; ``None`` if the ledger does not name it.
     """
 
     key: str
@@ -25,14 +25,14 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """Appends committed records to a file of JSON lines; safe for threads.
+    """Appends committed records to a file of JSON lines; safe for threads; a context manager.
 
-    A line is ``["key", sequence]``, or ``["key", sequence, "topic"]``, as an application with several topics
-    writes it. A context manager that closes the file. Write a record only once its commit has returned: the
-    audit takes what is in the ledger for committed and everything else for foreign.
+    A line is ``["key", sequence]``, or ``["key", sequence, "topic"]`` if there are several topics. Write a
+    record only after its commit has returned: the audit treats records in the ledger as committed and all
+    others as foreign.
 
     Args:
-        path: The file; created if it does not exist, continued if it does.
+        path: The file; created if it does not exist, appended to if it does.
 
     Raises:
         OutboxError: The file cannot be opened.
@@ -46,13 +46,13 @@ class Ledger:
         self._lock = Lock()
 
     def write(self, records: Iterable[tuple[str, int] | tuple[str, int, str | None]]) -> None:
-        """Appends records that were committed together: key, sequence and, if wanted, topic of each."""
+        """Appends records that were committed together: key, sequence and, optionally, topic of each."""
         lines = "".join(f"{json.dumps(_fields(Entry(*record)), ensure_ascii=False)}\n" for record in records)
         with self._lock:
             self._file.write(lines)
 
     def close(self) -> None:
-        """Writes out what is buffered and closes the file. Idempotent."""
+        """Flushes and closes the file. Idempotent."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
     """Yields the records of a ledger, in the order of the file.
 
     Raises:
-        OutboxError: The file cannot be read, or a line is not what a ledger holds; the message names it.
+        OutboxError: The file cannot be read, or a line is not valid; the message names the line.
     """
     try:
         file = path.open("rb")

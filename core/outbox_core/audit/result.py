@@ -1,15 +1,15 @@
-"""What an audit finds, and how it says so."""
+"""The result of an audit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-Named = tuple[str, int | None]
-"""A record as an audit names it: its key and its sequence; no sequence where the message bore none."""
+RecordName = tuple[str, int | None]
+"""A record's key and sequence; no sequence if the message has none."""
 
 
 class Defect(StrEnum):
-    """The ways in which a delivery can be wrong; duplicates only if it is to be exactly once."""
+    """What can be wrong with a delivery; duplicates count only for exactly-once delivery."""
 
     LOST = "lost"
     FOREIGN = "foreign"
@@ -25,12 +25,13 @@ class Result:
     Attributes:
         sent: Stashed by transactions that committed.
         delivered: Those of them that arrived, each counted once.
-        foreign: Messages that nobody committed, say from a transaction that was rolled back.
+        foreign: Messages that were not committed, for instance of a transaction that was rolled back.
         overtaken: Arrived for the first time behind a later record of their key.
         reappeared: Messages that repeat a record behind a later one of its key.
-        repeated: Messages beyond a record's first; in order they are allowed if delivery is at least once.
+        repeated: Messages beyond the first of a record; at-least-once delivery allows them, in order.
         duplicates: Records that arrived more than once, each counted once.
-        most_reappeared: The keys with the most reappeared messages, the most first, and how many these are.
+        most_reappeared: The keys with the most reappeared messages, and the number of these messages; the
+            key with the most first.
         examples: The first few records of each defect.
     """
 
@@ -42,7 +43,7 @@ class Result:
     repeated: int
     duplicates: int = 0
     most_reappeared: tuple[tuple[str, int], ...] = ()
-    examples: Mapping[Defect, tuple[Named, ...]] = field(default_factory=dict)
+    examples: Mapping[Defect, tuple[RecordName, ...]] = field(default_factory=dict)
 
     @property
     def lost(self) -> int:
@@ -56,22 +57,22 @@ class Result:
 
     @property
     def good(self) -> bool:
-        """Whether everything arrived, in order, and nothing else did; sending nothing proves nothing."""
+        """Whether all records arrived, in order, and nothing else did; false if nothing was sent."""
         return self.sent > 0 and not (self.lost or self.foreign or self.out_of_order)
 
     @property
     def exactly_once(self) -> bool:
-        """Whether it is good, and no record arrived more than once."""
+        """Whether the result is good, and no record arrived more than once."""
         return self.good and not self.duplicates
 
-    def verdict(self, *, exactly_once: bool = False) -> str:
-        """Returns the outcome in plain words: one sentence, or one line for each defect.
+    def summary(self, *, exactly_once: bool = False) -> str:
+        """Returns the outcome for people: one sentence, or one line for each defect.
 
         Args:
             exactly_once: Whether duplicates are a defect.
         """
         if not self.sent:
-            return "Nothing was sent, so there is nothing to judge."
+            return "Nothing was sent, so there is nothing to audit."
         if self.exactly_once if exactly_once else self.good:
             once = " exactly once" if exactly_once else ""
             again = f" {_count(self.repeated, 'message')} repeated an earlier one." if self.repeated else ""
@@ -79,9 +80,9 @@ class Result:
             return all_ + again
         faults = [
             (Defect.LOST, self.lost, f"of {self.sent:,} committed records never arrived"),
-            (Defect.FOREIGN, self.foreign, "arrived that nobody committed"),
+            (Defect.FOREIGN, self.foreign, "arrived without being committed"),
             (Defect.OVERTAKEN, self.overtaken, "arrived behind a later record of the same key"),
-            (Defect.REAPPEARED, self.reappeared, "came again behind a later record of the same key"),
+            (Defect.REAPPEARED, self.reappeared, "arrived again behind a later record of the same key"),
         ]
         if exactly_once:
             faults.append((Defect.DUPLICATES, self.duplicates, "arrived more than once"))
@@ -91,9 +92,9 @@ class Result:
 
     def _named(self, defect: Defect, count: int) -> str:
         named = self.examples.get(defect, ())
-        words = [f"{key!r} {'without a number' if number is None else number}" for key, number in named]
+        names = [f"{key!r} {'without a number' if number is None else number}" for key, number in named]
         more = [f"and {count - len(named):,} more"] if count > len(named) else []
-        return ", ".join(words + more)
+        return ", ".join(names + more)
 
 
 def _count(number: int, noun: str) -> str:

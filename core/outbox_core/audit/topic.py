@@ -1,4 +1,4 @@
-"""The consumers' side of an audit: everything that a topic holds at this moment."""
+"""Reads all messages that are in a topic at this moment."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ from confluent_kafka import (
 from outbox_sdk import DriverError
 
 SEQUENCE_HEADER = "Seq"
-"""The header that carries a record's sequence in decimal; what ``outbox pump`` writes too."""
+"""The header with a record's sequence, in decimal; ``outbox pump`` writes it."""
 
 
 class Isolation(StrEnum):
-    """What a consumer is shown of transactions, named as Kafka's ``isolation.level``."""
+    """Kafka's ``isolation.level``: whether a consumer sees messages of open and aborted transactions."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -30,9 +30,9 @@ class Isolation(StrEnum):
 
 _LOG = logging.getLogger("outbox.kafka")
 
-_BATCH = 1000
-_GLANCE = 0.5
-_REACH = 10.0
+_BATCH_SIZE = 1000
+_POLL_SECONDS = 0.5
+_TIMEOUT_SECONDS = 10.0
 """Seconds to wait for the broker."""
 
 
@@ -42,30 +42,30 @@ def read_topic(
     header: str = SEQUENCE_HEADER,
     *,
     isolation: Isolation = Isolation.READ_COMMITTED,
-    patience: float = 30.0,
+    idle_timeout: float = 30.0,
 ) -> Iterator[tuple[str, int | None]]:
-    """Yields key and sequence of every message that is in the topic now, each partition in its order.
+    """Yields key and sequence of every message that is in the topic now, in the order of each partition.
 
-    Joins no group and commits nothing. A reader of committed messages waits for transactions that have not
-    ended yet, even for one that is committed already: its messages may be shown a little later.
+    Joins no group and commits nothing. With ``read_committed`` it waits for open transactions, and a little
+    longer for the messages of a transaction that was just committed.
 
     Args:
         kafka: librdkafka settings; ``bootstrap.servers`` at least.
         topic: The topic.
         header: The header with the sequence; a message without a whole number in it yields ``None``.
-        isolation: Whether messages of aborted transactions are left out; counts more than ``kafka``.
-        patience: Seconds without a message after which reading is given up.
+        isolation: Whether messages of aborted transactions are left out; overrides ``kafka``.
+        idle_timeout: Seconds without a message after which it gives up.
 
     Raises:
-        DriverError: The broker cannot be reached, the topic does not exist, or messages fail to come.
+        DriverError: The broker cannot be reached, the topic does not exist, or no message arrives in time.
     """
     try:
-        # To a reader of committed messages a topic ends before the first transaction that has not ended.
+        # With read_committed a partition would end before its first open transaction.
         with closing(_consumer(kafka, Isolation.READ_UNCOMMITTED)) as consumer:
             ends = _ends(consumer, topic)
         with closing(_consumer(kafka, isolation)) as consumer:
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
-            for message in _read(consumer, topic, ends, patience):
+            for message in _read(consumer, topic, ends, idle_timeout):
                 yield _key(message), _sequence(message, header)
     except KafkaException as error:
         raise DriverError(f"cannot read topic '{topic}': {error.args[0].str()}", retryable=True) from error
@@ -81,60 +81,62 @@ def _consumer(kafka: Mapping[str, Any], isolation: Isolation) -> Consumer:
     return Consumer({"auto.offset.reset": "error", **kafka, **own, "logger": _ClientLog()})
 
 
-def _read(consumer: Consumer, topic: str, ends: dict[int, int], patience: float) -> Iterator[Message]:
-    """Yields the messages before the ends of the partitions; forgets the ends that it has come to."""
+def _read(consumer: Consumer, topic: str, ends: dict[int, int], idle_timeout: float) -> Iterator[Message]:
+    """Yields the messages before ``ends``; removes the partitions that are read from ``ends``."""
     last = monotonic()
     while ends:
-        messages = consumer.consume(_BATCH, _GLANCE)
+        messages = consumer.consume(_BATCH_SIZE, _POLL_SECONDS)
         for message in messages:
-            partition, offset = _place(message, topic)
+            partition, offset = _position(message, topic)
             end = ends.get(partition, 0)
             if message.error() is None and offset < end:
                 yield message
-            # What stands before the end may be the marker of a transaction, which is no message: then either
-            # a later message or the client's word that nothing more is there tells of the end. That word
-            # bears the offset behind; before the end it means that a transaction is still open.
+            # The last offset before the end may be a transaction's control record, which is not a message.
+            # Then PARTITION_EOF shows the end: it carries the next offset. PARTITION_EOF with a lower offset
+            # means that a transaction is still open.
             if offset >= (end - 1 if message.error() is None else end):
                 ends.pop(partition, None)
         now = monotonic()
         last = now if messages else last
-        if now - last > patience:
+        if now - last > idle_timeout:
             raise DriverError(
-                f"topic '{topic}': no message for {patience:g} s although partitions {sorted(ends)} have not "
-                "been read to their ends; is a transaction still open?",
+                f"topic '{topic}': no message for {idle_timeout:g} s "
+                f"although partitions {sorted(ends)} are not read to the end; is a transaction still open?",
                 retryable=True,
             )
 
 
 class _ClientLog:
-    """What the client takes as its logger."""
+    """The logger of the client."""
 
     def log(self, level: int, template: str, facility: str, client: str, line: str) -> None:
-        """Logs one line of librdkafka's."""
-        # A harvest's settings are meant for producers too; that a consumer ignores theirs is intended.
+        """Logs one line of librdkafka."""
+        # The settings may contain some for producers, which a consumer ignores.
         _LOG.log(logging.DEBUG if facility == "CONFWARN" else level, template, facility, client, line)
 
 
 def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
-    """Returns partition → the offset behind its last message, of those partitions that are not empty."""
-    found = consumer.list_topics(topic, timeout=_REACH).topics[topic]
+    """Returns partition → the offset behind its last message, for each partition that is not empty."""
+    found = consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
     if found.error is not None:
         raise DriverError(f"topic '{topic}': {found.error.str()}", retryable=False)
     ends = {}
     for partition in found.partitions:
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_REACH)
+        first, end = consumer.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS
+        )
         if end > first:
             ends[partition] = end
     return ends
 
 
-def _place(message: Message, topic: str) -> tuple[int, int]:
-    """Returns partition and offset of a message, or of the end of its partition."""
+def _position(message: Message, topic: str) -> tuple[int, int]:
+    """Returns partition and offset of a message or of a ``PARTITION_EOF`` event."""
     error = message.error()
     if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's public name
         raise DriverError(f"cannot read topic '{topic}': {error.str()}", retryable=error.retriable())
     partition, offset = message.partition(), message.offset()
-    if partition is None or offset is None:  # only a message that was never sent has neither
+    if partition is None or offset is None:  # only an unsent message has none
         raise DriverError(f"topic '{topic}': a message without partition or offset", retryable=False)
     return partition, offset
 

@@ -1,4 +1,4 @@
-"""The command ``outbox``: reads the command line, calls core, and tells people what came of it."""
+"""The command ``outbox``: parses the command line, calls core, and prints the results."""
 
 from outbox_core.cli.app import main
 

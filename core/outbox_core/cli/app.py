@@ -1,4 +1,4 @@
-"""Puts the commands together."""
+"""Assembles the commands into the program."""
 
 import sys
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ from outbox_core.cli import (
 from outbox_core.cli.command import Command, Group, help_text
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
 from outbox_core.cli.invocation import FileOption, Invocation
-from outbox_core.cli.terminal import messages, note, print_error
+from outbox_core.cli.terminal import messages, print_error, print_message
 
 INTRODUCTION = """Moves records from an outbox table to Kafka: nothing lost, order kept per key.
 
 An application writes a record to the outbox in its own transaction; **outbox run** publishes it.
 """
 EXAMPLES = (
-    "outbox check -f outbox.yaml            # what could be wrong",
+    "outbox check -f outbox.yaml            # find problems before the start",
     "outbox init -f outbox.yaml -t orders   # create the tables, and a topic",
     "outbox run -f outbox.yaml              # harvest until Ctrl-C",
-    "outbox status -f outbox.yaml --watch   # how it is going",
+    "outbox status -f outbox.yaml --watch   # backlog, leader, lanes",
 )
 
 
@@ -47,7 +47,7 @@ def _exit_codes() -> str:
     )
 
 
-# In the order in which a newcomer needs them.
+# In the order in which a new user needs them.
 COMMANDS: tuple[Command | Group, ...] = (
     Command(demo.demo, demo.EXAMPLES),
     Command(check.check, check.EXAMPLES),
@@ -65,7 +65,7 @@ COMMANDS: tuple[Command | Group, ...] = (
 
 
 class _InOrder(TyperGroup):
-    """Lists commands and groups in their order; by itself the library lists groups first."""
+    """Lists commands and groups in our order; by default typer lists groups first."""
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - as in the base class
         """Returns the names in order."""
@@ -94,12 +94,12 @@ def _print_version(wanted: bool) -> None:
 def _every_command(
     context: typer.Context,
     file: FileOption = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Takes what is written before the command."""
+    """Stores the options that are given before the command."""
     invocation: Invocation = context.obj
     invocation.file, invocation.debug = file, debug
 
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program and exits.
 
     Args:
-        arguments: The command line after the program's name; ``None`` for that of this process.
+        arguments: The command line after the program's name; ``None`` for this process's own.
     """
     invocation = Invocation()
     try:
@@ -118,10 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if invocation.debug:
             messages().print_exception()
         sys.exit(exit_code(error))
-    except Exception as error:  # noqa: BLE001 - the last stop of everything nobody foresaw
+    except Exception as error:  # noqa: BLE001 - a defect; reported below
         print_error(f"{type(error).__name__}: {error}")
         if invocation.debug:
             messages().print_exception()
         else:
-            note("this is a defect of outbox or of a plugin; 'outbox --debug …' shows where it comes from")
+            print_message("this is a defect of outbox or of a plugin; 'outbox --debug …' shows the traceback")
         sys.exit(ExitCode.INTERNAL)

@@ -1,4 +1,4 @@
-"""``outbox audit``: whether what was committed arrived, in order, and nothing else did."""
+"""``outbox audit``: compares the records that were committed with those that arrived."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ from rich.text import Text
 
 from outbox_core.audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.progress import progress
-from outbox_core.cli.terminal import output, plain, print_json
+from outbox_core.cli.terminal import output, print_json, printable
 from outbox_core.config import HarvestSettings
 
 EXAMPLES = (
@@ -29,7 +29,7 @@ EXAMPLES = (
 def audit(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     ledger: Annotated[
-        Path, typer.Option(metavar="FILE", show_default=False, help="What was committed, as JSON lines.")
+        Path, typer.Option(metavar="FILE", show_default=False, help="The committed records, as JSON lines.")
     ],
     file: FileOption = None,
     topics: Annotated[
@@ -49,26 +49,26 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     exactly_once: Annotated[
         bool,
         typer.Option(
-            "--exactly-once", help="Let no record arrive twice, as 'delivery: exactly-once' promises."
+            "--exactly-once", help="Count duplicates as errors, as 'delivery: exactly-once' promises none."
         ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare what an application committed with what is in the topics.
+    """Compare the records that an application committed with those in the topics.
 
-    The ledger has a line for each committed record, ["key", number] or ["key", number, "topic"], where the
-    numbers of a key rise and each message carries its own in a header. Without topics in the ledger no key
-    may have records in more than one of those audited. Reads them from their beginning and changes nothing;
-    run it once the outbox is empty.
+    The ledger has a line for each committed record, ["key", number] or ["key", number, "topic"]. The numbers
+    of a key rise, and each message has its number in a header. If the ledger does not name topics, no key may
+    have records in more than one of the audited topics. Reads the topics from their beginning and changes
+    nothing. Run it when the outbox is empty.
 
-    Reads as a consumer with isolation.level=read_committed does, who is not shown what exactly-once delivery
-    aborted; transactions that are still open are waited for.
+    Reads like a consumer with isolation.level=read_committed, which does not see the transactions that
+    exactly-once delivery aborted. Waits for transactions that are open.
 
     Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty; with --exactly-once
     also if any record arrived twice.
     """
     invocation: Invocation = context.obj
-    kafka = _kafka(quiet(invocation.settings(file)).harvest)
+    kafka = _kafka(log_warnings_only(invocation.settings(file)).harvest)
     with progress("reading", "read", quiet=json) as shown:
         found = compare(ledger, topics or [], kafka, header, shown.advance, isolation=isolation)
     good = all(_good(comparison.result, exactly_once=exactly_once) for comparison in found)
@@ -78,7 +78,7 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     else:
         for comparison in found:
             output().print(_as_table(comparison, exactly_once=exactly_once))
-            output().print(_verdict(comparison.result, exactly_once=exactly_once))
+            output().print(_summary(comparison.result, exactly_once=exactly_once))
     if not good:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -88,7 +88,7 @@ def _good(result: Result, *, exactly_once: bool) -> bool:
 
 
 def _kafka(settings: HarvestSettings) -> dict[str, Any]:
-    """Returns the settings of a Kafka client that the publisher is told."""
+    """Returns the Kafka settings among the publisher's options."""
     written = getattr(settings.publisher.options, "kafka", None)
     if not isinstance(written, Mapping):
         raise ConfigError(f"an audit reads Kafka topics, and the publisher is '{settings.publisher.driver}'")
@@ -111,9 +111,9 @@ def _as_data(comparison: Comparison, *, exactly_once: bool) -> dict[str, Any]:
 
 
 def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
-    by_key = ", ".join(f"'{plain(key)}' {count:,}" for key, count in result.most_reappeared)
+    by_key = ", ".join(f"'{printable(key)}' {count:,}" for key, count in result.most_reappeared)
     return (
-        ("sent", result.sent, "records that the ledger says were committed"),
+        ("sent", result.sent, "committed records, according to the ledger"),
         ("delivered", result.delivered, "of them, each counted once"),
         ("lost", result.lost, ""),
         ("foreign", result.foreign, ""),
@@ -127,7 +127,7 @@ def _rows(result: Result) -> Sequence[tuple[str, int, str]]:
         (
             "duplicates",
             result.duplicates,
-            "records that came again, each counted once" if result.duplicates else "",
+            "records that arrived again, each counted once" if result.duplicates else "",
         ),
     )
 
@@ -146,6 +146,6 @@ def _as_table(comparison: Comparison, *, exactly_once: bool) -> Table:
     return table
 
 
-def _verdict(result: Result, *, exactly_once: bool) -> Text:
+def _summary(result: Result, *, exactly_once: bool) -> Text:
     good = _good(result, exactly_once=exactly_once)
-    return Text(f"{result.verdict(exactly_once=exactly_once)}\n", "green" if good else "bold red")
+    return Text(f"{result.summary(exactly_once=exactly_once)}\n", "green" if good else "bold red")

@@ -1,4 +1,4 @@
-"""``outbox check``: everything that could be wrong before a start, each with its cure."""
+"""``outbox check``: finds problems before a start, each with its cure."""
 
 import os
 import re
@@ -16,19 +16,19 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
-from outbox_core.config.consistency import look as look_at_settings
-from outbox_core.config.election import lacks_group, with_group
+from outbox_core.config.consistency import check_settings
+from outbox_core.config.election import needs_group, with_group
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
-Look = Callable[[], Sequence[Finding]]
+Check = Callable[[], Sequence[Finding]]
 
 
 class Row(NamedTuple):
-    """One finding and where it comes from."""
+    """One finding, and the part that it is about."""
 
     part: str
     finding: Finding
@@ -42,20 +42,21 @@ EXAMPLES = (
 
 
 def check(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
-    """Check everything that could be wrong before you start.
+    """Find problems before you start a harvester.
 
-    Looks at the configuration, the database and its tables, the broker, the coordinator and the engine; at
-    what concerns transactions only if delivery is exactly-once.
-    Exits with 1 when harvesting cannot work, with 0 otherwise, warnings or not.
+    Checks the configuration, the database and its tables, the broker, the coordinator and the engine; the
+    settings of transactions only if delivery is exactly-once.
+    Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
 
-    Changes nothing, but for one thing: where no leaderGroupID is set, the database is asked for the
-    election's group as a start does it. Fence and dead letters are created where they are missing, and belong
-    to who asks first: let that be 'outbox init' or the harvester's user.
+    Changes nothing, with one exception: without a leaderGroupID it asks the database for the name of the
+    election's group, as a harvester does at its start. That creates the tables of the fence and of dead
+    letters if they are missing. They belong to the user who creates them: run 'outbox init' first, or use the
+    harvester's user.
     """
     invocation: Invocation = context.obj
-    settings = quiet(invocation.settings(file)).harvest
+    settings = log_warnings_only(invocation.settings(file)).harvest
     with _progress():
-        rows = _rows(_looks(settings))
+        rows = _rows(_checks(settings))
     errors = sum(row.finding.level is Level.ERROR for row in rows)
     warnings = sum(row.finding.level is Level.WARNING for row in rows)
     if json:
@@ -72,51 +73,51 @@ def check(context: typer.Context, file: FileOption = None, json: JsonOption = Fa
         print_json({"errors": errors, "warnings": warnings, "findings": findings})
     else:
         output().print(_table(rows))
-        output().print(_verdict(errors, warnings))
+        output().print(_summary(errors, warnings))
     if errors:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _looks(settings: HarvestSettings) -> dict[str, Look]:
+def _checks(settings: HarvestSettings) -> dict[str, Check]:
     return {
-        "settings": lambda: look_at_settings(settings),
+        "settings": lambda: check_settings(settings),
         f"dialect {settings.dialect.driver}": lambda: settings.dialect.create().check(),
-        f"elector {settings.elector.driver}": lambda: _elector(settings).create().check(),
+        f"elector {settings.elector.driver}": lambda: _elector_with_group(settings).create().check(),
         f"publisher {settings.publisher.driver}": lambda: settings.publisher.create().check(
             transactional=settings.delivery is Delivery.EXACTLY_ONCE
         ),
-        f"engine {settings.engine.driver}": lambda: _look_at_engine(settings),
+        f"engine {settings.engine.driver}": lambda: _check_engine(settings),
     }
 
 
-def _elector(settings: HarvestSettings) -> Choice[Elector]:
-    if not lacks_group(settings.elector):
+def _elector_with_group(settings: HarvestSettings) -> Choice[Elector]:
+    if not needs_group(settings.elector):
         return settings.elector
     try:
         with closing(settings.dialect.create().connect()) as table:
             return with_group(settings.elector, table)
-    except DriverError:  # told of where the dialect is looked at; without a group the elector can do less
+    except DriverError:  # the dialect's check reports it; without a group the elector checks less
         return settings.elector
 
 
-def _rows(looks: dict[str, Look]) -> list[Row]:
-    """Looks everywhere at the same time, as each may have to wait for something that is down."""
-    with ThreadPoolExecutor(max_workers=len(looks)) as pool:
-        found = dict(zip(looks, pool.map(_guarded, looks.values()), strict=True))
+def _rows(checks: dict[str, Check]) -> list[Row]:
+    """Runs all checks at the same time, because each may have to wait for a server that is down."""
+    with ThreadPoolExecutor(max_workers=len(checks)) as pool:
+        found = dict(zip(checks, pool.map(_findings, checks.values()), strict=True))
     return [Row(part, finding) for part, findings in found.items() for finding in findings]
 
 
-def _guarded(look: Look) -> Sequence[Finding]:
+def _findings(check: Check) -> Sequence[Finding]:
     try:
-        return look()
-    except OutboxError as error:  # of making the driver: looking itself raises nothing
+        return check()
+    except OutboxError as error:  # from creating the driver: checks themselves raise nothing
         return [Finding(Level.ERROR, "options", str(error), "correct the configuration")]
 
 
-def _look_at_engine(settings: HarvestSettings) -> Sequence[Finding]:
+def _check_engine(settings: HarvestSettings) -> Sequence[Finding]:
     if settings.engine.driver == "inline":
         return [Finding(Level.OK, "lanes", "run in threads of the harvester's own process")]
-    # Loading PySpark takes a second, and only its users need it.
+    # PySpark takes a second to load, and only the Spark engine needs it.
     from outbox_core.engines.spark.java import CURE, java_home  # noqa: PLC0415
 
     try:
@@ -133,7 +134,7 @@ def _slots(settings: HarvestSettings) -> Finding:
     master = settings.engine.master
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "")
     if local is None:
-        where = "the embedded Spark has" if master is None else f"{master} is asked at the start for"
+        where = "the embedded Spark has" if master is None else f"at the start {master} is asked for"
         return Finding(Level.OK, "Spark slots", f"{where} a slot for each of the {groups} lane groups")
     slots = os.cpu_count() or 1 if local[1] == "*" else int(local[1] or 1)
     if slots >= groups:
@@ -148,7 +149,7 @@ def _slots(settings: HarvestSettings) -> Finding:
 
 def _progress() -> AbstractContextManager[object]:
     console = messages()
-    return console.status("looking …") if console.is_terminal else nullcontext()
+    return console.status("checking …") if console.is_terminal else nullcontext()
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -162,14 +163,14 @@ def _table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _verdict(errors: int, warnings: int) -> Text:
+def _summary(errors: int, warnings: int) -> Text:
     if errors:
-        found = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+        found = f"{_plural(errors, 'error')}, {_plural(warnings, 'warning')}"
         return Text(f"{found}: harvesting cannot work yet", "bold red")
     if warnings:
-        return Text(f"no errors, {_counted(warnings, 'warning')}: harvesting works", "yellow")
-    return Text("all is well", "green")
+        return Text(f"no errors, {_plural(warnings, 'warning')}: harvesting works", "yellow")
+    return Text("no problems found", "green")
 
 
-def _counted(count: int, thing: str) -> str:
+def _plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -1,4 +1,4 @@
-"""What a command and a group of commands are, for the program that is put together of them."""
+"""Commands and groups of commands, of which the program consists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ class Command:
     """One command.
 
     Attributes:
-        function: What it does; its parameters are the options, its docstring is the help.
-        examples: Calls as they are typed, for ``--help``.
+        function: Runs the command; its parameters are the options, its docstring is the help.
+        examples: Command lines for ``--help``.
     """
 
     function: Callable[..., None]
@@ -21,11 +21,11 @@ class Command:
 
     @property
     def name(self) -> str:
-        """How it is called; a function that would hide a name of Python's ends in an underscore."""
+        """The command's name; a function whose name would hide a builtin ends in an underscore."""
         return self.function.__name__.rstrip("_").replace("_", "-")
 
     def add_to(self, app: typer.Typer) -> None:
-        """Makes it a command of a program or group."""
+        """Adds the command to a program or group."""
         app.command(self.name, help=help_text(self.function.__doc__ or "", self.examples))(self.function)
 
 
@@ -34,9 +34,9 @@ class Group:
     """Commands that share their first word.
 
     Attributes:
-        name: That word.
-        text: What they are about, in Markdown.
-        commands: The commands; the first example of each is the group's too.
+        name: The first word.
+        text: The help of the group, in Markdown.
+        commands: The commands; the group's help shows the first example of each.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Group:
     commands: Sequence[Command]
 
     def add_to(self, app: typer.Typer) -> None:
-        """Makes it a group of a program."""
+        """Adds the group to a program."""
         group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
         for command in self.commands:
             command.add_to(group)
@@ -53,5 +53,5 @@ class Group:
 
 
 def help_text(text: str, examples: Sequence[str]) -> str:
-    """Returns help in Markdown: the text, and examples as they are typed."""
+    """Returns help in Markdown: the text, and the examples."""
     return "\n".join([cleandoc(text), "", "**Examples**", "", "```", *examples, "```"])

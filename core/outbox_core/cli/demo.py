@@ -1,4 +1,4 @@
-"""``outbox demo``: the options; the distribution ``outbox-demo`` does the rest."""
+"""``outbox demo``: the options; the distribution ``outbox-demo`` has the implementation."""
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -24,14 +24,14 @@ _INSTALL = "run in a clone of outbox: pip install ./servers ./plugins/postgres .
 
 def demo(
     seconds: Annotated[float, typer.Option(min=5, help="How long the application writes.")] = 40,
-    rate: Annotated[float, typer.Option(min=1, help="Records that it writes per second, about.")] = 300,
+    rate: Annotated[float, typer.Option(min=1, help="Records per second, approximately.")] = 300,
     keys: Annotated[int, typer.Option(min=1, help="How many different keys.")] = 200,
     engine: Annotated[EngineName, typer.Option(help="Where the harvesters' lanes run.")] = EngineName.SPARK,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave everything running after the audit, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Watch it at work: records flow, the leader is killed, an audit judges.
+    """Watch a demonstration: records flow, the leader is killed, an audit compares.
 
     Starts a PostgreSQL, a Kafka broker and two harvesters of its own, has an application write orders,
     kills the leading harvester, and compares what was committed with what arrived. Needs the extra 'demo'

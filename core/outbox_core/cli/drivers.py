@@ -1,4 +1,4 @@
-"""``outbox drivers``: what can be written after ``driver:``, and what is missing."""
+"""``outbox drivers``: lists the drivers that are installed, and those that are not."""
 
 import typer
 from outbox_sdk.registry import DISTRIBUTIONS, Installed, installation, installed
@@ -25,8 +25,8 @@ def drivers(json: JsonOption = False) -> None:
     present = installed()
     names = [driver.name for driver in present]
     missing = {name: distribution for name, distribution in DISTRIBUTIONS.items() if name not in names}
-    doubled = {name for name in names if names.count(name) > 1}
-    present = [_with_double(driver, doubled) for driver in present]
+    duplicates = {name for name in names if names.count(name) > 1}
+    present = [_with_duplicate_problem(driver, duplicates) for driver in present]
     if json:
         print_json(
             {
@@ -52,8 +52,8 @@ def drivers(json: JsonOption = False) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _with_double(driver: Installed, doubled: set[str]) -> Installed:
-    if driver.name not in doubled or driver.problem:
+def _with_duplicate_problem(driver: Installed, duplicates: set[str]) -> Installed:
+    if driver.name not in duplicates or driver.problem:
         return driver
     problem = "another distribution provides the same name; uninstall one"
     return Installed(driver.name, driver.distribution, driver.version, driver.seams, problem)

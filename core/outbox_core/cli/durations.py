@@ -9,11 +9,11 @@ def seconds(text: str, option: str) -> float:
     """Returns the seconds of a duration.
 
     Args:
-        text: What was written.
-        option: For which option, as an error names it.
+        text: The text of the option.
+        option: The option's name, for an error.
 
     Raises:
-        typer.BadParameter: It is no duration.
+        typer.BadParameter: The text is not a duration.
     """
     try:
         return parse_duration(text)

@@ -1,4 +1,4 @@
-"""The exit codes of ``outbox``, and which error leads to which."""
+"""The exit codes of ``outbox``, and the errors that lead to them."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 
 
 class ExitCode(IntEnum):
-    """Exit codes; those above 64 are the ones that ``sysexits.h`` gives these meanings."""
+    """Exit codes; those from 64 on have the meanings of ``sysexits.h``."""
 
     OK = 0
     FAILED = 1
@@ -26,7 +26,7 @@ MEANINGS = {
     ExitCode.NO_PERMISSION: "a database or broker refuses the user, as far as its driver tells",
     ExitCode.CONFIG: "the configuration cannot be used, or a plugin is missing",
 }
-"""What each code means, for ``--help`` and the documentation; 130 and 143 are those of a hard stop."""
+"""The meaning of each code, for ``--help`` and the documentation; a hard stop exits with 130 or 143."""
 
 
 def exit_code(error: BaseException) -> ExitCode:

@@ -1,4 +1,4 @@
-"""``outbox fence``: who may work on the outbox, and how to end that."""
+"""``outbox fence``: shows who holds the outbox, and takes it away from a leader."""
 
 import getpass
 import socket
@@ -15,38 +15,38 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.command import Command, Group
-from outbox_core.cli.consent import YesOption, ask
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
-from outbox_core.cli.terminal import note, output, plain, print_json
+from outbox_core.cli.confirmation import YesOption, confirm
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 
 _EFFECT = (
-    "The present leader is fenced: it can mark, purge and reset nothing from now on, notices it at its next "
-    "statement and stops its lanes. Whoever the election names then raises the token again and goes on, as a "
-    "rule the same process, within a second or two. Nothing is lost; what was in flight is published again, "
-    "unless delivery is exactly-once."
+    "The present leader is fenced: from now on it cannot mark, purge or reset anything. It notices this at "
+    "its next statement, and stops its lanes. Then the process that the election names, usually the same "
+    "one, raises the token again and continues within a second or two. Nothing is lost; records in flight "
+    "are published again, unless delivery is exactly-once."
 )
-_FORGETTING = (
-    "They are taken as having left nothing in the log: rows that are marked and not purged are delivered, "
-    "perhaps for a second time. Nothing is lost. This is for lanes that refuse to begin because the broker "
-    "has no checkpoint of them; while it has one there is nothing to be gained. End every harvester of an "
-    "earlier version first: under what name it publishes is forgotten too, so nobody could stop it."
+_FORGET_EFFECT = (
+    "Their marked rows are treated as unpublished: they are delivered, perhaps for a second time. Nothing is "
+    "lost. Use this only for lanes that refuse to start because the broker has no checkpoint of them. End "
+    "every harvester of an earlier version first: the name under which it publishes is forgotten too, so no "
+    "process could fence it."
 )
 _Notes = Mapping[int, TransactionalLane]
-"""Lane → what the fence notes of it."""
-_TRIES = 5
-"""How often the token is raised when others raise it too: a leader whose lanes refuse to begin does."""
+"""Lane → its note in the fence."""
+_MAX_TRIES = 5
+"""Tries to raise the token while others raise it too, as a leader does whose lanes refuse to start."""
 
 
 def show(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
     """Show who holds each lane of the outbox, under which token, and since when.
 
-    A lane that publishes in transactions, for exactly-once delivery, is noted as one of so many lanes under
-    'transacting'. The note stays when the lane dies, and tells its successor to look for what it has left
-    in the log; so lanes that the present leader does not have can be listed too.
+    For each lane that publishes in transactions (exactly-once delivery), the column 'transacting' shows the
+    number of lanes at that time. The note stays if the lane fails, and tells its successor to look for its
+    batches in the log. So lanes that the present leader does not have may be listed too.
 
-    Asks only the database. The reading of each lane is shown by 'outbox status'.
+    Queries only the database. 'outbox status' shows the last reading of each lane.
     """
     settings = _settings(context, file)
     with closing(settings.dialect.create().connect()) as table:
@@ -69,19 +69,19 @@ def show(context: typer.Context, file: FileOption = None, json: JsonOption = Fal
 def bump(
     context: typer.Context, file: FileOption = None, yes: YesOption = False, json: JsonOption = False
 ) -> None:
-    """Raise the fence's token, so that whoever leads now is fenced at once.
+    """Raise the fence's token, so that the present leader is fenced at once.
 
-    For a leader that does harm or hangs and cannot be stopped where it runs: from the moment this command
-    returns it can change nothing in the outbox any more. The election is left alone, so the process that
-    it names, the same one unless it has died, acquires again and goes on within a second or two. Nothing is
-    lost; records that were in flight are published again, unless delivery is exactly-once.
+    Use it for a leader that hangs or does harm and that you cannot stop on its machine. Once this command
+    returns, that process can change nothing in the outbox. The election does not change: the process that it
+    names, the same one unless it has ended, acquires again and continues within a second or two. Nothing is
+    lost; records in flight are published again, unless delivery is exactly-once.
     """
     settings = _settings(context, file)
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
-        holder = f"{plain(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
+        holder = f"{printable(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
         about = Text(f"outbox {settings.outbox} is held by {holder}.\n{_EFFECT}")
-        ask(about, "Raise the token?", yes=yes)
+        confirm(about, "Raise the token?", yes=yes)
         lanes, name = _lanes(held, settings), _operator()
         token = table.bump(lanes, name)
     if json:
@@ -89,55 +89,57 @@ def bump(
         return
     output().print(f"the token is {token} now, raised by {name}", markup=False, soft_wrap=True)
     if held:
-        note(f"fenced: {holder}. The process that the election names acquires again by itself.")
+        print_message(f"fenced: {holder}. The process that the election names acquires again by itself.")
 
 
 def forget(
     context: typer.Context,
     file: FileOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show which lanes are noted, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show which lanes have a note, and change nothing.")
     ] = False,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Take lanes whose checkpoint the broker has lost as having left nothing in the log.
+    """Treat the marked rows of lanes whose checkpoint is lost as unpublished.
 
-    For exactly-once delivery the broker keeps a checkpoint of each lane: what it has published and not purged
-    yet. A lane that is noted to publish in transactions and has no checkpoint (it has expired, or this is
-    another broker) refuses to begin, as nobody can tell which of the marked rows are in the log. After this
-    command they are all delivered, perhaps for a second time; nothing is lost.
+    For exactly-once delivery the broker stores a checkpoint of each lane: the batches that it has published
+    and not purged yet. If the fence has a note that a lane publishes in transactions, but the broker has no
+    checkpoint (it has expired, or this is another broker), the lane refuses to start, because it cannot know
+    which of its marked rows are in the log. After this command all of them are delivered, perhaps for a
+    second time; nothing is lost.
 
-    Ends the notes of all lanes, also of those that an earlier leader had, and raises the token as
-    'outbox fence bump' does, so that whoever leads begins anew. A lane that does have a checkpoint still
-    heeds it, provided that neither the number of lanes nor the delivery nor the publisher's settings are
-    changed at the same time.
+    Removes the notes of all lanes, including those of earlier leaders, and raises the token like 'outbox
+    fence bump', so that the leader starts its lanes anew. A lane that has a checkpoint still uses it, unless
+    the number of lanes, the delivery or the publisher's settings change at the same time.
 
-    A lane that refuses after an upgrade, or right after 'outboxTable' was written in another way (with its
-    schema, say), needs none of this: write it as it was before until the lane has begun once.
+    Do not use it for a lane that refuses to start after an upgrade, or after 'outboxTable' was spelled in
+    another way (with its schema, say): restore the former spelling until the lane has started once.
     """
     settings = _settings(context, file)
     token, name = None, _operator()
     with closing(settings.dialect.create().connect()) as table:
         noted = table.transactional_lanes()
         if noted and not dry_run:
-            about = f"outbox {settings.outbox}: noted to publish in transactions are {_named(noted)}."
-            ask(Text(f"{about}\n{_FORGETTING}"), "Forget what they may have published?", yes=yes)
+            about = f"outbox {settings.outbox}: the fence notes transactions of {_lane_list(noted)}."
+            confirm(Text(f"{about}\n{_FORGET_EFFECT}"), "Forget what they may have published?", yes=yes)
             token = _end_notes(table, settings, name)
     if json:
-        said = {"dry_run": dry_run, "token": token, "holder": None if token is None else name}
-        print_json({"outbox": settings.outbox, **said, "lanes": _noted_as_data(noted)})
+        effect = {"dry_run": dry_run, "token": token, "holder": None if token is None else name}
+        print_json({"outbox": settings.outbox, **effect, "lanes": _noted_as_data(noted)})
     elif not noted:
-        output().print("no lane is noted to publish in transactions")
+        output().print("the fence notes no lane that publishes in transactions")
     elif token is None:
-        output().print(f"would be taken as having left nothing in the log: {_named(noted)}")
+        output().print(f"would be treated as unpublished: the marked rows of {_lane_list(noted)}")
     else:
-        output().print(f"taken as having left nothing in the log: {_named(noted)}")
-        note(f"The token is {token} now, raised by {name}. Whoever the election names acquires by itself.")
+        output().print(f"treated as unpublished from now on: the marked rows of {_lane_list(noted)}")
+        print_message(
+            f"The token is {token} now, raised by {name}. The leader starts its lanes anew by itself."
+        )
 
 
 def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
-    """Ends the notes of all lanes; returns the token that was raised for it."""
+    """Removes the notes of all lanes; returns the token that was raised for it."""
     tries = 0
     while True:
         tries += 1
@@ -147,7 +149,7 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
             for lane in table.transactional_lanes():
                 table.set_transactional(table.enter(lane, lanes, token), None)
         except LeadershipLost:
-            if tries == _TRIES:
+            if tries == _MAX_TRIES:
                 raise
         else:
             return token
@@ -160,18 +162,18 @@ def _lanes(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
 
 def _settings(context: typer.Context, file: Path | None) -> HarvestSettings:
     invocation: Invocation = context.obj
-    return quiet(invocation.settings(file)).harvest
+    return log_warnings_only(invocation.settings(file)).harvest
 
 
 def _operator() -> str:
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # an account without a name, as containers have them
-        user = "somebody"
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        user = "unknown"
     return f"operator {user} at {socket.gethostname()}"
 
 
-def _named(noted: _Notes) -> str:
+def _lane_list(noted: _Notes) -> str:
     return f"{'lane' if len(noted) == 1 else 'lanes'} {', '.join(map(str, noted))}"
 
 
@@ -209,10 +211,8 @@ def _as_table(held: Sequence[LaneStatus], noted: _Notes, former: _Notes) -> Tabl
         fence = lane.fence
         numbers = (str(number) for number in (fence.lane, fence.lanes, fence.token, fence.epoch))
         since = lane.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-        heartbeat_at = (
-            "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
-        )
-        table.add_row(*numbers, Text(plain(lane.holder)), since, heartbeat_at, _of(noted.get(fence.lane)))
+        heartbeat = "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
+        table.add_row(*numbers, Text(printable(lane.holder)), since, heartbeat, _of(noted.get(fence.lane)))
     for number, former_note in former.items():
         table.add_row(str(number), *"-----", _of(former_note), style="dim")
     return table
@@ -226,8 +226,8 @@ GROUP = Group(
     "fence",
     """See who holds the outbox, and take it away from a leader that does harm.
 
-    The fence is a row for each lane beside the outbox. Every mark, purge and reset must match its token,
-    which each new leader raises: whoever holds an older one can change nothing.
+    The fence is a table beside the outbox with a row for each lane. Every mark, purge and reset must match
+    the token in that row, and each new leader raises it. So a process with an older token can change nothing.
     """,
     (
         Command(show, ("outbox fence show -f outbox.yaml", "outbox fence show --json | jq '.lanes[].token'")),

@@ -1,4 +1,4 @@
-"""``outbox health``: one verdict, for probes and monitoring."""
+"""``outbox health``: healthy or not, for probes and monitoring."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from rich.text import Text
 
 from outbox_core.cli.durations import seconds
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.health import Health, Thresholds, examine
 
@@ -37,14 +37,14 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     ] = "5s",
     json: JsonOption = False,
 ) -> None:
-    """Judge whether the outbox is harvested as it should be.
+    """Check whether the outbox is harvested as it should be.
 
-    Looks at the fence, the oldest record, failing and parked keys, the database and the broker. Writes one
-    line for each trouble. Exits with 0 when healthy, with 1 when not, and with 69 when the database or the
-    broker cannot be reached.
+    Checks the fence, the oldest record, failing and parked keys, the database and the broker. Writes one
+    line for each problem. Exits with 0 if healthy, with 1 if not, and with 69 if the database or the broker
+    cannot be reached.
 
-    It judges the outbox and not one process: a standby is as healthy as its leader. Let it raise alarms, but
-    never restart a process on its word.
+    The result is about the outbox, not about one process: a standby is as healthy as its leader. Use it for
+    alarms, but not as a reason to restart a process.
     """
     thresholds = Thresholds(
         seconds(oldest, "--oldest"),
@@ -54,7 +54,7 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
         seconds(patience, "--patience"),
     )
     invocation: Invocation = context.obj
-    found = examine(quiet(invocation.settings(file)).harvest, thresholds)
+    found = examine(log_warnings_only(invocation.settings(file)).harvest, thresholds)
     if json:
         print_json(
             {

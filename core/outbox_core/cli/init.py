@@ -1,18 +1,18 @@
-"""``outbox init``: creates what a harvest needs and does not find."""
+"""``outbox init``: creates the tables and topics that a harvest needs."""
 
 from typing import Annotated
 
 import typer
 
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
-from outbox_core.cli.terminal import note, output, print_json
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.terminal import output, print_json, print_message
 
 _PARTITIONS = 6
 
 
 EXAMPLES = (
     "outbox init -f outbox.yaml --topic orders --topic payments --partitions 12",
-    "outbox init -f outbox.yaml --dry-run | psql …   # have somebody with the rights run the DDL",
+    "outbox init -f outbox.yaml --dry-run | psql …   # let somebody with the rights run the DDL",
 )
 """For ``--help``."""
 
@@ -27,15 +27,15 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         ),
     ] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic created.")] = _PARTITIONS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the DDL and touch nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the DDL, and change nothing.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Create the outbox table, the fence and topics, where they do not exist.
+    """Create the outbox table, the fence and topics, if they do not exist.
 
-    What exists is never changed, so this can be repeated. An outbox made for goharvest is used as it is.
+    Never changes what exists, so you can repeat it. Uses an outbox table of goharvest as it is.
     """
     invocation: Invocation = context.obj
-    settings = quiet(invocation.settings(file)).harvest
+    settings = log_warnings_only(invocation.settings(file)).harvest
     dialect = settings.dialect.create()
     wanted = list(dict.fromkeys(topics or []))
     if dry_run:
@@ -45,7 +45,7 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
             return
         output().print("\n\n".join(ddl), markup=False, soft_wrap=True)
         for topic in wanted:
-            note(f"would create topic {topic} with {partitions} partitions, unless it exists")
+            print_message(f"would create topic {topic} with {partitions} partitions, unless it exists")
         return
     tables = list(dialect.create())
     made = list(settings.publisher.create().prepare(wanted, partitions)) if wanted else []
@@ -57,4 +57,4 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
     for topic in made:
         output().print(f"created topic {topic} with {partitions} partitions", markup=False, soft_wrap=True)
     if not tables and not made:
-        output().print("nothing to create: all of it exists")
+        output().print("nothing to create: everything exists")

@@ -1,4 +1,4 @@
-"""What every command shares: the file's name, the settings in it, and signals."""
+"""What all commands share: the configuration file, its settings, and signals."""
 
 import os
 import signal
@@ -33,19 +33,19 @@ class Invocation:
     """One call of the program.
 
     Attributes:
-        file: The file named before the command.
-        debug: Whether errors show where they come from.
+        file: The file that is named before the command.
+        debug: Whether errors are printed with tracebacks.
     """
 
     file: Path | None = None
     debug: bool = False
 
     def settings(self, file: Path | None, overrides: Mapping[str, str | None] | None = None) -> Settings:
-        """Reads the configuration and sets up logging as it says.
+        """Reads the configuration, and configures logging accordingly.
 
         Args:
-            file: The file named after the command, which wins.
-            overrides: Dotted key → value; those that are ``None`` were not given.
+            file: The file that is named after the command; takes precedence.
+            overrides: Dotted key → value; ``None`` for options that were not given.
         """
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         settings = load(file or self.file, given)
@@ -53,59 +53,60 @@ class Invocation:
         return settings
 
 
-def quiet(settings: Settings) -> Settings:
-    """Keeps the log of a command that answers a question to what is wrong; returns the settings."""
+def log_warnings_only(settings: Settings) -> Settings:
+    """Raises the log level from info to warning, for a command that prints a result; returns the settings."""
     if settings.logging.level is LogLevel.INFO:
         configure_logging(LogLevel.WARN)
     return settings
 
 
 class StopSignals:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into a request, and the second into a hard stop.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a request to stop, and the second into a hard stop.
 
-    A SIGHUP is never taken for the second: it comes beside a SIGTERM, or twice when a terminal goes. If it is
-    ignored when the program starts (``nohup``), it stays so. Use it as a context manager in the main thread.
+    A SIGHUP never counts as the second: it may accompany a SIGTERM, or arrive twice when a terminal closes.
+    If it is ignored when the program starts (``nohup``), it stays ignored. Use this class as a context
+    manager in the main thread.
 
     Args:
-        patience: Seconds after the first signal until the process ends in any case, with exit code 0;
-            ``None`` to wait for ever.
+        grace: Seconds after the first signal until the process ends in any case, with exit code 0;
+            ``None`` for no limit.
     """
 
-    def __init__(self, patience: float | None = None) -> None:
+    def __init__(self, grace: float | None = None) -> None:
         self.requested = threading.Event()
-        self._patience = patience
-        self._before: dict[int, object] = {}
+        self._grace = grace
+        self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue
-            self._before[number] = signal.signal(number, self._on_signal)
+            self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            # After a request the handlers stay: a second signal must work while the interpreter ends.
+        for number, handler in self._previous.items():
+            # After a request the handlers stay, so that a second signal works while the interpreter ends.
             if not self.requested.is_set():
                 signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() itself returned
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self.requested.is_set():
             if number != signal.SIGHUP:
-                leave(128 + number)
+                exit_now(128 + number)
             return
         self.requested.set()
-        if self._patience is not None:
-            last = threading.Timer(self._patience, leave, (0,))
-            last.daemon = True
-            last.start()
+        if self._grace is not None:
+            timer = threading.Timer(self._grace, exit_now, (0,))
+            timer.daemon = True
+            timer.start()
 
 
-def leave(code: int) -> None:
-    """Ends the process at once: no thread is waited for and nothing is cleaned up."""
+def exit_now(code: int) -> None:
+    """Ends the process at once, without waiting for threads and without cleaning up."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, RuntimeError):
-            continue  # closed, broken, or being written to by the code that the signal interrupted
+            continue  # closed, broken, or in use by the code that the signal interrupted
     os._exit(code)

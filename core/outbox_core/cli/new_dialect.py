@@ -1,4 +1,4 @@
-"""``outbox new-dialect``: begins the plugin for another database."""
+"""``outbox new-dialect``: creates the plugin for another database."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,9 +26,9 @@ def new_dialect(
     ] = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Begin a dialect for another database: a distribution whose tests say what to write next.
+    """Create a dialect for another database: a distribution whose tests say what to write next.
 
-    Nothing needs to be registered anywhere: install it, and **driver: NAME** works.
+    You need not register it anywhere: install it, and **driver: NAME** works.
     """
     if reason := objection(name):
         raise typer.BadParameter(reason)

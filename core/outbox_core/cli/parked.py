@@ -1,4 +1,4 @@
-"""``outbox parked``: the keys that are set aside, and what an operator does about them."""
+"""``outbox parked``: shows parked keys, and lets an operator retry, skip or redrive them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -10,19 +10,19 @@ from outbox_sdk.errors import OutboxError
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
 
 from outbox_core.cli.command import Command, Group
-from outbox_core.cli.consent import YesOption, ask
+from outbox_core.cli.confirmation import YesOption, confirm
+from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, quiet
-from outbox_core.cli.letters import as_data, as_table, as_text, whole
-from outbox_core.cli.terminal import note, output, plain, print_json
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 
 _KeysArgument = Annotated[
     list[str] | None, typer.Argument(metavar="KEY…", show_default=False, help="The keys.")
 ]
-_AllOption = Annotated[bool, typer.Option("--all", help="Every key, in place of naming them.")]
+_AllOption = Annotated[bool, typer.Option("--all", help="All keys, instead of names.")]
 _DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show which letters would change, and change nothing.")
+    bool, typer.Option("--dry-run", help="Show which dead letters would change, and change nothing.")
 ]
 
 
@@ -30,7 +30,7 @@ def list_(
     context: typer.Context,
     file: FileOption = None,
     skipped: Annotated[
-        bool, typer.Option("--skipped", help="Those skipped before, which can be redriven.")
+        bool, typer.Option("--skipped", help="List skipped records instead, which can be redriven.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -62,10 +62,10 @@ def show(
     with _open(settings) as dead:
         letters = dead.find([key])
         if not letters:
-            raise OutboxError(f"{_quoted([key])} is neither parked nor skipped; see 'outbox parked list'")
+            raise OutboxError(f"{_key_list([key])} is neither parked nor skipped; see 'outbox parked list'")
         waiting = dead.waiting(key)
     if json:
-        print_json({"key": key, "waiting": waiting, "letters": [whole(letter) for letter in letters]})
+        print_json({"key": key, "waiting": waiting, "letters": [as_full_data(letter) for letter in letters]})
     else:
         output().print(as_text(letters, waiting))
 
@@ -80,11 +80,11 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Let parked keys flow again, their failed record first.
 
-    For when the cause is cured: the broker takes larger messages now, the topic exists, or the record has
-    been repaired, which is done with SQL where it still is, in the outbox. A record that fails again is
-    parked again.
+    Use it once the cause is removed: the broker accepts larger messages now, the topic exists, or you have
+    repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again is parked
+    again.
     """
-    _apply(_RETRY, _Wish(_settings(context, file), keys or [], everything, dry_run, json))
+    _apply(_RETRY, _Request(_settings(context, file), keys or [], everything, dry_run, json))
 
 
 def skip(  # noqa: PLR0917 - typer makes each parameter an option
@@ -96,12 +96,12 @@ def skip(  # noqa: PLR0917 - typer makes each parameter an option
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Give up the failed record of parked keys, and let what waits behind it flow.
+    """Give up the failed record of parked keys, and let the records behind it flow.
 
     The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a skipped
-    letter, and 'outbox parked redrive' stashes it again.
+    dead letter, and 'outbox parked redrive' stashes it again.
     """
-    _apply(_SKIP, _Wish(_settings(context, file), keys or [], everything, dry_run, json, yes))
+    _apply(_SKIP, _Request(_settings(context, file), keys or [], everything, dry_run, json, yes))
 
 
 def redrive(  # noqa: PLR0917 - typer makes each parameter an option
@@ -112,22 +112,22 @@ def redrive(  # noqa: PLR0917 - typer makes each parameter an option
     dry_run: _DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Stash skipped records again, behind everything that their keys have in the outbox by now.
+    """Stash skipped records again, behind all records that their keys have in the outbox now.
 
-    They are delivered later than they were written, so consumers see them out of their first order.
+    They are delivered later than they were written, so consumers see them out of their original order.
     """
-    _apply(_REDRIVE, _Wish(_settings(context, file), keys or [], everything, dry_run, json))
+    _apply(_REDRIVE, _Request(_settings(context, file), keys or [], everything, dry_run, json))
 
 
 @dataclass(frozen=True)
-class _Verb:
-    """What can be done to dead letters.
+class _Action:
+    """An action on dead letters.
 
     Attributes:
         name: Its name.
-        status: The state that it is for.
-        question: What to ask before; empty to ask nothing.
-        act: Does it to the letters with these ids, and returns those that changed.
+        status: The status of the letters that it applies to.
+        question: The question to confirm; empty for none.
+        act: Applies the action to the letters with these ids, and returns the ids that changed.
     """
 
     name: str
@@ -136,16 +136,16 @@ class _Verb:
     act: Callable[[DeadLetters, Sequence[int]], list[int]]
 
 
-_RETRY = _Verb("retry", DeadLetterStatus.PARKED, "", lambda dead, ids: dead.retry(ids))
-_SKIP = _Verb(
+_RETRY = _Action("retry", DeadLetterStatus.PARKED, "", lambda dead, ids: dead.retry(ids))
+_SKIP = _Action(
     "skip", DeadLetterStatus.PARKED, "Give up these records, undelivered?", lambda dead, ids: dead.skip(ids)
 )
-_REDRIVE = _Verb("redrive", DeadLetterStatus.SKIPPED, "", lambda dead, ids: dead.redrive(ids))
+_REDRIVE = _Action("redrive", DeadLetterStatus.SKIPPED, "", lambda dead, ids: dead.redrive(ids))
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What the command line asks for."""
+class _Request:
+    """The command line's arguments and options."""
 
     settings: HarvestSettings
     keys: list[str]
@@ -155,60 +155,62 @@ class _Wish:
     yes: bool = False
 
 
-def _apply(verb: _Verb, wish: _Wish) -> None:
-    if bool(wish.keys) == wish.everything:
+def _apply(action: _Action, request: _Request) -> None:
+    if bool(request.keys) == request.everything:
         raise typer.BadParameter("name keys, or give --all", param_hint="KEY…")
-    with _open(wish.settings) as dead:
-        letters = _chosen(dead, verb, wish)
+    with _open(request.settings) as dead:
+        letters = _selected(dead, action, request)
         ids = [letter.record.id for letter in letters]
-        if wish.dry_run:
+        if request.dry_run:
             outcomes = dict.fromkeys(ids, "would change")
         else:
-            if letters and verb.question:
-                ask(as_table(letters), verb.question, yes=wish.yes)
-            changed = set(verb.act(dead, ids)) if letters else set()
+            if letters and action.question:
+                confirm(as_table(letters), action.question, yes=request.yes)
+            changed = set(action.act(dead, ids)) if letters else set()
             outcomes = {number: "changed" if number in changed else "gone" for number in ids}
-    _tell(verb, wish, letters, outcomes)
+    _print_outcomes(action, request, letters, outcomes)
     if "gone" in outcomes.values():
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _chosen(dead: DeadLetters, verb: _Verb, wish: _Wish) -> list[DeadLetter]:
-    letters = dead.find(wish.keys, verb.status, values=False)
+def _selected(dead: DeadLetters, action: _Action, request: _Request) -> list[DeadLetter]:
+    letters = dead.find(request.keys, action.status, values=False)
     there = {letter.record.key for letter in letters}
-    unknown = [key for key in dict.fromkeys(wish.keys) if key not in there]
+    unknown = [key for key in dict.fromkeys(request.keys) if key not in there]
     if unknown:
-        option = " --skipped" if verb.status is DeadLetterStatus.SKIPPED else ""
+        option = " --skipped" if action.status is DeadLetterStatus.SKIPPED else ""
         raise OutboxError(
-            f"not {verb.status}: {_quoted(unknown)}; nothing was done. See 'outbox parked list{option}'"
+            f"not {action.status}: {_key_list(unknown)}; nothing was done. See 'outbox parked list{option}'"
         )
     return letters
 
 
-def _tell(verb: _Verb, wish: _Wish, letters: Sequence[DeadLetter], outcomes: dict[int, str]) -> None:
-    if wish.json:
-        told = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]
-        print_json({"verb": verb.name, "dry_run": wish.dry_run, "letters": told})
+def _print_outcomes(
+    action: _Action, request: _Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
+) -> None:
+    if request.json:
+        data = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]
+        print_json({"verb": action.name, "dry_run": request.dry_run, "letters": data})
         return
     if not letters:
-        output().print(f"nothing is {verb.status}")
+        output().print(f"nothing is {action.status}")
         return
     output().print(as_table(letters, outcomes))
     if gone := sum(outcome == "gone" for outcome in outcomes.values()):
-        note(f"{gone} of {len(letters)} were not there any more: somebody else was faster")
+        print_message(f"{gone} of {len(letters)} did not exist any more: they were changed at the same time")
 
 
 def _settings(context: typer.Context, file: FileOption) -> HarvestSettings:
     invocation: Invocation = context.obj
-    return quiet(invocation.settings(file)).harvest
+    return log_warnings_only(invocation.settings(file)).harvest
 
 
 def _open(settings: HarvestSettings) -> "closing[DeadLetters]":
     return closing(settings.dialect.create().dead_letters())
 
 
-def _quoted(keys: Sequence[str]) -> str:
-    return ", ".join(f"key '{plain(key)}'" for key in keys)
+def _key_list(keys: Sequence[str]) -> str:
+    return ", ".join(f"key '{printable(key)}'" for key in keys)
 
 
 GROUP = Group(

@@ -1,4 +1,4 @@
-"""Says how far a long command is: a bar for people, a line now and then elsewhere."""
+"""Shows the progress of a long command: a bar on a terminal, otherwise a line every few seconds."""
 
 import time
 from collections.abc import Iterator
@@ -8,24 +8,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from outbox_core.cli.terminal import messages
 
-_NOTE_SECONDS = 5.0
+_LINE_SECONDS = 5.0
 
 
-class _Notes:
-    """Says every few seconds how far it is, where there is no terminal for a bar."""
+class _Lines:
+    """Prints the number of records every few seconds."""
 
     def __init__(self, done: str, *, quiet: bool) -> None:
-        self._words = done
+        self._done_text = done
         self._quiet = quiet
         self._done = 0
-        self._next = time.monotonic() + _NOTE_SECONDS
+        self._next = time.monotonic() + _LINE_SECONDS
 
     def advance(self, records: int) -> None:
         """Counts records."""
         self._done += records
         if not self._quiet and time.monotonic() >= self._next:
-            self._next += _NOTE_SECONDS
-            messages().print(f"{self._done:,} records {self._words}")
+            self._next += _LINE_SECONDS
+            messages().print(f"{self._done:,} records {self._done_text}")
 
 
 class _Bar:
@@ -41,18 +41,18 @@ class _Bar:
 
 
 @contextmanager
-def progress(doing: str, done: str, records: int = 0, *, quiet: bool) -> Iterator[_Notes | _Bar]:
-    """Lends what counts records and shows it.
+def progress(doing: str, done: str, records: int = 0, *, quiet: bool) -> Iterator[_Lines | _Bar]:
+    """Yields a counter of records that shows the progress.
 
     Args:
-        doing: What happens to them, before a bar.
-        done: What has happened to them, in a line.
-        records: How many there will be; 0 if nobody knows.
+        doing: What happens to the records, shown before a bar.
+        done: The same as a past participle, for a line.
+        records: The number of records; 0 if unknown.
         quiet: Whether to show nothing.
     """
     console = messages()
     if quiet or not console.is_terminal:
-        yield _Notes(done, quiet=quiet)
+        yield _Lines(done, quiet=quiet)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:

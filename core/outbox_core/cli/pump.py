@@ -1,4 +1,4 @@
-"""``outbox pump``: writes records into the outbox, for trials and load tests (goharvest's ``pump``)."""
+"""``outbox pump``: writes records into the outbox, for trials and load tests, like goharvest's ``pump``."""
 
 import random
 import time
@@ -12,7 +12,7 @@ import typer
 from outbox_sdk import DriverError, Record, Stasher
 
 from outbox_core.audit import SEQUENCE_HEADER, Ledger, read_entries
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, quiet
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
@@ -31,9 +31,7 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
     keys: Annotated[int, typer.Option(min=1, help="How many different keys.")] = 100,
-    records: Annotated[
-        int, typer.Option(min=0, help="How many records; 0 for as many as come until Ctrl-C.")
-    ] = 1000,
+    records: Annotated[int, typer.Option(min=0, help="How many records; 0 to continue until Ctrl-C.")] = 1000,
     interval: Annotated[
         str, typer.Option(metavar="DURATION", help="Time between two records; a bare number is milliseconds.")
     ] = "0",
@@ -51,19 +49,19 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
     ledger: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", show_default=False, help="Append what was committed, for 'outbox audit'."
+            metavar="FILE", show_default=False, help="Append the committed records, for 'outbox audit'."
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write records into the outbox, as an application would.
 
-    Each record has the header 'Seq', its number, so that a reader can tell what is missing. Numbers begin
-    with 0, or with a ledger that has records already, behind its last.
+    Each record has a header 'Seq' with its number, so that a reader can find out what is missing. Numbers
+    start at 0, or after the last number of an existing ledger.
     """
     pause = _pause(interval)
     invocation: Invocation = context.obj
-    settings = quiet(invocation.settings(file)).harvest
+    settings = log_warnings_only(invocation.settings(file)).harvest
     numbers = count(_next_number(ledger))
     made = _records(random.Random(seed), numbers, topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
     wanted = islice(made, records) if records else made
@@ -77,7 +75,7 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
         begin = time.monotonic()
         done = 0
         while not signals.requested.is_set() and (some := list(islice(wanted, batch))):
-            # The pace holds over the whole run: what one batch lost the next ones make up for.
+            # The rate holds over the whole run: later batches make up for a delay.
             signals.requested.wait(
                 max(0.0, begin + (done + len(some)) * pause - time.monotonic()) if pause else 0
             )
@@ -129,7 +127,7 @@ def _records(
 
 @contextmanager
 def _connection(settings: HarvestSettings) -> Iterator[Any]:
-    """Lends a connection; what the database refuses is told as a driver's error."""
+    """Yields a connection; raises errors of the database as errors of the driver."""
     connection = settings.dialect.create().stash_connection()
     try:
         yield connection

@@ -1,4 +1,4 @@
-"""``outbox run``: harvests until it is told to stop."""
+"""``outbox run``: harvests until a signal stops it."""
 
 import logging
 from enum import StrEnum
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, leave
+from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now
 from outbox_core.config import Delivery, HarvestSettings, LogLevel
 from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, MeterRead
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outbox_core.run")
 
-PATIENCE_SECONDS = 4.7
-"""How long after the first signal the process ends in any case."""
+GRACE_SECONDS = 4.7
+"""Seconds after the first signal until the process ends in any case."""
 
-_GLANCE_SECONDS = 0.1
-_START_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_START_GRACE_SECONDS = 1.0
 
 
 class EngineName(StrEnum):
@@ -56,41 +56,41 @@ def run(
 ) -> None:
     """Harvest until Ctrl-C, SIGTERM or SIGHUP.
 
-    Takes part in the election; whichever process leads moves the records, the others stand by.
-    The first Ctrl-C or SIGTERM finishes what is in flight, hands over to a standby at once and exits with 0,
+    Takes part in the election: the process that leads moves the records, the others stand by.
+    The first Ctrl-C or SIGTERM drains the records in flight, hands over to a standby and exits with 0,
     within 5 seconds. A second one stops hard: nothing is lost, but records in flight may be published again.
     """
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
     settings = invocation.settings(file, overrides).harvest
-    with StopSignals(PATIENCE_SECONDS) as signals:
+    with StopSignals(GRACE_SECONDS) as signals:
         _harvest(settings, signals)
     log.info("stopped")
 
 
 def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
-    # Commands that only ask a question start faster without the pipeline.
+    # Other commands start faster without these imports.
     from outbox_core.harvest import Harvest  # noqa: PLC0415
     from outbox_core.lanes.group import dedicate_process  # noqa: PLC0415
 
     harvest = Harvest(settings)
     if settings.engine.driver == "inline":
         dedicate_process()
-    harvest.set_event_handler(announce)
-    log.info("%s", _introduction(settings))
+    harvest.set_event_handler(log_event)
+    log.info("%s", _start_message(settings))
     _start(harvest, signals)
     try:
         log.info("joined the election")
         while not signals.requested.is_set():
-            if harvest.wait(_GLANCE_SECONDS):
+            if harvest.wait(_POLL_SECONDS):
                 break
         if signals.requested.is_set():
-            log.info("stopping: finishing what is in flight; a second signal stops at once")
+            log.info("stopping: draining what is in flight; a second signal stops at once")
     finally:
         harvest.stop()
 
 
-def announce(event: Event) -> None:
+def log_event(event: Event) -> None:
     """Logs an event in one line."""
     match event:
         case LeaderAcquired():
@@ -115,9 +115,9 @@ def announce(event: Event) -> None:
 
 
 def _start(harvest: "Harvest", signals: StopSignals) -> None:
-    """Starts the harvest on another thread, so that this one hears signals at once, whatever start does.
+    """Starts the harvest on another thread, so that this one handles signals while it starts.
 
-    PySpark would also take over SIGINT if its session were made on the main thread.
+    If the session were created on the main thread, PySpark would install its own handler of SIGINT.
     """
     outcome: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -131,25 +131,25 @@ def _start(harvest: "Harvest", signals: StopSignals) -> None:
 
     Thread(target=start, name="start", daemon=True).start()
     while outcome.empty():
-        if signals.requested.wait(_GLANCE_SECONDS):
-            log.info("stopping before the start is done")
-            _wait_briefly(outcome)
+        if signals.requested.wait(_POLL_SECONDS):
+            log.info("stopping before the start is complete")
+            _wait_for_start(outcome)
             break
     error = outcome.get()
     if error is not None:
         raise error
 
 
-def _wait_briefly(outcome: "SimpleQueue[BaseException | None]") -> None:
-    """Gives a start that is nearly done the chance to leave the election properly; then ends the process."""
-    end = monotonic() + _START_SECONDS
+def _wait_for_start(outcome: "SimpleQueue[BaseException | None]") -> None:
+    """Waits briefly for the start, so that it can leave the election; then ends the process."""
+    end = monotonic() + _START_GRACE_SECONDS
     while outcome.empty():
         if monotonic() > end:
-            leave(0)  # nothing has been harvested, and a JVM that is starting ends with its parent
-        sleep(_GLANCE_SECONDS)
+            exit_now(0)  # nothing has been harvested, and a JVM that is starting ends with its parent
+        sleep(_POLL_SECONDS)
 
 
-def _introduction(settings: HarvestSettings) -> str:
+def _start_message(settings: HarvestSettings) -> str:
     return (
         f"outbox {version('outbox-core')}: table {settings.outbox} ({settings.dialect.driver}) "
         f"to {settings.publisher.driver}, {settings.delivery}, elector {settings.elector.driver}, "

@@ -1,4 +1,4 @@
-"""``outbox status``: how the harvest of one outbox is going, as the database tells it."""
+"""``outbox status``: the state of an outbox and its harvest, according to the database."""
 
 import time
 from contextlib import closing, nullcontext
@@ -10,9 +10,9 @@ from outbox_sdk.errors import DriverError
 from rich.live import Live
 
 from outbox_core.cli.durations import seconds
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, quiet
-from outbox_core.cli.picture import Picture, as_data, as_text
-from outbox_core.cli.terminal import note, output, print_json
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
+from outbox_core.cli.snapshot import Snapshot, as_data, as_text
+from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
 
 EXAMPLES = (
@@ -27,33 +27,34 @@ def status(
     context: typer.Context,
     file: FileOption = None,
     json: JsonOption = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
-    interval: Annotated[str, typer.Option(metavar="DURATION", help="How often to look.")] = "2s",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two queries.")] = "2s",
 ) -> None:
     """Show the backlog, who leads, what is parked, and what each lane does.
 
-    Asks only the database, so it works from anywhere and whoever leads. Fence and dead letters are created
-    where they are missing, and belong to who asks first: let that be 'outbox init' or the harvester's user.
+    Queries only the database, so it works on any machine, whichever process leads. Creates the tables of the
+    fence and of dead letters if they are missing. They belong to the user who creates them: run 'outbox init'
+    first, or use the harvester's user.
 
-    Lanes of exactly-once delivery tell of their batches, the oldest first: the first digits of the name, how
-    far it is, and how many records it has.
+    For exactly-once delivery it shows the batches of each lane, the oldest first: the first digits of the
+    batch's name, its stage, and its number of records.
 
-    A lane that has not written its reading for a while is shown as silent: its leader is gone, frozen, or
-    has nothing to say any more.
+    A lane that has not written a reading for a while is shown as silent: its process has ended, is frozen, or
+    cannot reach the database.
     """
     pause = seconds(interval, "--interval")
     invocation: Invocation = context.obj
-    settings = quiet(invocation.settings(file)).harvest
+    settings = log_warnings_only(invocation.settings(file)).harvest
     dialect = settings.dialect.create()
     if watch:
         _watch(dialect, settings, pause, json=json)
         return
     with closing(dialect.connect()) as table:
-        _show(Picture.take(table, settings), json=json)
+        _show(Snapshot.take(table, settings), json=json)
 
 
 def _watch(dialect: Dialect, settings: HarvestSettings, pause: float, *, json: bool) -> None:
-    """Looks until it is told to stop; a database that goes away for a while does not end it."""
+    """Repeats until a signal; tolerates that the database is unavailable for a while."""
     live = output().is_terminal and not json
     with (
         StopSignals() as signals,
@@ -63,21 +64,21 @@ def _watch(dialect: Dialect, settings: HarvestSettings, pause: float, *, json: b
             try:
                 with closing(dialect.connect()) as table:
                     while not signals.requested.is_set():
-                        picture = Picture.take(table, settings)
+                        snapshot = Snapshot.take(table, settings)
                         if isinstance(screen, Live):
-                            screen.update(as_text(picture), refresh=True)
+                            screen.update(as_text(snapshot), refresh=True)
                         else:
-                            _show(picture, json=json)
+                            _show(snapshot, json=json)
                         signals.requested.wait(pause)
             except DriverError as error:
                 if not error.retryable:
                     raise
-                note(f"{time.strftime('%H:%M:%S')} {error}")
+                print_message(f"{time.strftime('%H:%M:%S')} {error}")
                 signals.requested.wait(pause)
 
 
-def _show(picture: Picture, *, json: bool) -> None:
+def _show(snapshot: Snapshot, *, json: bool) -> None:
     if json:
-        print_json(as_data(picture))
+        print_json(as_data(snapshot))
     else:
-        output().print(as_text(picture))
+        output().print(as_text(snapshot))

@@ -1,4 +1,4 @@
-"""Turns a section of the tree into a dataclass: our own settings and plugins' options alike."""
+"""Decodes a section of the YAML tree into a dataclass: our own settings, or a plugin's options."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from outbox_core.config.problems import Problems, join
 Kind = TypeVar("Kind")
 
 _SECRET = re.compile(r"passw|secret|token|credential|private|source|dsn", re.IGNORECASE)
-_LONGEST_SHOWN = 40
+_MAX_SHOWN = 40
 _UNSET: Any = object()
 _EXPECTED = {
     "int_parsing": "expected a whole number",
@@ -35,8 +35,8 @@ _EXPECTED = {
     "tuple_type": "expected a list",
 }
 
-Raw = Annotated[Node | None, "as it was written"]
-"""A field whose value is left to the caller to decode."""
+Raw = Annotated[Node | None, "not decoded"]
+"""The type of a field whose node the caller decodes."""
 
 
 def camel(name: str) -> str:
@@ -52,38 +52,38 @@ def decode(
     problems: Problems,
     defaults: Mapping[str, Any] | None = None,
 ) -> Kind | None:
-    """Makes an instance of a dataclass from a section.
+    """Creates an instance of a dataclass from a section.
 
-    A key whose value is null counts as not written. A field whose metadata has a ``former`` key may be
-    written by that. The class may refuse a combination of values by raising ``ValueError`` or ``ConfigError``
+    A key whose value is null counts as absent. A field whose metadata has a ``former`` key may be written
+    under that key. The class may refuse a combination of values by raising ``ValueError`` or ``ConfigError``
     from ``__post_init__``.
 
     Args:
         kind: A dataclass; each field is a key in camelCase.
-        section: What was written.
+        section: The section of the document.
         path: The section's dotted path, for messages.
-        problems: Where everything wrong is noted.
+        problems: Collects what is wrong.
         defaults: Field name → value to use instead of the class's own default.
 
     Returns:
-        The instance, or ``None`` when ``problems`` grew.
+        The instance, or ``None`` if a problem was added.
     """
     before, defaults = len(problems.found), defaults or {}
     keys = {camel(field.name): field for field in fields(kind) if field.init}  # type: ignore[arg-type]  # a dataclass
     hints, section = _hints(kind), _with_present_names(section, keys)
     for key, (place, _) in section.entries.items():
         if key not in keys:
-            problems.unknown_key(place, path, key, list(keys), _below(keys, hints))
+            problems.unknown_key(place, path, key, list(keys), _nested_keys(keys, hints))
     values: dict[str, Any] = {}
     for key, field in keys.items():
         value = _UNSET
-        if _written(section, key):
+        if _has_value(section, key):
             value = _field(field, hints[field.name], section.entries[key][1], join(path, key), problems)
         if value is _UNSET and field.name in defaults:
             value = defaults[field.name]
         if value is not _UNSET:
             values[field.name] = value
-        elif field.default is MISSING and field.default_factory is MISSING and not _written(section, key):
+        elif field.default is MISSING and field.default_factory is MISSING and not _has_value(section, key):
             problems.add(section.place, join(path, key), "missing, and it has no default")
     if len(problems.found) > before:
         return None
@@ -95,15 +95,15 @@ def decode(
 
 
 def _with_present_names(section: Section, keys: Mapping[str, Field[Any]]) -> Section:
-    """Returns the section with the present name of each key that is written by its former one alone."""
+    """Returns the section with the present name of each key that is written only under its former one."""
     present = {field.metadata["former"]: key for key, field in keys.items() if "former" in field.metadata}
     names = {key: present.get(key, key) for key in section.entries}
     names = {key: key if name in section.entries else name for key, name in names.items()}
     return Section(section.place, {names[key]: entry for key, entry in section.entries.items()})
 
 
-def _below(keys: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Returns the keys of the sections below, by the section's key."""
+def _nested_keys(keys: Mapping[str, Field[Any]], hints: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Returns the keys of each section nested in this one, by that section's key."""
     kinds = {key: _without_none(hints[field.name]) for key, field in keys.items()}
     return {
         key: [camel(field.name) for field in fields(kind)]
@@ -124,34 +124,40 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
             return _UNSET
         return decode(inner, node, path, problems)
     try:
-        return _adapter(hint).validate_python(_data(node))
+        return _adapter(hint).validate_python(_plain_data(node))
     except ValidationError as error:
-        _refuse(error, node, path, problems, quiet=not field.repr or bool(_SECRET.search(field.name)))
+        _add_problems(
+            error, node, path, problems, hide_value=not field.repr or bool(_SECRET.search(field.name))
+        )
         return _UNSET
 
 
-def _written(section: Section, key: str) -> bool:
+def _has_value(section: Section, key: str) -> bool:
     node = section.entries[key][1] if key in section.entries else Scalar(section.place, None)
     return not (isinstance(node, Scalar) and node.text is None)
 
 
-def _data(node: Node, *, free: bool = False) -> Any:
+def _plain_data(node: Node, *, untyped: bool = False) -> Any:
     """Returns the tree as plain data.
 
-    Keys without a value are left out. In a mapping of somebody else's settings, where no type says so, YAML's
-    ways to write yes and no become ``true`` and ``false``.
+    Keys without a value are left out. In a mapping without types, such as Kafka's settings, YAML's booleans
+    (``yes``, ``off``, …) become ``true`` and ``false``.
     """
     if isinstance(node, Section):
         return {
-            key: _data(value, free=True) for key, (_, value) in node.entries.items() if _written(node, key)
+            key: _plain_data(value, untyped=True)
+            for key, (_, value) in node.entries.items()
+            if _has_value(node, key)
         }
     if isinstance(node, Items):
-        return [_data(value, free=free) for value in node.values]
-    return str(node.switch).lower() if free and node.switch is not None else node.text
+        return [_plain_data(value, untyped=untyped) for value in node.values]
+    return str(node.boolean).lower() if untyped and node.boolean is not None else node.text
 
 
-def _refuse(error: ValidationError, node: Node, path: str, problems: Problems, *, quiet: bool) -> None:
-    """Notes what pydantic found; alternatives for one value become one problem."""
+def _add_problems(
+    error: ValidationError, node: Node, path: str, problems: Problems, *, hide_value: bool
+) -> None:
+    """Adds what pydantic found; alternatives for one value become one problem."""
     wanted: dict[str, tuple[Node, list[str]]] = {}
     for detail in error.errors(include_url=False, include_input=False):
         at, where = node, path
@@ -164,7 +170,7 @@ def _refuse(error: ValidationError, node: Node, path: str, problems: Problems, *
     for where, (at, messages) in wanted.items():
         first, *others = dict.fromkeys(messages)
         message = " or ".join([first, *(other.removeprefix("expected ") for other in others)])
-        problems.add(at.place, where, message + _found(at, quiet=quiet or at is not node))
+        problems.add(at.place, where, message + _found_text(at, hide_value=hide_value or at is not node))
 
 
 def _expected(detail: ErrorDetails) -> str:
@@ -180,15 +186,15 @@ def _expected(detail: ErrorDetails) -> str:
     return detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
 
 
-def _found(node: Node, *, quiet: bool) -> str:
-    """Says what stands there instead; a value only where it can be no secret."""
+def _found_text(node: Node, *, hide_value: bool) -> str:
+    """Describes what was found instead; shows a value only if it cannot be a secret."""
     if isinstance(node, Section):
         return ", found a mapping"
     if isinstance(node, Items):
         return ", found a list"
-    if quiet or node.substituted or node.text is None:
+    if hide_value or node.substituted or node.text is None:
         return ""
-    return f", found '{node.text}'" if len(node.text) <= _LONGEST_SHOWN else ""
+    return f", found '{node.text}'" if len(node.text) <= _MAX_SHOWN else ""
 
 
 def _without_none(hint: Any) -> Any:

@@ -1,7 +1,7 @@
-"""YAML as a tree that remembers where each value stands and how it was written.
+"""Parses YAML into a tree that keeps the line of each value and its text as written.
 
-Scalars stay text: the setting that a value is for decides what it becomes, so an unquoted password ``0123``
-keeps its zero and a group named ``on`` stays a name.
+Scalars stay text, and the type of the setting decides how they are converted. So an unquoted password
+``0123`` keeps its zero, and a group named ``on`` keeps its name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,20 @@ class Scalar:
 
     Attributes:
         place: Where it stands.
-        text: What was written, with the environment put in; ``None`` for YAML's null or nothing at all.
-        switch: What it means where it is a plain yes or no in YAML's eyes, else ``None``.
-        substituted: Whether the environment had a part in it.
+        text: The text, with environment variables replaced; ``None`` for YAML's null or for nothing at all.
+        boolean: Its value if YAML reads the unquoted text as a boolean, else ``None``.
+        substituted: Whether an environment variable was replaced in it.
     """
 
     place: Place
     text: str | None
-    switch: bool | None = None
+    boolean: bool | None = None
     substituted: bool = False
 
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping: key → where the key stands, and its value."""
+    """A mapping: key → where the key is, and its value."""
 
     place: Place
     entries: Mapping[str, tuple[Place, "Node"]] = field(default_factory=dict)
@@ -63,30 +63,30 @@ def read(text: str, source: str, variables: Mapping[str, str], problems: Problem
     """Returns the document as a tree, or ``None`` for an empty one.
 
     Raises:
-        ConfigError: The text is not YAML. Lesser problems are noted in ``problems``.
+        ConfigError: The text is not YAML. Other problems are added to ``problems``.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise ConfigError(str(_not_yaml(error, text, source))) from None  # the cause quotes the file
-    return _Tree(source, variables, problems).node(root, "", ()) if root else None
+        raise ConfigError(str(_syntax_problem(error, text, source))) from None  # the cause quotes the file
+    return _TreeBuilder(source, variables, problems).node(root, "", ()) if root else None
 
 
 def tree(data: Mapping[str, Any], source: str, variables: Mapping[str, str], problems: Problems) -> Node:
-    """Returns plain Python data as a tree, as if it had been written in YAML.
+    """Returns plain Python data as a tree, as if it had been parsed from YAML.
 
     Raises:
         ConfigError: The data holds something that YAML cannot express.
     """
     try:
-        root = yaml.SafeDumper("").represent_data(data)  # type: ignore[arg-type]  # nothing is ever written
+        root = yaml.SafeDumper("").represent_data(data)  # type: ignore[arg-type]  # the stream is not used
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: holds a value that YAML cannot express") from error
-    return _Tree(source, variables, problems).node(root, "", ())
+    return _TreeBuilder(source, variables, problems).node(root, "", ())
 
 
 def with_value(section: Section, path: Sequence[str], value: Scalar) -> Section:
-    """Returns ``section`` with ``value`` at ``path``, making sections on the way where there are none."""
+    """Returns ``section`` with ``value`` at ``path``; creates missing sections on the way."""
     key, rest = path[0], path[1:]
     place, old = section.entries.get(key, (value.place, None))
     new: Node = value
@@ -95,8 +95,8 @@ def with_value(section: Section, path: Sequence[str], value: Scalar) -> Section:
     return Section(section.place, {**section.entries, key: (place, new)})
 
 
-def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> Problem:
-    """Returns what the parser complains about, without the lines of the file that it would quote."""
+def _syntax_problem(error: yaml.YAMLError, text: str, source: str) -> Problem:
+    """Returns the parser's error, without the lines of the file that it quotes."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         context = error.context or ""
         reason = f"{context}, {error.problem}" if context.startswith("expected") else error.problem
@@ -106,25 +106,26 @@ def _not_yaml(error: yaml.YAMLError, text: str, source: str) -> Problem:
 
 
 @dataclass
-class _Tree:
+class _TreeBuilder:
     source: str
     variables: Mapping[str, str]
     problems: Problems
 
-    def node(self, node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Node:
+    def node(self, node: yaml.Node, path: str, ancestors: tuple[yaml.Node, ...]) -> Node:
         place = self.place(node)
-        if any(node is ancestor for ancestor in above):
-            self.problems.add(place, path, "an alias that holds itself")
+        if any(node is ancestor for ancestor in ancestors):
+            self.problems.add(place, path, "an alias that contains itself")
             return Scalar(place, None)
         if node.tag not in _KNOWN:
             self.problems.add(
                 place, path, f"the tag {(node.tag or '').replace(_YAML, '!!')} is not supported"
             )
         if isinstance(node, yaml.MappingNode):
-            return self.section(node, path, (*above, node))
+            return self.section(node, path, (*ancestors, node))
         if isinstance(node, yaml.SequenceNode):
             values = [
-                self.node(value, f"{path}[{index}]", (*above, node)) for index, value in enumerate(node.value)
+                self.node(value, f"{path}[{index}]", (*ancestors, node))
+                for index, value in enumerate(node.value)
             ]
             return Items(place, values)
         return self.scalar(node, path)
@@ -141,32 +142,32 @@ class _Tree:
         quoted = getattr(node, "style", None) is not None
         if not text and not quoted:
             return Scalar(place, None)
-        switch = None if quoted else _switch(node.tag if text == written else _resolve(text), text)
-        return Scalar(place, text, switch, substituted=text != written)
+        boolean = None if quoted else _boolean(node.tag if text == written else _implicit_tag(text), text)
+        return Scalar(place, text, boolean, substituted=text != written)
 
-    def section(self, node: yaml.MappingNode, path: str, above: tuple[yaml.Node, ...]) -> Section:
+    def section(self, node: yaml.MappingNode, path: str, ancestors: tuple[yaml.Node, ...]) -> Section:
         entries: dict[str, tuple[Place, Node]] = {}
         merged: dict[str, tuple[Place, Node]] = {}
         for key, value in node.value:
             place = self.place(key)
             if key.tag == _MERGE:
-                merged = {**self.merged(value, path, above), **merged}
+                merged = {**self.merged(value, path, ancestors), **merged}
             elif not isinstance(key, yaml.ScalarNode):
                 self.problems.add(place, path, "a key must be a single value")
             elif key.value in entries:
                 first = entries[key.value][0]
                 self.problems.add(place, join(path, key.value), f"written twice; first in line {first.line}")
             else:
-                entries[key.value] = (place, self.node(value, join(path, key.value), above))
+                entries[key.value] = (place, self.node(value, join(path, key.value), ancestors))
         return Section(self.place(node), {**merged, **entries})
 
     def merged(
-        self, value: yaml.Node, path: str, above: tuple[yaml.Node, ...]
+        self, value: yaml.Node, path: str, ancestors: tuple[yaml.Node, ...]
     ) -> dict[str, tuple[Place, Node]]:
         # The first of several merged mappings wins, as YAML's merge key demands.
         entries: dict[str, tuple[Place, Node]] = {}
         for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-            section = self.node(part, path, above)
+            section = self.node(part, path, ancestors)
             if isinstance(section, Section):
                 entries = {**section.entries, **entries}
             else:
@@ -177,12 +178,12 @@ class _Tree:
         return Place(self.source, node.start_mark.line + 1 if node.start_mark else 0)
 
 
-def _resolve(text: str) -> str:
+def _implicit_tag(text: str) -> str:
     for tag, pattern in yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], []):
         if pattern.match(text):
             return str(tag)
     return ""
 
 
-def _switch(tag: str | None, text: str) -> bool | None:
+def _boolean(tag: str | None, text: str) -> bool | None:
     return bool(yaml.SafeLoader.bool_values[text.lower()]) if tag == _BOOL else None

@@ -15,7 +15,7 @@ def parse_duration(text: str) -> float:
         text: Numbers with their units, without spaces; a bare ``0`` needs no unit.
 
     Raises:
-        ValueError: The text is none.
+        ValueError: The text is not a duration.
     """
     if text == "0":
         return 0.0
@@ -29,7 +29,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Returns ``seconds`` as people write them: ``250ms``, ``5s``, ``2m05s``, ``3h10m``."""
+    """Returns ``seconds`` in readable form: ``250ms``, ``5s``, ``2m05s``, ``3h10m``."""
     if seconds < 1:
         return f"{seconds * 1000:.3g}ms" if seconds else "0s"
     if seconds < 60:  # noqa: PLR2004 - seconds in a minute

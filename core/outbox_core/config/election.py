@@ -1,4 +1,4 @@
-"""Who competes with whom: the group that an elector is told, or the one that follows from the outbox."""
+"""The group of processes that compete for leadership: the configured one, or the outbox's own default."""
 
 from dataclasses import replace
 
@@ -8,29 +8,29 @@ from outbox_sdk.elector import Elector
 from outbox_core.config.identity import default_leader_group, default_leader_topic
 from outbox_core.config.settings import Choice
 
-_SET = "not to be completed"
+_NOT_AN_OPTION = "not an option of this elector"
 
 
-def lacks_group(elector: Choice[Elector]) -> bool:
-    """Returns whether the elector needs a group and is not told one."""
-    return getattr(elector.options, "leader_group_id", _SET) is None
+def needs_group(elector: Choice[Elector]) -> bool:
+    """Returns whether the elector has the option of a group, and it is not set."""
+    return getattr(elector.options, "leader_group_id", _NOT_AN_OPTION) is None
 
 
 def with_group(elector: Choice[Elector], table: OutboxTable) -> Choice[Elector]:
-    """Returns the elector with the group, and the topic, that follow from the outbox.
+    """Returns the elector with the default group and topic of the outbox.
 
-    One that is told a group, or knows none, is returned as it is, and the database is not asked.
+    An elector whose group is set, or that has no such option, is returned unchanged, without a query.
 
     Args:
-        elector: Who elects.
-        table: The outbox.
+        elector: The elector.
+        table: The outbox, whose name and identity determine the group.
 
     Raises:
-        DriverError: The database refuses to name the outbox or cannot be reached.
+        DriverError: The database refuses to give the outbox's identity, or cannot be reached.
     """
-    if not lacks_group(elector):
+    if not needs_group(elector):
         return elector
     names = {"leader_group_id": default_leader_group(table.name, table.identity())}
-    if getattr(elector.options, "leader_topic", _SET) is None:
+    if getattr(elector.options, "leader_topic", _NOT_AN_OPTION) is None:
         names["leader_topic"] = default_leader_topic(names["leader_group_id"])
     return replace(elector, options=replace(elector.options, **names))

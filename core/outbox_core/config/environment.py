@@ -1,4 +1,4 @@
-"""Puts environment variables into values: ``${NAME}`` and ``${NAME:-default}``; ``$${`` stays ``${``."""
+"""Replaces environment variables in values: ``${NAME}`` and ``${NAME:-default}``; ``$${`` stays ``${``."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ _INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", 
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> str:
-    """Returns ``text`` with its references replaced; what a variable holds is not looked at again.
+    """Returns ``text`` with its references replaced, once: references in values of variables stay.
 
     Args:
         text: The value as written.
-        variables: The environment. A default stands in for a variable that is unset or empty.
+        variables: The environment. A default replaces a variable that is unset or empty.
 
     Raises:
         ValueError: A variable is unset and has no default, or a reference is malformed; the message

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, collected so that one message tells all of it."""
+"""Collects what is wrong with a configuration, so that one message lists all of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Place:
     """Where something was written.
 
     Attributes:
-        source: The file's name, or what stands in for one.
+        source: The file's name, or a description of another source.
         line: The line, from 1; 0 where there are no lines.
     """
 
@@ -25,7 +25,7 @@ class Place:
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong; never carries a value that could be a secret."""
+    """One thing that is wrong; contains no value that could be a secret."""
 
     place: Place
     path: str
@@ -43,32 +43,32 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
 
     def add(self, place: Place, path: str, message: str, *, plugin: bool = False) -> None:
-        """Notes a problem, once."""
+        """Adds a problem, unless it was added before."""
         problem = Problem(place, path, message, plugin)
         if problem not in self.found:
             self.found.append(problem)
 
     def unknown_key(
-        self, place: Place, path: str, key: str, valid: list[str], below: Mapping[str, list[str]]
+        self, place: Place, path: str, key: str, valid: list[str], nested: Mapping[str, list[str]]
     ) -> None:
-        """Notes a key that does not exist, with where it belongs or the nearest one that does.
+        """Adds a key that does not exist, with the section that it belongs to or the most similar valid key.
 
         Args:
             place: Where the key stands.
             path: The dotted path of its section.
             key: The key.
             valid: The keys of this section.
-            below: The keys of the sections below this one, by the section's key.
+            nested: The keys of the sections below this one, by the section's key.
         """
         nearest = nearest_key(key, valid)
-        homes = [
+        matches = [
             f"{name}.{child}"
-            for name, keys in below.items()
+            for name, keys in nested.items()
             for child in keys
-            if _plain(child) == _plain(key)
+            if _normalized(child) == _normalized(key)
         ]
-        if homes:
-            hint = f"did you mean '{homes[0]}'?"
+        if matches:
+            hint = f"did you mean '{matches[0]}'?"
         elif nearest:
             hint = f"did you mean '{nearest}'?"
         else:
@@ -76,11 +76,11 @@ class Problems:
         self.add(place, join(path, key), f"unknown key; {hint}")
 
     def raise_any(self) -> None:
-        """Raises what was found, as one error.
+        """Raises one error with all problems; does nothing if there are none.
 
         Raises:
-            PluginError: Nothing but plugins is the problem.
-            ConfigError: There are others.
+            PluginError: All problems are missing or broken plugins.
+            ConfigError: There are other problems.
         """
         if not self.found:
             return
@@ -97,11 +97,11 @@ def join(path: str, key: str) -> str:
 
 
 def nearest_key(key: str, valid: list[str]) -> str | None:
-    """Returns the valid key that ``key`` was probably meant to be, whatever its case and underscores."""
-    plain = {_plain(name): name for name in valid}
-    close = get_close_matches(_plain(key), plain, n=1)
-    return plain[close[0]] if close else None
+    """Returns the valid key most similar to ``key``, without regard to case, ``_`` and ``-``; or none."""
+    normalized = {_normalized(name): name for name in valid}
+    close = get_close_matches(_normalized(key), normalized, n=1)
+    return normalized[close[0]] if close else None
 
 
-def _plain(key: str) -> str:
+def _normalized(key: str) -> str:
     return key.replace("_", "").replace("-", "").lower()

@@ -1,4 +1,4 @@
-"""Reads a configuration: goharvest's YAML as it is, and ours beside it."""
+"""Reads a configuration: goharvest's YAML keys, and our own."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ FILE_VARIABLE = "OUTBOX_FILE"
 DEFAULT_FILE = Path("outbox.yaml")
 DEFAULT_BROKERS = {"bootstrap.servers": "localhost:9092"}
 DEFAULT_DATA_SOURCE = "host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable"
-"""goharvest's local Postgres; stands in only where the dialect is the default one."""
+"""goharvest's local Postgres; used only with the default dialect."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def load(
         variables: The environment.
 
     Raises:
-        ConfigError: The file cannot be read or used as it is written; the message lists all that is wrong.
+        ConfigError: The file cannot be read or used; the message lists everything that is wrong.
         PluginError: A driver is missing.
     """
     file = locate(None if path is None else Path(path), variables)
@@ -111,7 +111,7 @@ def parse(
 
     Args:
         text: The YAML.
-        source: What messages call it.
+        source: The name of the text in messages.
         variables: The environment.
         overrides: Dotted key → value to use instead.
 
@@ -132,13 +132,13 @@ def configure(
     variables: Mapping[str, str] = os.environ,
     source: str = "configuration",
 ) -> Settings:
-    """Makes the settings from plain data with the keys of a file: ``{"harvest": {"dataSource": …}}``.
+    """Creates the settings from plain data with the keys of a file: ``{"harvest": {"dataSource": …}}``.
 
     Args:
-        data: What a file would hold.
+        data: What a file would contain.
         overrides: Dotted key → value to use instead.
         variables: The environment.
-        source: What messages call it.
+        source: The name of the data in messages.
 
     Raises:
         ConfigError: See :func:`load`.
@@ -157,7 +157,7 @@ def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> S
     node = root.entries["harvest"][1] if "harvest" in root.entries else None
     harvest = _harvest(node, root.place, problems)
     problems.raise_any()
-    if top is None or harvest is None:  # pragma: no cover - there was a problem then
+    if top is None or harvest is None:  # pragma: no cover - then a problem was raised above
         raise ConfigError(f"{root.place}: cannot be used")
     return Settings(harvest, top.logging)
 
@@ -169,7 +169,7 @@ def _harvest(node: Node | None, place: Place, problems: Problems) -> HarvestSett
         problems.add(node.place, "harvest", "expected a mapping of keys to values")
         return None
     keys = decode(HarvestKeys, node, "harvest", problems)
-    # Seams are looked at even when the rest is wrong, so that one message tells everything.
+    # Seams are decoded even if the rest is wrong, so that one message lists everything.
     seams = _seams(node, keys or HarvestKeys(data_source=DEFAULT_DATA_SOURCE), problems)
     if keys is None or problems.found:
         return None

@@ -30,12 +30,12 @@ class Shared:
 
     Attributes:
         table: The outbox table.
-        data_source: Where the database is; ``None`` leaves it to the driver's own default.
+        data_source: Where the database is; ``None`` for the driver's own default.
         base_kafka: Client settings of everything that talks to Kafka.
         producer_kafka: Client settings on top, for the publisher.
-        leader_group_id: The name that competing processes share; ``None`` where it follows from the outbox,
-            which the database has to be asked for.
-        leader_topic: The topic of the election; ``None`` to follow from the group.
+        leader_group_id: The group of the competing processes; ``None`` for the outbox's own default, which
+            only the database knows.
+        leader_topic: The topic of the election; ``None`` for the group's own default.
         min_poll_interval: Seconds.
         heartbeat_timeout: Seconds.
         stop_after: Seconds.
@@ -70,7 +70,7 @@ class Shared:
 
 
 def driver_of(seam: Seam, node: Node | None) -> str | None:
-    """Returns the name of the driver chosen in ``node``; ``None`` where it names none but should."""
+    """Returns the name of the driver chosen in ``node``; ``None`` if the node is not valid."""
     if isinstance(node, Section):
         node = node.entries["driver"][1] if "driver" in node.entries else None
     if node is None or (isinstance(node, Scalar) and node.text is None):
@@ -81,17 +81,17 @@ def driver_of(seam: Seam, node: Node | None) -> str | None:
 def choose(
     seam: Seam, node: Node | None, place: Place, shared: Shared, problems: Problems
 ) -> Choice[Any] | None:
-    """Makes the choice for one seam.
+    """Chooses the driver of one seam, and decodes its options.
 
     Args:
         seam: The seam.
         node: What was written for it: nothing, a driver's name, or ``driver:`` with options.
-        place: Where the harvest is configured, for a driver that was not chosen but lacks something.
-        shared: The settings that options take their defaults from.
-        problems: Where everything wrong is noted.
+        place: Where the harvest is configured; for problems of a driver that is used by default.
+        shared: The settings that are defaults of options.
+        problems: Collects what is wrong.
 
     Returns:
-        The choice, or ``None`` when ``problems`` grew.
+        The choice, or ``None`` if a problem was added.
     """
     path = f"harvest.{seam}"
     place = node.place if node else place
@@ -119,7 +119,7 @@ def choose(
 def _defaults(
     seam: Seam, options: dict[str, tuple[Place, Node]], known: set[str], shared: Shared, problems: Problems
 ) -> dict[str, Any]:
-    """Returns the defaults of a driver's options; moves ``kafka`` from ``options`` on top of them."""
+    """Returns the defaults of a driver's options; moves ``kafka`` from ``options`` into them."""
     defaults = shared.defaults(seam)
     if "kafka" in known and "kafka" in options:
         written = decode(

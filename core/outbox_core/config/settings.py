@@ -1,4 +1,4 @@
-"""What a harvest is told: frozen, picklable settings whose repr carries no secrets."""
+"""The settings of a harvest: frozen, picklable dataclasses whose repr contains no secrets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,9 +44,10 @@ class Limits:
 
     Attributes:
         min_poll_interval: Seconds between two polls of the elector, at least.
-        heartbeat_timeout: Seconds a leader keeps its office without a confirmation of it.
-        queue_timeout: Seconds a key's waiting records may stand still before all is marked anew.
-        mark_backoff: Seconds to wait after a mark that found nothing; the first of growing waits.
+        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
+        queue_timeout: Seconds that records may wait behind a key that does not move, before the lane marks
+            everything anew.
+        mark_backoff: Seconds to wait after a mark that found nothing; longer with each further one.
         io_error_backoff: Seconds to wait after the database refused a mark, purge or reset.
         max_in_flight_records: Records published but not yet acknowledged and purged, in all lanes.
         send_concurrency: Lanes; each has its own connection to the database and to the broker.
@@ -55,11 +56,11 @@ class Limits:
         max_batch_records: Records that one batch of exactly-once delivery may have, in each lane.
         max_lane_bytes: Bytes of keys, values and headers that a lane holds in memory. One mark or batch has
             half of it at most, and a record that alone has more is parked without being read.
-        min_metrics_interval: Seconds between two meter readings, at least.
+        min_metrics_interval: Seconds between two reports of metrics, at least.
         max_poll_interval: Seconds without a poll of the election after which goharvest sends nothing more;
-            ``None`` for half the heartbeat timeout. Kept for its files: here the elector's lease is looked at
-            before every mark and every send.
-        drain_interval: Seconds that records in flight are waited for before leadership is handed over.
+            ``None`` for half the heartbeat timeout. Accepted for its files, without effect: here the lane
+            checks the elector's lease before every mark and every send.
+        drain_interval: Seconds that a leader waits for records in flight before it hands over.
     """
 
     min_poll_interval: Pause = 0.1
@@ -94,20 +95,21 @@ class Limits:
 class Failures:
     """What happens after an error.
 
-    An error that may pass is met by trying again, one that lies in the record by parking its key, and one
-    that lies in the configuration of database or broker by stopping the harvest.
+    After a temporary error the lane tries again, after an error of the record it parks the key, and after an
+    error in the configuration of the database or broker it stops the harvest.
 
     Attributes:
         first_backoff: Seconds that a key is held after its first failure; doubles with every further one, and
-            a random fifth is added or taken away.
+            varies at random by up to a fifth.
         longest_backoff: The longest of these holds, in seconds.
         park_after: Attempts at a record that sending again cannot cure (too large, not permitted, no such
             topic, not serializable) before its key is parked.
-        park_retryable_after: The same for a failure that may pass; ``None`` to try for ever.
-        most_parked_keys: Keys parked before no more are: with so many the fault lies in no record, and keys
-            that fail are held and tried again. Each lane's own bound between two counts of all.
-        stop_after: Seconds that a database or broker may refuse this harvester for good (a missing table,
-            an expired password) before the harvest ends with that error; meanwhile its lanes try again.
+        park_retryable_after: The same for a temporary failure; ``None`` to try for ever.
+        most_parked_keys: The number of parked keys from which on no more are parked: with so many, no record
+            is the cause, and failing keys are held and tried again. Between two counts of the whole outbox
+            each lane counts its own.
+        stop_after: Seconds for which a database or broker may refuse this harvester (a missing table, an
+            expired password) before the harvest ends with that error; meanwhile its lanes try again.
     """
 
     first_backoff: Seconds = 0.1
@@ -127,12 +129,12 @@ class Failures:
 
 @dataclass(frozen=True)
 class Choice(Generic[Made_co]):
-    """The driver chosen for one seam, with its options; travels to where the driver is made.
+    """The driver chosen for one seam, with its options; is sent to the process that creates the driver.
 
     Attributes:
         seam: The seam it serves.
         driver: The entry-point name.
-        options: An instance of the plugin's options class; left out of the repr, as it may hold secrets.
+        options: An instance of the plugin's options class; left out of the repr, as it may contain secrets.
     """
 
     seam: Seam
@@ -140,7 +142,7 @@ class Choice(Generic[Made_co]):
     options: Any = field(repr=False)
 
     def create(self) -> Made_co:
-        """Makes the seam's object, without connecting.
+        """Creates the driver; does not connect.
 
         Raises:
             PluginError: The driver is not installed here.
@@ -157,7 +159,7 @@ class EngineSettings:
         master: The Spark master's URL; ``None`` embeds ``local[…]`` in this process.
         lane_groups: Spark tasks that the lanes are spread over; ``None`` lets the engine choose.
         link_port: The port of this process that Spark's workers report to; ``None`` takes a free one.
-        settings: Spark settings by name; left out of the repr, as they may hold secrets.
+        settings: Spark settings by name; left out of the repr, as they may contain secrets.
     """
 
     driver: Literal["spark", "inline"] = "spark"
@@ -172,7 +174,7 @@ class HarvestSettings:
     """One outbox and everything needed to harvest it.
 
     Attributes:
-        name: The name of this instance among its competitors; for people, never compared.
+        name: The name of this process in logs and in the fence; is not compared.
         outbox: The outbox table; it names the fence and the lanes too.
         dialect: The database.
         elector: Who leads.
@@ -216,7 +218,7 @@ class LoggingSettings:
     """What is logged.
 
     Attributes:
-        level: The least grave level that is still logged.
+        level: The lowest level that is logged.
     """
 
     level: LogLevel = LogLevel.INFO
@@ -224,7 +226,7 @@ class LoggingSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a configuration file says."""
+    """The contents of a configuration file."""
 
     harvest: HarvestSettings
     logging: LoggingSettings = field(default_factory=LoggingSettings)

@@ -1,4 +1,4 @@
-"""The folder of what is made or downloaded once and used by every later process."""
+"""The cache folder: files that are built or downloaded once, for all later processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 Progress = Callable[[str], None]
-"""Receives one line of text per step of something slow."""
+"""Receives a line of text for each step of a slow operation."""
 
 
 def silent(_line: str) -> None:
-    """Ignores progress: the default where the caller passes no callback."""
+    """Ignores progress; the default callback."""
 
 
 def cache_root() -> Path:
@@ -31,15 +31,15 @@ def cached_folder(
 ) -> Path:
     """Returns the folder ``name`` of the cache, which ``build`` fills if it does not exist yet.
 
-    The folder appears by a rename after ``build`` has returned, so nobody ever sees a half-made one. Of
-    several processes that ask at once, one builds and the others wait for it. What a killed build left behind
-    is removed by the next one.
+    The folder is renamed to its name after ``build`` has returned, so it is always complete. If several
+    processes need it at the same time, one builds and the others wait. The next build removes what a killed
+    build has left behind.
 
     Args:
-        name: A file name; it should carry the version of what is cached.
-        build: Fills the (existing, empty) folder that it is given; if it raises, nothing is kept.
-        root: The folder that holds the cache; ``cache_root()`` if not given.
-        progress: Told when another process is building.
+        name: A file name; it should contain the version of what is cached.
+        build: Fills the (existing, empty) folder that it receives; if it raises, nothing is kept.
+        root: The folder of the cache; by default ``cache_root()``.
+        progress: Called when another process is building.
 
     Raises:
         Exception: Whatever ``build`` raises.
@@ -64,13 +64,13 @@ def cached_folder(
 
 def _build(final: Path, build: Callable[[Path], None]) -> None:
     prefix = f".{final.name}-"
-    # Whoever holds the lock is the only builder, so every other unfinished folder is an orphan.
+    # The holder of the lock is the only builder, so any other unfinished folder is left over.
     for orphan in final.parent.glob(f"{prefix}*"):
         shutil.rmtree(orphan, ignore_errors=True)
     unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
     try:
         build(unfinished)
-        # mkdtemp makes it private, but a server may read it under another user's id.
+        # mkdtemp makes it private, but a server may run under another user id.
         unfinished.chmod(0o755)
         unfinished.rename(final)
     finally:

@@ -1,4 +1,4 @@
-"""Programs out of packages of Debian and Ubuntu: with their own libraries, they run anywhere on Linux."""
+"""Unpacks programs from packages of Debian and Ubuntu; with their own libraries they run on any Linux."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DOWNLOADS_AT_ONCE = 6
 _ATTEMPTS = 3
 _TIMEOUT = 60  # seconds without any data
 
-# Programs and scripts that a package depends on (perl, for one) serve its installation, not the server.
+# Programs and scripts that a package depends on (perl, for instance) are for its installation only.
 _LIBRARIES = {"libs", "oldlibs"}
 
 _AR_MAGIC, _AR_HEADER = b"!<arch>\n", 60
@@ -56,7 +56,7 @@ class Suite:
 
     @property
     def mirror_variable(self) -> str:
-        """The variable of the environment that names another archive than the distribution's own."""
+        """The environment variable that names another archive than the distribution's."""
         return f"OUTBOX_{self.distribution.upper()}_MIRROR"
 
     def archive(self, machine: str) -> str:
@@ -71,14 +71,14 @@ class Suite:
 
 @dataclass(frozen=True)
 class Package:
-    """What the index of a suite says about a package.
+    """A package, according to the index of a suite.
 
     Attributes:
         name: Its name.
         path: Where its file is, under the archive's root.
-        size: That file's bytes.
-        sha256: That file's checksum, in hexadecimal digits.
-        section: What kind of package it is, ``libs`` for example.
+        size: The size of the file in bytes.
+        sha256: The checksum of the file, in hexadecimal digits.
+        section: The kind of package, ``libs`` for example.
         needs: The names of the packages that it depends on; of alternatives, the first.
     """
 
@@ -91,10 +91,10 @@ class Package:
 
 
 def architecture() -> tuple[str, str]:
-    """Returns the distributions' name of this machine's architecture, and of its folder of libraries.
+    """Returns the distributions' names of this machine's architecture and of its library folder.
 
     Raises:
-        ServiceError: Their programs do not run here.
+        ServiceError: Their programs do not run on this machine.
     """
     try:
         if platform.system() == "Linux":
@@ -110,26 +110,27 @@ def architecture() -> tuple[str, str]:
 def unpack_programs(
     names: Sequence[str], suite: Suite, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
 ) -> None:
-    """Unpacks the wanted files of packages, and the shared libraries that they need, into a folder.
+    """Unpacks selected files of packages, and the shared libraries that they need, into a folder.
 
-    A suite's packages change, so the newest is taken. ``OUTBOX_DEBIAN_MIRROR`` and ``OUTBOX_UBUNTU_MIRROR``
-    name other archives. Every package is checked against the index; the index itself is trusted as far as the
-    connection is.
+    The packages of a suite change, so it takes the newest. ``OUTBOX_DEBIAN_MIRROR`` and
+    ``OUTBOX_UBUNTU_MIRROR`` name other archives. It checks every package against the index; the index itself
+    is only as trustworthy as the connection.
 
     Args:
         names: The packages' names.
-        suite: Where to take them from.
+        suite: The suite that has them.
         folder: An existing folder.
-        wanted: Matches the start of the paths to unpack, without a leading slash; libraries come anyway.
-        progress: Told about every download.
+        wanted: Matches the start of the paths to unpack, without a leading slash; libraries are always
+            unpacked.
+        progress: Called for every download.
 
     Raises:
-        ServiceError: A package cannot be had, is damaged, or does not fit this machine.
+        ServiceError: A package is not available, is damaged, or does not fit this machine.
     """
     machine, triplet = architecture()
     archive = suite.archive(machine)
     keep = re.compile(rf"(?:usr/)?lib/{triplet}/[^/]+\.so[^/]*$|{wanted.pattern}")
-    progress(f"Reading what {suite.distribution} {suite.name} holds")
+    progress(f"Reading the index of {suite.distribution} {suite.name}")
     with tempfile.TemporaryDirectory(prefix="outbox-debian-") as work:
         index = Path(work) / "Packages.xz"
         _download(f"{archive}/dists/{suite.name}/main/binary-{machine}/Packages.xz", index, suite)
@@ -154,7 +155,7 @@ def unpack_programs(
 
 
 def loader_command(folder: Path) -> list[str]:
-    """Returns how an unpacked program is run with the libraries that came with it: put its path behind this.
+    """Returns the command that runs an unpacked program with its own libraries: append the program's path.
 
     Raises:
         ServiceError: There is no loader in the folder.
@@ -169,13 +170,13 @@ def loader_command(folder: Path) -> list[str]:
 
 def read_index(text: str) -> dict[str, str]:
     """Returns the paragraphs of an index (the file ``Packages``) by the package that they describe."""
-    # There are tens of thousands, of which a few are of interest: they are understood one by one.
+    # There are tens of thousands, of which few are needed: each is parsed on demand.
     paragraphs = (each for each in text.split("\n\n") if each.startswith("Package: "))
     return {each[len("Package: ") : each.index("\n")]: each for each in paragraphs}
 
 
 def describe(paragraph: str) -> Package:
-    """Returns what a paragraph of the index says."""
+    """Parses a paragraph of the index."""
     fields = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", paragraph, re.MULTILINE))
     clauses = ",".join(fields.get(name, "") for name in ("Pre-Depends", "Depends")).split(",")
     first = [re.match(r"[a-z0-9.+-]+", clause.strip()) for clause in clauses]
@@ -203,7 +204,7 @@ def closure(names: Sequence[str], index: Mapping[str, str]) -> list[Package]:
         raise ServiceError(f"That suite has no package {missing[0]}.")
     seen = set(names)
     found = [describe(index[name]) for name in names]
-    for package in found:  # which grows meanwhile
+    for package in found:  # the list grows meanwhile
         for need in package.needs:
             if need in index and need not in seen:
                 seen.add(need)
@@ -235,19 +236,19 @@ def unpack(file: Path, folder: Path, keep: re.Pattern[str]) -> None:
 
 
 def _data(file: Path) -> IO[bytes]:
-    """Returns the archive of files within a package, which is itself an archive, by ``ar``, of three members.
+    """Returns the archive of files in a package, which is itself an ``ar`` archive of three members.
 
-    Python's tarfile understands its compression, except for Ubuntu's (before Python 3.14).
+    Python's tarfile can decompress it, except for Ubuntu's compression before Python 3.14.
     """
     with file.open("rb") as package:
         if package.read(len(_AR_MAGIC)) != _AR_MAGIC:
-            raise ServiceError(f"{file.name} is no Debian package.")
+            raise ServiceError(f"{file.name} is not a Debian package.")
         for name, size in _ar_members(package):
             if name.startswith("data.tar"):
                 content = package.read(size)
                 return io.BytesIO(zstd.decompress(content) if name.endswith(".zst") else content)
             package.seek(size + size % 2, os.SEEK_CUR)
-    raise ServiceError(f"{file.name} holds no files.")
+    raise ServiceError(f"{file.name} contains no files.")
 
 
 def _ar_members(package: IO[bytes]) -> Iterator[tuple[str, int]]:

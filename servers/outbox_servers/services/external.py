@@ -1,4 +1,4 @@
-"""What a test may ask of any PostgreSQL, MySQL, MariaDB or Kafka, whoever started it."""
+"""What tests need of a PostgreSQL, MySQL, MariaDB or Kafka server, even if others started it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Postgres(ABC):
     @property
     @abstractmethod
     def dsn(self) -> str:
-        """The libpq connection string of an account that may create databases; may carry a password."""
+        """The libpq connection string of an account that may create databases; may contain a password."""
 
     def dsn_of(self, database: str) -> str:
         """Returns the same account's libpq connection string for another database."""
@@ -75,8 +75,8 @@ def connect_mysql(dsn: str, **options: Any) -> pymysql.Connection[Any]:
     """Returns a new connection by PyMySQL to an address ``mysql://user:password@host:port/database``.
 
     Args:
-        dsn: The address; what its query says about ``ssl_...`` is heeded.
-        options: Options of ``pymysql.connect``, which come before the address's.
+        dsn: The address; its query may have options ``ssl_...``.
+        options: Options of ``pymysql.connect``, which override those of the address.
     """
     address = urlsplit(dsn)
     given: dict[str, Any] = {
@@ -97,7 +97,7 @@ def _end(cursor: pymysql.cursors.Cursor, session: int) -> None:
     try:
         cursor.execute("KILL %s", [session])
     except pymysql.MySQLError as error:
-        if error.args[0] != ER.NO_SUCH_THREAD:  # It went by itself.
+        if error.args[0] != ER.NO_SUCH_THREAD:  # It has ended by itself.
             raise
 
 
@@ -119,7 +119,7 @@ class Kafka(ABC):
 
 
 class ExternalPostgres(Postgres):
-    """A server that somebody else runs, known by its connection string."""
+    """A server that is not ours, given by its connection string."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -131,7 +131,7 @@ class ExternalPostgres(Postgres):
 
 
 class ExternalMySql(MySql):
-    """A MySQL or MariaDB server that somebody else runs, known by its address."""
+    """A MySQL or MariaDB server that is not ours, given by its address."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -143,7 +143,7 @@ class ExternalMySql(MySql):
 
 
 class ExternalKafka(Kafka):
-    """A cluster that somebody else runs, known by its address."""
+    """A cluster that is not ours, given by its address."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

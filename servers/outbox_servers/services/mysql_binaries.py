@@ -1,4 +1,4 @@
-"""Where the programs of MySQL and MariaDB are."""
+"""Finds the programs of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _PLACES = ("/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/libexec")
 
 @dataclass(frozen=True)
 class Product:
-    """What tells the two servers apart before they run.
+    """How the programs of MySQL and of MariaDB are found.
 
     Attributes:
         title: Its name.
         program: The server's file name.
         package: The package with the server.
-        suites: The suites that carry it, by the first digits of its version; the preferred one first.
-        wanted: What of that package the server needs.
-        places: Folders to look for an installation in, beside ``PATH`` and the usual ones.
+        suites: The suites that have it, by the first digits of its version; the preferred one first.
+        wanted: The files of that package that the server needs.
+        places: Folders of installations, besides ``PATH`` and the usual ones.
     """
 
     title: str
@@ -65,11 +65,11 @@ MARIADB = Product(
 
 @dataclass(frozen=True)
 class Installation:
-    """A server that can be run.
+    """An executable server.
 
     Attributes:
-        command: The program, behind its loader if it needs one.
-        options: Where it finds its parts.
+        command: The program, after its loader if it needs one.
+        options: The options for the location of its files.
         version: Its version, ``9.7.4`` for example.
     """
 
@@ -84,7 +84,7 @@ class Installation:
 
     @property
     def share(self) -> list[Path]:
-        """The folders that may hold the server's scripts, likeliest first."""
+        """The folders that may contain the server's scripts, the most likely first."""
         base = self.program.resolve().parent.parent
         return [base / "share" / "mariadb", base / "share" / "mysql", base / "share"]
 
@@ -92,16 +92,16 @@ class Installation:
 def find_installation(
     product: Product, version: str | None = None, progress: Progress = silent
 ) -> Installation:
-    """Returns the server out of a distribution's packages (fetched once), or else one that is installed here.
+    """Returns the server of a distribution's packages (fetched once), or else an installed one.
 
     Args:
         product: Which server.
-        version: The first digits of its version; of what can be fetched the preferred one, of what is
-            installed any, if not given.
-        progress: Told about downloads.
+        version: The first digits of its version; by default, the preferred one is fetched, and any installed
+            one is accepted.
+        progress: Called for downloads.
 
     Raises:
-        ServiceError: There is neither; the message says why.
+        ServiceError: Neither is available; the message says why.
     """
     try:
         return embedded_installation(product, version, progress)
@@ -118,10 +118,10 @@ def find_installation(
 def embedded_installation(
     product: Product, version: str | None = None, progress: Progress = silent
 ) -> Installation:
-    """Returns the server out of a distribution's packages, which are fetched into the cache the first time.
+    """Returns the server of a distribution's packages, which are fetched into the cache the first time.
 
     Raises:
-        ServiceError: They cannot be had, or do not run here.
+        ServiceError: They are not available, or do not run on this machine.
     """
     series = version or next(iter(product.suites))
     if series not in product.suites:
@@ -131,7 +131,7 @@ def embedded_installation(
 
     def build(folder: Path) -> None:
         unpack_programs([product.package], suite, folder, product.wanted, progress)
-        _unpacked(product, folder)  # what does not run is not kept
+        _unpacked(product, folder)  # a server that does not run is not kept
 
     name = f"{product.title.lower()}-{series}-{suite.distribution.lower()}-{suite.name}-{architecture()[0]}"
     return _unpacked(product, cached_folder(name, build, progress=progress))
@@ -164,9 +164,9 @@ def _unpacked(product: Product, folder: Path) -> Installation:
 
 
 def _version(product: Product, command: tuple[str, ...] | list[str]) -> str:
-    """Returns the version that a program tells, which must be the product's own.
+    """Returns the version that a program reports; checks that it is the right product.
 
-    MariaDB installs a link named ``mysqld``, and one may lie around without what it needs.
+    MariaDB installs a link named ``mysqld``, which may be left over from an incomplete installation.
     """
     try:
         done = subprocess.run(  # noqa: S603 - a server of the chosen installation

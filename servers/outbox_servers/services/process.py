@@ -1,4 +1,4 @@
-"""A server as a child process: its log, its readiness, and its death together with this interpreter."""
+"""A server as a child process: its log, its readiness, and its end together with this interpreter."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLL_INTERVAL = 0.02
-"""Seconds between two looks at whether a server is ready."""
+"""Seconds between two checks whether a server is ready."""
 
 # Below the ephemeral range of Linux (from 32768) and macOS (from 49152): while a server is down, a client
-# that keeps connecting to an ephemeral port can be given that very port as its own, and the server then
-# cannot have it back.
+# that keeps connecting to an ephemeral port may get the same port as its own, and the server cannot listen
+# on it again.
 PORTS = range(20000, 32768)
 
-# The guard waits on a pipe that this interpreter holds. A line means that the server was stopped in order;
-# end of file means that the interpreter is gone, however it went. This works for SIGKILL, and on Linux and
-# macOS alike; the kernel's own parent-death signal would fire as soon as the *thread* that started the
-# server ends.
+# The guard reads from a pipe of this interpreter. A line means that the server was stopped in order; end of
+# file means that the interpreter has ended, for whatever reason. This works for SIGKILL, on Linux and macOS.
+# The kernel's parent-death signal would arrive as soon as the *thread* that started the server ends.
 _GUARD = """
 trap '' INT TERM HUP
 read -r _ && exit
@@ -40,17 +39,17 @@ while [ $tries -gt 0 ] && kill -0 -- "-$1"; do sleep 0.1; tries=$((tries - 1)); 
 
 
 class ServiceError(OutboxError):
-    """A service could not be found, started, or did not answer; the message carries the end of its log."""
+    """A service was not found, did not start, or did not answer; the message has the end of its log."""
 
 
 def free_port() -> int:
-    """Returns a TCP port of 127.0.0.1 that nobody listens on at this moment.
+    """Returns a TCP port of 127.0.0.1 on which no process listens at this moment.
 
     Raises:
         ServiceError: A thousand random ports were all taken.
     """
     for _ in range(1000):
-        port = random.choice(PORTS)  # noqa: S311 - spreads ports over processes, keeps no secret
+        port = random.choice(PORTS)  # noqa: S311 - spreads ports over processes, no secret
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
@@ -75,15 +74,15 @@ def descendants(pid: int) -> list[int]:
 
 
 class ServerProcess:
-    """A running server in a session of its own, which does not outlive this interpreter.
+    """A running server in a session of its own, which ends with this interpreter.
 
     Args:
-        name: What to call it in error messages.
+        name: Its name in error messages.
         command: Program and arguments.
-        log: The file that its output is appended to.
-        environment: Its whole environment; this process's if not given.
-        account: User and group id to run as, if not this process's.
-        orphan_signal: What it is sent if this interpreter dies, for example ``KILL``.
+        log: The file to which its output is appended.
+        environment: Its whole environment; by default that of this process.
+        account: User and group id to run as; by default those of this process.
+        orphan_signal: The signal that it receives if this interpreter ends, for example ``KILL``.
         orphan_folder: A folder to delete in that case.
     """
 
@@ -138,7 +137,7 @@ class ServerProcess:
         return self._process.poll() is None
 
     def wait_until_ready(self, ready: Callable[[], bool], timeout: float) -> None:
-        """Returns once ``ready`` answers true; asks it again and again until then.
+        """Waits until ``ready`` returns true; calls it repeatedly.
 
         Raises:
             ServiceError: The server died, or was not ready after ``timeout`` seconds.
@@ -169,7 +168,7 @@ class ServerProcess:
         self._release()
 
     def kill(self) -> None:
-        """Kills the server and everything that it started, and waits until it has ended; idempotent."""
+        """Kills the server and its child processes, and waits until it has ended; idempotent."""
         self.signal_all(signal.SIGKILL)
         self._process.wait()
         self._release()
@@ -186,7 +185,7 @@ class ServerProcess:
                 os.kill(pid, number)
 
     def log_tail(self, lines: int = 25) -> str:
-        """Returns the last lines that this process (not an earlier one) wrote to the log."""
+        """Returns the last lines that this process, not an earlier one, wrote to the log."""
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])

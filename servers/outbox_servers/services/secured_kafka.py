@@ -35,7 +35,7 @@ class SecuredKafka(KafkaBroker):
         }
 
     def settings(self, password: str) -> dict[str, str]:
-        """Returns the settings of a client of the second listener; the right password is ``right``."""
+        """Returns the settings of a client of the second listener; the valid password is ``right``."""
         return {
             "bootstrap.servers": self.secured,
             "security.protocol": "sasl_plaintext",

@@ -1,4 +1,4 @@
-"""What all services share: start, stop, crash, freeze, and start again with the same data."""
+"""The base class of services: start, stop, crash, freeze, and restart with the same data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FIRST_START_ATTEMPTS = 3
 class Service(ABC):
     """A server with a folder: started, stopped and started again on the same port with the same data.
 
-    A context manager: entering starts it, leaving stops it and deletes the folder if it was a temporary one.
-    It is also closed when the interpreter ends.
+    A context manager: entering starts it, leaving stops it and deletes a temporary folder. The end of the
+    interpreter closes it too.
 
     Args:
-        folder: Where data and log live; a new temporary folder if not given.
+        folder: The folder of data and log; by default a new temporary folder.
 
     Attributes:
         folder: That folder.
@@ -35,7 +35,7 @@ class Service(ABC):
 
     title: ClassVar[str]
     port_taken: ClassVar[str]
-    """What its log says if somebody else listens on its port."""
+    """What its log says if another process listens on its port."""
     start_timeout: ClassVar[float] = 60
     """Seconds that a start may take."""
 
@@ -65,10 +65,10 @@ class Service(ABC):
         return self._alive().pid
 
     def start(self) -> Self:
-        """Starts the server and returns when it serves; does nothing if it runs already.
+        """Starts the server and waits until it is ready; does nothing if it runs already.
 
         Raises:
-            ServiceError: It ended, or did not serve in time; the message carries the end of its log.
+            ServiceError: It ended, or was not ready in time; the message has the end of its log.
         """
         if self.running:
             return self
@@ -80,7 +80,7 @@ class Service(ABC):
                 self._launch_and_wait()
                 break
             except ServiceError as error:
-                # Between the look for a free port and its use somebody else may take it.
+                # Another process may take the port between the search for it and its use.
                 if attempt == attempts or self.port_taken not in str(error):
                     raise
         self._served = True
@@ -92,11 +92,11 @@ class Service(ABC):
             self._process.kill()
 
     def pause(self) -> None:
-        """Freezes the server (SIGSTOP): connections stay open and nothing answers."""
+        """Freezes the server (SIGSTOP): connections stay open without answers."""
         self._alive().signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets a paused server go on."""
+        """Continues a frozen server (SIGCONT)."""
         self._alive().signal_all(signal.SIGCONT)
 
     def close(self) -> None:
@@ -148,4 +148,4 @@ class Service(ABC):
 
     @abstractmethod
     def _shut_down(self) -> None:
-        """Stops the server in the way that is quickest without harm."""
+        """Stops the server in the fastest way that loses nothing."""

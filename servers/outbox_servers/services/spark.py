@@ -19,10 +19,10 @@ from outbox_servers.services.service import Service
 if TYPE_CHECKING:
     from types import TracebackType
 
-# Without retries a taken port is an error, so the master is where master_url says or nowhere.
+# Without retries a port in use is an error, so the master always has the address of master_url.
 _ONE_PORT = "-Dspark.port.maxRetries=0"
 
-# Master and workers do little; they should start soon and leave memory and processors to the executors.
+# Master and workers do little; they should start fast and leave memory and processors to the executors.
 _QUICK_JVM = {
     "SPARK_DAEMON_MEMORY": "256m",
     "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
@@ -39,8 +39,8 @@ class SparkStandalone:
         workers: How many workers to start.
         cores: How many cores each worker offers.
         memory: How much memory each worker offers to executors, in Spark's notation.
-        worker_timeout: After how many seconds without a heartbeat the master gives a worker up; one whose
-            connection breaks is given up at once.
+        worker_timeout: Seconds without a heartbeat after which the master removes a worker; it removes one
+            whose connection breaks at once.
         java: The Java to run it with; found by ``find_java`` if not given.
         progress: Receives lines of text while the cluster starts.
 
@@ -78,7 +78,7 @@ class SparkStandalone:
         return _environment(self._java)
 
     def start(self) -> Self:
-        """Starts what does not run yet and returns when the master knows every worker.
+        """Starts the processes that do not run yet, and waits until the master knows every worker.
 
         Raises:
             ServiceError: A process ended, or was not ready in time.
@@ -116,7 +116,7 @@ class SparkStandalone:
 
 
 class _SparkDaemon(Service):
-    """A Spark process that PySpark's ``spark-class`` starts; see ``Service`` for what can be done with it."""
+    """A Spark process that PySpark's ``spark-class`` starts; see ``Service`` for its methods."""
 
     port_taken: ClassVar[str] = "BindException"
 
@@ -149,7 +149,7 @@ class _SparkDaemon(Service):
 
 
 class SparkMaster(_SparkDaemon):
-    """The master of a cluster: loses track of applications when it is killed.
+    """The master of a cluster: forgets its applications when it is killed.
 
     Attributes:
         options: The Java options that it and its workers share.
@@ -159,7 +159,7 @@ class SparkMaster(_SparkDaemon):
 
     def __init__(self, java: Java, *, worker_timeout: int) -> None:
         super().__init__(java)
-        # Workers need it too: they send a heartbeat every quarter of it.
+        # Workers need it too: they send four heartbeats in that time.
         self.options = f"{_ONE_PORT} -Dspark.worker.timeout={worker_timeout}"
         self._port: int | None = None
 
@@ -169,7 +169,7 @@ class SparkMaster(_SparkDaemon):
         return f"spark://127.0.0.1:{self._port}"
 
     def live_workers(self) -> list[str]:
-        """Returns the web addresses of the workers that the master holds for alive; none if it is down."""
+        """Returns the web addresses of the workers that the master knows as alive; none if it is down."""
         workers = self._state().get("workers", [])
         return [worker["webuiaddress"] for worker in workers if worker["state"] == "ALIVE"]
 
@@ -192,13 +192,13 @@ class SparkMaster(_SparkDaemon):
         try:
             with urlopen(f"http://127.0.0.1:{self._ui_port}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
-        except (URLError, OSError, json.JSONDecodeError):  # at first it answers everything with a page
+        except (URLError, OSError, json.JSONDecodeError):  # at first it answers every request with a page
             return {}
         return state
 
 
 class SparkWorker(_SparkDaemon):
-    """A worker; ``kill`` takes its executors and their Python processes along, as a machine's loss would."""
+    """A worker; ``kill`` also kills its executors and their Python processes, like the loss of a machine."""
 
     title: ClassVar[str] = "Spark-Worker"
 
@@ -226,6 +226,6 @@ def _environment(java: Java) -> dict[str, str]:
         **java.environment(),
         "SPARK_HOME": str(pyspark_jars().parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # PySpark's default is the python3 of PATH, which may be another version without our packages.
+        # PySpark's default is python3 of PATH, which may be another version without our packages.
         "PYSPARK_PYTHON": sys.executable,
     }

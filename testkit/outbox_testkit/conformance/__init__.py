@@ -1,6 +1,6 @@
-"""The conformance suites: whoever writes a plugin subclasses one, and gives a fixture, nothing more.
+"""The conformance suites: a plugin's test subclasses one, and provides one fixture.
 
-A dialect's whole test file::
+The complete test file of a dialect::
 
     from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
 
@@ -9,11 +9,11 @@ A dialect's whole test file::
         def outbox(self, postgres_dsn):
             return OutboxUnderTest("postgres", {"data_source": postgres_dsn})
 
-The suite asks for what the contract of the seam says and for nothing else. A test is skipped only when the
-plugin does not declare the capability that it needs. Where a database takes long to make, the fixture may
-give another table of the same database each time.
+The suites test the contract of the seam and nothing else. A test is skipped only if the plugin does not
+declare the capability that it needs. If a database is slow to create, the fixture may return another table of
+the same database each time.
 
-``python -m outbox_testkit.conformance report.xml …`` makes a table of databases and tests from pytest's
+``python -m outbox_testkit.conformance report.xml …`` prints a table of databases and tests from pytest's
 reports (``--junit-xml``).
 """
 

@@ -1,4 +1,4 @@
-"""``python -m outbox_testkit.conformance report.xml …``: the table of databases and conformance tests."""
+"""``python -m outbox_testkit.conformance report.xml …``: prints a table of databases and tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_testkit.conformance.matrix import read, render, sound
 
 
 def main() -> int:
-    """Prints the table; returns 1 if a test failed, or was skipped for anything but a capability."""
+    """Prints the table; returns 1 if a test failed, or was skipped for another reason than a capability."""
     parser = argparse.ArgumentParser(
         prog="python -m outbox_testkit.conformance",
         description="Makes a Markdown table of databases and conformance tests from pytest's reports "
@@ -23,7 +23,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     matrix = {**read(arguments.reports), **{name: {} for name in arguments.not_run}}
-    print(render(matrix))  # noqa: T201 - what the program is for
+    print(render(matrix))  # noqa: T201 - the output of the program
     return 0 if sound(matrix) else 1
 
 

@@ -1,4 +1,4 @@
-"""What every theme of the suite starts from: an outbox with its tables, and skips by capability alone."""
+"""The base class of the suite's themes: an outbox with its tables, and skips by capability."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from outbox_sdk import Capability
 from outbox_testkit.conformance.under_test import Box, OutboxUnderTest
 
 NOT_DECLARED = "the dialect does not declare: "
-"""How the reason of every skip begins; the capability follows."""
+"""The beginning of the reason of every skip; the capability follows."""
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
 def needs(capability: Capability) -> Callable[[Test], Test]:
-    """Skips a test where the dialect does not declare a capability."""
+    """Skips a test if the dialect does not declare a capability."""
 
     def note(test: Test) -> Test:
         test.__needs__ = capability  # type: ignore[attr-defined]  # a note of our own on the function
@@ -28,11 +28,11 @@ def needs(capability: Capability) -> Callable[[Test], Test]:
 
 
 class Conformance:
-    """A theme. The plugin's subclass gives the fixture ``outbox``, an :class:`OutboxUnderTest`."""
+    """A theme. The plugin's subclass provides the fixture ``outbox``, an :class:`OutboxUnderTest`."""
 
     @pytest.fixture
     def stack(self) -> Iterator[ExitStack]:
-        """Closes at the end of a test what it opened."""
+        """Closes at the end of a test what the test opened."""
         with ExitStack() as opened:
             yield opened
 
@@ -53,7 +53,7 @@ class Conformance:
 
     @pytest.fixture
     def bytes_box(self, bare: Box, stack: ExitStack) -> Box:
-        """The same with values of bytes."""
+        """The outbox under test, with values of bytes."""
         box = Box(bare.under.of_bytes(), stack, bytes_values=True)
         box.dialect.create()
         return box

@@ -71,7 +71,7 @@ class BatchConformance(Conformance):
         first, _ = hand.batch(10)
         second, _ = hand.batch(10, finished=[first])
         hand.batch(10, pending=[second])
-        # Neither is finished or pending any more.
+        # Neither batch is finished or pending any more.
         again, found = hand.batch(15)
         assert found == values[10:25]
         last, found = hand.batch(100, finished=[again])
@@ -103,7 +103,7 @@ class BatchConformance(Conformance):
     def test_what_may_have_been_done_can_be_done_again(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(6)
         first, _ = hand.batch(2)
-        hand.advance(2, finished=[first])  # this reply is lost
+        hand.advance(2, finished=[first])  # the reply is lost
         again = Hand(box.connect(), hand.fence)
         assert again.advance(0, finished=[first]) == []
         assert again.batch(2, finished=[first])[1] == values[2:4]

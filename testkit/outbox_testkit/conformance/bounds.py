@@ -1,4 +1,4 @@
-"""What a mark is told to leave: bytes beyond a bound, and the rows of keys."""
+"""The limits of a mark: bytes, and excluded keys."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from outbox_testkit.conformance.stashing import TEXTS
 from outbox_testkit.conformance.under_test import ALL, Box, plain, texts
 
 LARGE = 10_000
-"""Characters of a large part of a record; a database may keep each as two bytes."""
+"""Characters of a large part of a record; a database may store each as two bytes."""
 
 BOUND = 65_000
-"""Bytes; room for three to six large records."""
+"""Bytes; enough for three to six large records."""
 
 
 def large(number: int, key: str | None = None, length: int = LARGE) -> Record:
@@ -135,7 +135,7 @@ class BoundConformance(Conformance):
 
 
 class ExclusionConformance(Conformance):
-    """Keys that marks are told to leave out."""
+    """Keys that marks leave out."""
 
     def test_no_row_of_an_excluded_key_is_claimed_and_every_other_flows(self, box: Box) -> None:
         values = box.fill(30, keys=3)

@@ -1,4 +1,4 @@
-"""Many at once: writers with late commits, leaders that do not know of each other, operators."""
+"""Concurrency: writers with late commits, leaders that do not know of each other, operators."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from outbox_testkit.conformance.under_test import ALL, Box, Hand, texts
 
 
 class ConcurrencyConformance(Conformance):
-    """What must hold whoever else is at work."""
+    """What must hold with concurrent writers, leaders and operators."""
 
     @pytest.fixture
     def pool(self) -> Iterator[ThreadPoolExecutor]:
-        """Threads for everybody in a test."""
+        """A pool of threads for a test."""
         with ThreadPoolExecutor(8) as threads:
             yield threads
 
@@ -60,7 +60,7 @@ class ConcurrencyConformance(Conformance):
         connection = box.application()
         connection.cursor().execute(f"DELETE FROM {box.options.table} WHERE kafka_key = 'k2'")
         marked = pool.submit(hand.values)
-        sleep(0.2)  # It waits for the row; if it comes too late for that, it must not find it either.
+        sleep(0.2)  # It waits for the row; if it starts too late for that, it must not find the row either.
         connection.commit()
         assert marked.result(PATIENCE) == [values[0], values[2]]
 
@@ -165,7 +165,7 @@ class ConcurrencyConformance(Conformance):
 
 
 def mark_until_fenced(box: Box, hand: Hand, marked: threading.Event, batches: bool) -> bool:
-    """Marks under ever new leader ids; tells whether it was fenced, and not merely out of patience."""
+    """Marks repeatedly, each time under a new leader id; returns whether it was fenced in time."""
     dice, deadline = random.Random(5), monotonic() + PATIENCE / 4
     while monotonic() < deadline:
         try:
@@ -180,6 +180,6 @@ def mark_until_fenced(box: Box, hand: Hand, marked: threading.Event, batches: bo
             may_pass(error)
             hand = Hand(box.connect(), hand.fence)
         marked.set()
-        # Where a database is unfair, others must have a go.
+        # Gives others a turn, if the database's locks are unfair.
         sleep(dice.choice([0, 0.0005, 0.003]))
     return False

@@ -1,4 +1,4 @@
-"""What marks and purges cost: as much in a large outbox as in a small one."""
+"""The cost of marks and purges: the same in a large outbox as in a small one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MANY = 50_000
 TIMES = 25
 FACTOR = 3
 SLACK = 0.0005
-"""Seconds; so that a clock's resolution is no reason to fail."""
+"""Seconds that are added to each time, because of the clock's resolution."""
 
 
 class CostConformance(Conformance):
-    """The same in a small and in a large outbox, in turn, in one run; the quickest of several counts.
+    """Compares a small and a large outbox, in turn, in one run; the fastest of several tries counts.
 
-    Whatever else the machine is doing only ever adds to a time, and of several in turn each side has a quiet
-    moment. A look at every row would add to each of them, many times what the factor allows.
+    Other load of the machine can only increase a time, and with several tries in turn each side has a quiet
+    moment. A scan of every row would increase all times, by much more than the factor permits.
     """
 
     def test_a_mark_and_a_purge_cost_no_more_where_more_waits(self, box: Box) -> None:
@@ -28,7 +28,7 @@ class CostConformance(Conformance):
         box.fill(FEW, keys=50)
         large.fill(MANY, keys=50)
         few, many = hands = box.lead(), large.lead()
-        # What has been there before makes marks no slower either.
+        # Rows that were deleted before must not make marks slower either.
         assert many.purge(*many.ids(MANY // 4)) == MANY // 4
         marked = [hand.ids(10 * TIMES) for hand in hands]
 
@@ -44,7 +44,7 @@ class CostConformance(Conformance):
 
 
 def assert_no_dearer(what: str, small: Callable[[], object], large: Callable[[], object]) -> None:
-    """Compares the shortest of the times that each takes, tried in turn."""
+    """Compares the shortest time of each side; the sides are tried in turn."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(TIMES):
         for act, taken in zip((small, large), times, strict=True):

@@ -1,4 +1,4 @@
-"""A crowd round one outbox: writers, harvesters and operators that work at the same time."""
+"""Writers, harvesters and operators that work on one outbox at the same time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from outbox_testkit.conformance.under_test import Box, Hand, plain, texts
 
 KEYS = 5
 PATIENCE = 60
-"""Seconds after which something that should have ended has failed."""
+"""Seconds after which something that has not ended has failed."""
 
 TRIES = 50
-"""So often an outcome may be unknown, as where the database ends a deadlock."""
+"""How often an outcome may be unknown, for instance after a deadlock."""
 
 Done = TypeVar("Done")
 
@@ -36,10 +36,10 @@ class Written(NamedTuple):
 
 
 class Writers:
-    """Applications that stash, wait, commit and roll back, each a fixed number of times.
+    """Applications that stash, wait, and commit or roll back, each a fixed number of times.
 
     Attributes:
-        committed: Value → what was committed.
+        committed: Value → the committed record.
     """
 
     def __init__(self, box: Box, transactions: int = 50, seed: int = 1) -> None:
@@ -59,7 +59,7 @@ class Writers:
         return not all(running.done() for running in self._running)
 
     def wait(self) -> None:
-        """Returns when all are done, and raises what went wrong with any of them."""
+        """Waits until all have ended; raises the error of any of them."""
         for running in self._running:
             running.result(PATIENCE)
         self._pool.shutdown()
@@ -75,7 +75,7 @@ class Writers:
                 ]
                 for record in records:
                     self._box.stasher.stash(connection, record)
-                    # Where writers exclude each other, one that dawdles would only hold up the rest.
+                    # If writers exclude each other, a slow one would only delay the others.
                     self._dawdle(dice if self._together else None)
                 if dice.random() < 0.15:
                     connection.rollback()
@@ -93,10 +93,10 @@ class Writers:
 
 
 class Harvester:
-    """A leader of one lane that marks and purges, until it is told to stop or has lost the lane.
+    """A leader of one lane that marks and purges until it is told to stop or is fenced.
 
     Attributes:
-        sent: What it marked, by the leader id that marked it; in order.
+        sent: Leader id → the rows that it marked, in order.
         purged: The values of the rows that it purged, as far as it knows.
     """
 
@@ -110,7 +110,7 @@ class Harvester:
         self._finished: list[Batch] = []
 
     def run(self) -> None:
-        """Works until it is told to stop, and nothing is left, or until it is fenced."""
+        """Works until it is told to stop and nothing is left, or until it is fenced."""
         with suppress(LeadershipLost):
             while True:
                 last = self.stop.is_set()
@@ -120,12 +120,12 @@ class Harvester:
                     sleep(0.003)
 
     def _step(self) -> bool:
-        """Marks and purges once; tells whether there was anything to do."""
+        """Marks and purges once; returns whether there was anything to do."""
         try:
             return self._advance() if self._batches else self._mark()
         except DriverError as error:
             may_pass(error)
-            # Nobody knows what was done: connect anew, and mark under a new leader id.
+            # The outcome is unknown: connect again, and mark under a new leader id.
             self._hand = Hand(self._box.connect(), self._hand.fence)
             self.sent.append([])
             if len(self.sent) > TRIES:
@@ -151,7 +151,7 @@ class Harvester:
 
 
 class Insistent(Hand):
-    """A leader of the only lane that does again, on a new connection, what it does not know to have done."""
+    """A leader of the only lane that repeats, on a new connection, what has an unknown outcome."""
 
     def __init__(self, box: Box) -> None:
         super().__init__(box.connect(), Fence(0, 1, 0, 0))
@@ -168,7 +168,7 @@ class Insistent(Hand):
     def mark(
         self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
     ) -> list[MarkedRecord]:
-        """Marks, each time by a new leader id."""
+        """Marks, each time under a new leader id."""
 
         def act() -> list[MarkedRecord]:
             self.remark()
@@ -198,10 +198,10 @@ class Insistent(Hand):
 
 
 class Operator:
-    """Retries, skips and redrives whatever there is, until it is told to stop.
+    """Retries, skips and redrives all dead letters, until it is told to stop.
 
     Attributes:
-        skipped: The values of the records that it skipped: these come again with other ids.
+        skipped: The values of the records that it skipped; these return with other ids.
         done: Verb → how many letters it changed.
     """
 
@@ -230,7 +230,7 @@ class Operator:
 
 
 def assert_causes_come_first(committed: dict[str, Written], seen: Iterable[str]) -> None:
-    """Of two records of a key, the one whose transaction ended before the other's began comes first."""
+    """Checks the order of each key: a transaction that ended before another began comes first."""
     place = {value: index for index, value in enumerate(seen)}
     for key in {written.key for written in committed.values()}:
         rows = [
@@ -247,24 +247,24 @@ def assert_causes_come_first(committed: dict[str, Written], seen: Iterable[str])
 
 
 def assert_same_values(found: Collection[str], wanted: Collection[str]) -> None:
-    """Each value once, and none that is not wanted."""
+    """Checks that each value occurs once, and no other value."""
     assert sorted(found) == sorted(wanted)
 
 
 def may_pass(error: DriverError) -> None:
-    """Raises an error after which trying again is no use."""
+    """Raises an error that a retry cannot cure."""
     if not error.retryable:
         raise error
 
 
 def together(*running: Future[None]) -> None:
-    """Waits for all, and raises what went wrong with any."""
+    """Waits for all; raises the error of any of them."""
     for each in running:
         each.result(PATIENCE)
 
 
 def persist(act: Callable[[], Done]) -> Done:
-    """Does something, and again as long as its outcome is unknown."""
+    """Calls a function, and repeats it while its outcome is unknown."""
     for _ in range(TRIES):
         try:
             return act()

@@ -36,7 +36,7 @@ THEMES = {
     "cost": CostConformance,
     "simulation": SimulationConformance,
 }
-"""What the suite is about, in this order."""
+"""The themes of the suite, in order."""
 
 
 class DialectConformance(
@@ -58,4 +58,4 @@ class DialectConformance(
     CostConformance,
     SimulationConformance,
 ):
-    """What every dialect must do; a plugin's subclass gives the fixture ``outbox`` and nothing more."""
+    """What every dialect must do; a plugin's subclass provides the fixture ``outbox``."""

@@ -14,7 +14,7 @@ from outbox_testkit.conformance.under_test import ALL, Box, Hand
 
 
 def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], object]]:
-    """Everything that a holder of a lane may do, for one that has marked a batch and, behind it, ids."""
+    """Every statement of a lane's holder that has marked a batch and, behind it, ids."""
     table, fence, leader = hand.table, hand.fence, hand.leader
     poisons = [Poison(ids[0], "too large", 1)]
     return {
@@ -34,7 +34,7 @@ def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], obj
 
 
 class FenceConformance(Conformance):
-    """One lane's right to work, and its end."""
+    """The right to work on a lane, and its end."""
 
     def test_before_the_first_leader_nobody_holds_anything(self, box: Box) -> None:
         table = box.connect()
@@ -81,7 +81,7 @@ class FenceConformance(Conformance):
         assert table.transactional_lanes() == {0: TransactionalLane(1)}
         assert table.lane_statuses()[0].metrics == {"leader": 1}
         assert box.dead_letters().find() == []
-        # What the zombie had marked carries its leader ids as before, and the rest none.
+        # The rows that the fenced holder had marked keep its leader ids, and the others have none.
         assert leader.reset(*ids, leader=zombie.leader) == 4
         assert table.purge(leader.fence, batch.leader_id, range(batch.first, batch.last + 1)) == 4
         assert leader.values(ALL) == [f"v{number}" for number in range(5, 13)]

@@ -1,4 +1,4 @@
-"""The intake: rows of a table of another layout are harvested as if they had been stashed."""
+"""The intake: rows of a table with another layout are harvested as if they had been stashed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _COLUMNS = (
 
 
 class IntakeConformance(Conformance):
-    """Taking rows in from a table with the columns of Debezium's outbox event router."""
+    """The intake of a table with the columns of Debezium's outbox event router."""
 
     @pytest.fixture
     def taking(self, bare: Box, stack: ExitStack) -> Box:
-        """An outbox that takes in."""
+        """An outbox with an intake."""
         return self.make(bare, stack)
 
     @staticmethod
     def make(bare: Box, stack: ExitStack, **columns: Any) -> Box:
-        """Makes an outbox that takes in, and the table that it takes from."""
+        """Creates an outbox with an intake, and the other table."""
         source = f"{bare.options.table}_events"
         mapping = Intake(
             table=source, layout="debezium", headers={"kind": "type"}, partition="part", timestamp="sent"
@@ -122,7 +122,7 @@ class IntakeConformance(Conformance):
         box = self.make(bare, stack, id="aggregateid", order="id")
         self.add(box, 1, 10)
         hand = box.lead()
-        # Whether they are taken in or refused, what leaves the one table is in the other.
+        # Whether a row is mapped or refused: if it leaves one table, it is in the other.
         with suppress(DriverError):
             hand.mark(4)
         assert box.connect().backlog().records == 10

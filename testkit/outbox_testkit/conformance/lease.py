@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, by the database's clock, with a number for each term."""
+"""The lease: one holder at a time, by the database's clock, with a number for each new holder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox_testkit.conformance.under_test import Box
 
 
 class LeaseConformance(Conformance):
-    """Taking, renewing, running out and giving up."""
+    """Acquiring, renewing, expiry and release."""
 
     @staticmethod
     def lease(box: Box, stack: ExitStack) -> Lease:

@@ -140,7 +140,7 @@ class MarkConformance(Conformance):
 
     def test_after_a_lost_reply_the_same_leader_id_goes_on_and_a_new_one_starts_anew(self, box: Box) -> None:
         lost, values = box.lead(), box.fill(6)
-        lost.mark(2)  # nobody hears of it
+        lost.mark(2)  # the reply is lost
         lost.table.close()
         same = Hand(box.connect(), lost.fence)
         same.leader = lost.leader

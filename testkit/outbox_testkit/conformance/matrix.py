@@ -1,4 +1,4 @@
-"""The table of databases and tests, made from what pytest reports in JUnit's format."""
+"""The table of databases and tests, from pytest's reports in JUnit format."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from outbox_testkit.conformance.base import NOT_DECLARED
 from outbox_testkit.conformance.dialect import THEMES
 
 Matrix = Mapping[str, Mapping[str, "Outcome"]]
-"""Database → test → what came of it."""
+"""Database → test → outcome."""
 
 
 class State(IntEnum):
-    """What came of a test; of its variants, the greatest counts."""
+    """The outcome of a test; of several variants, the greatest counts."""
 
     NOT_RUN = 0
     SKIPPED = 1
@@ -35,11 +35,11 @@ _OTHER = "not for a capability but "
 
 
 class Outcome(NamedTuple):
-    """What came of a test in one database.
+    """The outcome of a test in one database.
 
     Attributes:
-        state: What came of it.
-        reason: The capability for want of which it was skipped, or another reason.
+        state: The outcome.
+        reason: The missing capability for which it was skipped, or another reason.
     """
 
     state: State
@@ -67,8 +67,8 @@ def suite() -> dict[str, list[str]]:
 def read(reports: Iterable[str]) -> dict[str, dict[str, Outcome]]:
     """Reads reports, each given as ``path``, or ``name=path`` to name its database.
 
-    Otherwise a database is called what the plugin's class is, without the ``Test``. A class that takes only
-    a few of the suite's themes is left out.
+    Otherwise the name of the database is that of the plugin's class, without ``Test``. A class with only some
+    of the suite's themes is left out.
     """
     known = {name for names in suite().values() for name in names}
     matrix: dict[str, dict[str, Outcome]] = {}
@@ -83,7 +83,7 @@ def read(reports: Iterable[str]) -> dict[str, dict[str, Outcome]]:
 
 
 def render(matrix: Matrix) -> str:
-    """Returns the table in Markdown, with a line for the sum of each database."""
+    """Returns the table in Markdown, with a line for the totals."""
     lines = [_line(["", *matrix]), _line(["---"] * (len(matrix) + 1))]
     for theme, names in suite().items():
         lines.append(_line([f"**{theme}**", *[""] * len(matrix)]))
@@ -94,7 +94,7 @@ def render(matrix: Matrix) -> str:
 
 
 def sound(matrix: Matrix) -> bool:
-    """Tells whether nothing failed, and nothing was skipped but for a capability."""
+    """Returns whether no test failed, and tests were skipped only for missing capabilities."""
     return not any(
         outcome.state is State.FAILED or outcome.reason.startswith(_OTHER)
         for column in matrix.values()
@@ -104,7 +104,7 @@ def sound(matrix: Matrix) -> bool:
 
 def _classes(report: Path, known: Iterable[str]) -> dict[str, dict[str, Outcome]]:
     classes: dict[str, dict[str, Outcome]] = {}
-    # The report is our own.
+    # The report is our own, so it is trusted.
     for case in ET.parse(report).getroot().iter("testcase"):
         test = case.get("name", "").partition("[")[0]
         if test in known:

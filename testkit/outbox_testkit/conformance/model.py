@@ -1,4 +1,4 @@
-"""What an outbox must hold and say after each step, as plain lists; the simulation compares with it."""
+"""A model of an outbox in plain lists, with which the simulation compares the table after each step."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Row:
         value: Its value; no other row has it at the same time.
         began: When its transaction began, in steps.
         ended: When it was committed.
-        place: Its place within the transaction.
-        id: Its id, once a mark has told it.
-        leader: The leader id that it carries.
+        place: Its position within the transaction.
+        id: Its id, once a mark has returned it.
+        leader: Its leader id.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Row:
     leader: UUID | None = None
 
     def follows(self, other: Row) -> bool:
-        """Tells whether it must come after another row of its key, as its application knew of that one."""
+        """Returns whether it must follow another row of its key, which its application could see."""
         within = (self.began, self.ended) == (other.began, other.ended) and self.place > other.place
         return other.ended < self.began or within
 
@@ -45,8 +45,8 @@ class Model:
 
     Attributes:
         homes: Number of lanes → key → lane.
-        rows: What is in the outbox, committed.
-        letters: Id → row and fate of each dead letter.
+        rows: The committed rows of the outbox.
+        letters: Id → row and status of each dead letter.
         token: The leader's token.
         lanes: How many lanes it has.
         attempts: Lane → its latest attempt.
@@ -61,7 +61,7 @@ class Model:
     _seen: dict[str, list[Row]] = field(default_factory=dict)
 
     def holds(self, fence: Fence) -> bool:
-        """Tells whether a fence is the lane's (invariant 4)."""
+        """Returns whether a fence is the lane's present one (invariant 4)."""
         held = (self.token, self.lanes, self.attempts.get(fence.lane))
         return held == (fence.token, fence.lanes, fence.epoch)
 
@@ -70,7 +70,7 @@ class Model:
         return {row.key for row, status in self.letters.values() if status is DeadLetterStatus.PARKED}
 
     def claimed(self, leader: UUID) -> list[Row]:
-        """Returns the rows that carry a leader id, by id."""
+        """Returns the rows with a leader id, by id."""
         return sorted((row for row in self.rows if row.leader == leader), key=_id)
 
     def mark(
@@ -81,9 +81,9 @@ class Model:
         left_out: Collection[UUID],
         marked: Sequence[MarkedRecord],
     ) -> None:
-        """Judges what a mark returned, and takes note of it.
+        """Checks the result of a mark, and records it.
 
-        The ids of rows that no mark has told yet are unknown; of these it is only known which follow which.
+        The ids of rows that no mark has returned yet are unknown; only the order of these rows is known.
         """
         parked, homes = self.parked(), self.homes[fence.lanes]
         wanted = {
@@ -108,7 +108,7 @@ class Model:
                 assert left.key != row.key or not row.follows(left), f"{row} follows {left}"
 
     def release(self, leader: UUID, ids: Collection[int], *, purge: bool) -> int:
-        """Purges or resets, and returns how many rows that changes."""
+        """Purges or resets rows; returns how many rows change."""
         changed = [row for row in self.rows if row.leader == leader and row.id in ids]
         for row in changed:
             row.leader = None
@@ -117,14 +117,14 @@ class Model:
         return len(changed)
 
     def finish(self, batches: Sequence[Batch]) -> int:
-        """Purges batches, and returns how many rows that deletes."""
+        """Purges batches; returns how many rows are deleted."""
         before = len(self.rows)
         names = {batch.leader_id for batch in batches}
         self.rows = [row for row in self.rows if row.leader not in names]
         return before - len(self.rows)
 
     def park(self, leader: UUID, head: int, ids: Collection[int]) -> int:
-        """Parks a key, and returns how many that are."""
+        """Parks a key; returns how many keys were parked."""
         heads = [row for row in self.rows if row.leader == leader and row.id == head]
         self.release(leader, ids, purge=False)
         for row in heads:
@@ -139,7 +139,7 @@ class Model:
         return chosen
 
     def skip(self, ids: Collection[int]) -> list[int]:
-        """Takes heads out."""
+        """Skips heads."""
         chosen = self._in(DeadLetterStatus.PARKED, ids)
         for number in chosen:
             row, _ = self.letters[number]
@@ -148,7 +148,7 @@ class Model:
         return chosen
 
     def redrive(self, ids: Collection[int], now: int) -> list[int]:
-        """Puts heads behind everything; each follows the one before."""
+        """Redrives heads: each goes behind all rows, in order."""
         chosen = self._in(DeadLetterStatus.SKIPPED, ids)
         for place, number in enumerate(chosen):
             row, _ = self.letters.pop(number)
@@ -161,7 +161,7 @@ class Model:
         )
 
     def _learn(self, row: Row, number: int) -> None:
-        """Takes note of a row's id: it never changes, and follows those of the rows that it follows."""
+        """Records a row's id: it never changes, and is greater than the ids of earlier rows."""
         assert row.id in (None, number), f"{row} had another id before"
         if row.id is None:
             row.id = number

@@ -1,4 +1,4 @@
-"""Odd rows: whatever a database lets somebody write into an outbox stops no row but those of its key."""
+"""Invalid rows: whatever a database permits in an outbox, a row stops only the rows of its own key."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ODD: Final = {
     "an array without a name": "kafka_header_keys = '{NULL}', kafka_header_values = '{value}'",
     "a header that is a number": "kafka_header_keys = '[\"name\"]', kafka_header_values = '[1]'",
 }
-"""What is odd → what to assign to the columns. A database that refuses an assignment has no such row."""
+"""Description → assignment to the columns. If the database refuses an assignment, the case is skipped."""
 
 
 class OddRowConformance(Conformance):
-    """What becomes of a row that no stasher writes."""
+    """Rows that no stasher writes."""
 
     @pytest.mark.parametrize("assignment", ODD.values(), ids=ODD)
     def test_an_odd_row_stops_no_other_key(self, box: Box, assignment: str) -> None:
@@ -73,7 +73,7 @@ class OddRowConformance(Conformance):
         self._end(box, first)
 
     def _end(self, box: Box, head: int) -> None:
-        """Goes through what an operator does with the letter of a row."""
+        """Applies the operator's verbs to the dead letter of a row."""
         hand, letters = box.lead(), box.dead_letters()
         assert sorted(hand.values(ALL)) == ["after", "before"]
         (letter,) = letters.find()
@@ -88,7 +88,7 @@ class OddRowConformance(Conformance):
 
 
 def _write(box: Box, assignment: str) -> bool:
-    """Assigns to the earlier row of the key ``odd``; tells whether the database permits it."""
+    """Updates the earlier row of the key ``odd``; returns whether the database permits it."""
     (odd,) = [record.id for record in box.lead().mark() if record.value == "odd"]
     connection = box.application()
     with suppress(Exception), closing(connection.cursor()) as cursor:

@@ -1,4 +1,4 @@
-"""Parking: a key is set aside with all that waits behind it, and an operator frees it."""
+"""Parking: a key is parked with all records behind its head, and an operator frees it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_testkit.conformance.under_test import ALL, Box, plain, texts
 
 
 class ParkConformance(Conformance):
-    """What parks a key, and what marks make of it."""
+    """How a key is parked, and how marks leave it out."""
 
     def test_a_parked_key_stays_behind_and_every_other_key_flows(self, box: Box) -> None:
         values = box.fill(60, keys=6)

@@ -1,14 +1,14 @@
-"""The suites for publishers: what is sent arrives as it is, and every record is reported once.
+"""The suites for publishers: records arrive unchanged, and every record is reported once.
 
-A publisher's whole test file::
+The complete test file of a publisher::
 
     class TestKafka(PublisherConformance, TransactionalConformance):
         @pytest.fixture
         def publisher(self, kafka_bootstrap):
             return PublisherUnderTest("kafka", {"kafka": {"bootstrap.servers": kafka_bootstrap}}, read)
 
-where ``read`` reads a topic with the broker's own client, as the contract has no way to. A publisher without
-transactions leaves the second suite out.
+where ``read`` reads a topic with the broker's own client, because the contract cannot. A publisher without
+transactions leaves out the second suite.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PATIENCE = 60
 
 
 class Message(NamedTuple):
-    """What a reader of committed messages finds.
+    """A message that a reader of committed messages receives.
 
     Attributes:
         key: The key.
         value: The value; ``None`` for a tombstone.
         headers: The headers in order.
-        partition: Where it was found.
+        partition: The partition.
     """
 
     key: bytes
@@ -58,12 +58,12 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class PublisherUnderTest:
-    """A publisher, and a way to see what it has published.
+    """A publisher, and a function that reads what it has published.
 
     Attributes:
         driver: The publisher's driver name.
         options: Its options, by the names of their fields.
-        read: Returns all committed messages of a topic with so many partitions, in order within each.
+        read: Returns all committed messages of a topic with that number of partitions, in the order of each.
     """
 
     driver: str
@@ -72,7 +72,7 @@ class PublisherUnderTest:
 
 
 class Desk:
-    """A publisher as the tests use it, and a topic of its own; closes at the end what it opened."""
+    """A publisher as the tests use it, with its own topic; closes at the end what it opened."""
 
     def __init__(self, under: PublisherUnderTest, topic: str, stack: ExitStack) -> None:
         driver = find(Seam.PUBLISHER, under.driver)
@@ -107,7 +107,7 @@ class Desk:
 
 
 def gather(sender: Sender, count: int) -> Deliveries:
-    """Polls until so many records are reported."""
+    """Polls until that number of records is reported."""
     gathered, deadline = Deliveries(), monotonic() + PATIENCE
     while len(gathered.delivered) + len(gathered.failed) < count:
         assert monotonic() < deadline, f"only {gathered}"
@@ -118,7 +118,7 @@ def gather(sender: Sender, count: int) -> Deliveries:
 
 
 def assert_in_order(messages: Sequence[Message]) -> None:
-    """Holds the numbers of each key against their order."""
+    """Checks the order of each key's numbers."""
     latest: dict[bytes, int] = {}
     homes: dict[bytes, int] = {}
     for message in messages:
@@ -129,11 +129,11 @@ def assert_in_order(messages: Sequence[Message]) -> None:
 
 
 class Publishing:
-    """A theme. The plugin's subclass gives the fixture ``publisher``, a :class:`PublisherUnderTest`."""
+    """A theme. The plugin's subclass provides the fixture ``publisher``, a :class:`PublisherUnderTest`."""
 
     @pytest.fixture
     def desk(self, publisher: PublisherUnderTest) -> Iterator[Desk]:
-        """The publisher under test, with a topic that nobody has used before."""
+        """The publisher under test, with a topic that was never used before."""
         with ExitStack() as stack:
             yield Desk(publisher, f"conformance-{uuid4().hex}", stack)
 
@@ -282,5 +282,5 @@ class TransactionalConformance(Publishing):
 
 
 def batch(first: int = 1, last: int = 1) -> Batch:
-    """Returns a batch of a name never used before."""
+    """Returns a batch with a name that was never used before."""
     return Batch(uuid4(), first, last)

@@ -1,4 +1,4 @@
-"""Purge and reset: only rows that still carry the leader id, however often, in batches of any size."""
+"""Purge and reset: only rows with the caller's leader id, repeatedly, in batches of any size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_testkit.conformance.under_test import ALL, Box, Hand
 
 
 class ReleaseConformance(Conformance):
-    """How marked rows leave the outbox, or go back into it."""
+    """How marked rows leave the outbox, or are reset."""
 
     def test_purges_only_what_carries_the_leader_id(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(5)
@@ -59,7 +59,7 @@ class ReleaseConformance(Conformance):
         ids = old.ids()
         new = box.lead()
         assert new.values(2) == values[:2]
-        # Under its own fence, too, a leader may purge what carries a former leader id: it is in the log.
+        # Under its own fence a leader may also purge rows with a former leader id: they are in the log.
         assert new.purge(*ids, leader=old.leader) == 1
         assert new.purge(*ids) == 2
         assert box.survey() == []

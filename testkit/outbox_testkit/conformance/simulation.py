@@ -1,9 +1,9 @@
-"""A seeded world of leaders, zombies, writers and operators on the real table, compared with a model.
+"""Random steps of leaders, fenced leaders, writers and operators on the real table, compared with a model.
 
-Of the design's invariants it checks those that concern the table: the order of ids and of marks within a key
-(2), that an old fence marks, purges, resets and parks nothing and that purge and reset touch only rows that
-carry the caller's leader id (4), that an unknown outcome purges nothing (8: replies are lost on purpose), and
-that one live leader empties the outbox at the end (9). Leader ids are never reused (7).
+Checks the invariants that concern the table: the order of ids and of marks within a key (2); that an old
+fence marks, purges, resets and parks nothing, and that purge and reset change only rows with the caller's
+leader id (4); that an unknown outcome purges nothing (8: the simulation loses replies); and that one live
+leader empties the outbox at the end (9). Leader ids are never reused (7).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ZOMBIES = 4
 
 @dataclass(eq=False)
 class Lane:
-    """One process's work on a lane; it may have lost it, and not know.
+    """One process's work on a lane; the process may be fenced without knowing it.
 
     Attributes:
-        hand: Its hand; the leader id is the one it marks by, or that of its latest batch.
+        hand: Its connection; the leader id is that of its marks, or of its latest batch.
         in_batches: Whether it marks batches.
         pending: Its batches that are marked and not finished.
     """
@@ -43,7 +43,7 @@ class Lane:
 
 
 class World:
-    """The outbox, the model, and who works on it."""
+    """The outbox, the model, and the processes that work on it."""
 
     def __init__(self, box: Box, seed: int) -> None:
         self._box = box
@@ -61,7 +61,7 @@ class World:
         self._lead()
 
     def step(self) -> None:
-        """Does something, and compares what came of it."""
+        """Does one random step, and compares the result with the model."""
         self._now += 1
         acts: list[tuple[int, Callable[[], None]]] = [
             (20, self._stash),
@@ -81,7 +81,7 @@ class World:
         act()
 
     def finish(self) -> None:
-        """Ends everything, and has one leader empty the outbox."""
+        """Ends all processes, and lets one leader empty the outbox."""
         while self._open:
             self._end()
         self._compare()
@@ -152,7 +152,7 @@ class World:
         self._lanes.append(Lane(Hand(self._box.connect(), entered), lane.in_batches))
 
     def _reconnect(self) -> None:
-        """Loses the reply to a mark, and the connection; whoever goes on has a new leader id."""
+        """Loses the reply to a mark, and the connection; the lane continues under a new leader id."""
         lane = self._dice.choice(self._lanes)
         name, limit = uuid4(), self._dice.randint(1, 5)
         self._note(f"lose a mark of {limit} for lane {lane.hand.fence.lane} by {lane.hand.fence.token}")
@@ -219,7 +219,7 @@ class World:
             assert act(*ids) == self._model.release(hand.leader, ids, purge=purge)
 
     def _park(self) -> None:
-        """Parks the key of a row that it has marked; of a batch only the latest, which ends with that."""
+        """Parks the key of a marked row; of batches, only in the latest, which then ends."""
         lane = self._lane()
         claimed = self._model.claimed(lane.hand.leader)
         if not claimed:
@@ -243,7 +243,7 @@ class World:
         self.freed += len(wanted)
 
     def _compare(self) -> None:
-        """Compares what can be seen without touching anything."""
+        """Compares what can be read without a change."""
         table = self._lanes[-1].hand.table
         assert table.backlog().records == len(self._model.rows)
         assert table.parked().keys == len(self._model.parked())
@@ -251,7 +251,7 @@ class World:
         assert found == {number: (row.key, status) for number, (row, status) in self._model.letters.items()}
 
     def _allowed(self, lane: Lane, act: Callable[[], object]) -> bool:
-        """Tells whether a lane may act; if not, it tries, and must be refused."""
+        """Returns whether a lane may act; if not, checks that its statement is refused."""
         if self._model.holds(lane.hand.fence):
             return True
         self.lost += 1
@@ -262,12 +262,12 @@ class World:
         return False
 
     def _lane(self) -> Lane:
-        """Chooses who acts: mostly somebody who may."""
+        """Chooses a lane, mostly one that may act."""
         held = [lane for lane in self._lanes if self._model.holds(lane.hand.fence)]
         return self._dice.choice(held if held and self._dice.random() < 0.8 else self._lanes)
 
     def _some(self, leader: UUID) -> list[int]:
-        """Chooses ids, mostly of rows that carry a leader id."""
+        """Chooses ids, mostly of rows with a leader id."""
         return [
             row.id
             for row in self._model.rows
@@ -279,7 +279,7 @@ class World:
 
 
 def _homes(box: Box) -> dict[int, dict[str, int]]:
-    """Finds out which lane each key belongs to, and leaves the outbox empty."""
+    """Returns the lane of each key; leaves the outbox empty."""
     box.stash(*(plain(key) for key in KEYS))
     homes = {
         lanes: {record.key: hand.fence.lane for hand in box.lead_all(lanes) for record in hand.mark()}
@@ -291,7 +291,7 @@ def _homes(box: Box) -> dict[int, dict[str, int]]:
 
 
 class SimulationConformance(Conformance):
-    """Whatever happens in whatever order, the table is what the model says."""
+    """After random steps in any order, the table equals the model."""
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_table_is_what_the_model_says(self, box: Box, seed: int) -> None:

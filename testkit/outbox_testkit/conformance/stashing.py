@@ -1,4 +1,4 @@
-"""Stashing: every record comes back exactly, or is refused; and only with its transaction."""
+"""Stashing: a record is returned unchanged or is refused, and only if its transaction commits."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ ODD = {
 
 
 def octets(text: str | bytes | None) -> bytes | None:
-    """Returns what a topic would carry."""
+    """Returns the record as it would be in a topic."""
     return text.encode() if isinstance(text, str) else text
 
 
 def assert_same(found: MarkedRecord, record: Record) -> None:
-    """Holds what was marked against what was stashed, as a topic would show it."""
+    """Compares the marked records with the stashed ones, as they would be in a topic."""
     assert found.fault is None
     assert (found.topic, found.key) == (record.topic, record.key)
     assert octets(found.value) == octets(record.value)
@@ -68,7 +68,7 @@ def assert_same(found: MarkedRecord, record: Record) -> None:
 
 
 def assert_comes_back(box: Box, records: list[Record]) -> None:
-    """Stashes records, marks them and holds them against each other."""
+    """Stashes records, marks them, and compares them."""
     box.stash(*records)
     found = box.lead().mark(ALL)
     assert len(found) == len(records)
@@ -77,7 +77,7 @@ def assert_comes_back(box: Box, records: list[Record]) -> None:
 
 
 class StashConformance(Conformance):
-    """What is stashed is what is marked."""
+    """Marks return what was stashed."""
 
     def test_records_come_back_in_the_order_they_were_stashed_in(self, box: Box) -> None:
         records = [Record(f"topic-{number % 3}", "k", f"v{number}") for number in range(1000)]
@@ -110,7 +110,7 @@ class StashConformance(Conformance):
             held.insert(1, plain(value="not sent"))
         except RecordError:
             held.remove(record)
-        # The transaction goes on as if nothing had been tried.
+        # The transaction continues as if nothing had happened.
         box.stasher.stash(application, plain(value="after"))
         application.commit()
         found = box.lead().mark()

@@ -1,4 +1,4 @@
-"""What operators see, and the life of tables and connections."""
+"""What operators see, and the creation of tables and connections."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class StatusConformance(Conformance):
 
 
 class TableConformance(Conformance):
-    """Tables are made once, connections fail as they should."""
+    """Tables are created once, connections fail as specified."""
 
     def test_creates_what_is_missing_and_touches_nothing_that_is_there(self, bare: Box) -> None:
         created = bare.dialect.create()

@@ -1,4 +1,4 @@
-"""An outbox under test: what a plugin's fixture gives, and the hands that the tests lay on it."""
+"""An outbox under test: what a plugin's fixture provides, and how the tests use it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Made = TypeVar("Made", bound="OutboxTable | DeadLetters")
 
 @dataclass(frozen=True)
 class OutboxUnderTest:
-    """An outbox that does not exist yet, in an empty database or beside others.
+    """An outbox that is not created yet, in an empty database or beside others.
 
     Attributes:
         driver: The dialect's driver name.
         options: The dialect's options, by the names of their fields.
-        bytes_values: What to add to the options for an outbox whose values are bytes.
-        restart: Statements that empty the outbox ``{table}`` and give out its ids from the first again.
+        bytes_values: Additional options for an outbox whose values are bytes.
+        restart: Statements that empty the outbox ``{table}`` and restart its ids.
     """
 
     driver: str
@@ -46,12 +46,12 @@ class OutboxUnderTest:
     restart: Sequence[str] = ("TRUNCATE TABLE {table}",)
 
     def beside(self, suffix: str) -> OutboxUnderTest:
-        """Returns another outbox of the same database."""
+        """Returns another outbox in the same database."""
         made = find(Seam.DIALECT, self.driver).options(**self.options)
         return replace(self, options={**self.options, "table": f"{made.table}_{suffix}"})
 
     def of_bytes(self) -> OutboxUnderTest:
-        """Returns one whose values are bytes."""
+        """Returns an outbox whose values are bytes."""
         return replace(self, options={**self.options, **self.bytes_values})
 
 
@@ -59,7 +59,7 @@ class Box:
     """An outbox as the tests use it; closes at the end what it opened.
 
     Attributes:
-        under: What it was made of.
+        under: Its description.
         options: The dialect's options.
         dialect: Its dialect.
         stasher: Writes into it.
@@ -77,7 +77,7 @@ class Box:
         self._filled = 0
 
     def beside(self, suffix: str) -> Box:
-        """Makes another outbox in the same database, with its tables."""
+        """Creates another outbox in the same database, with its tables."""
         other = Box(self.under.beside(suffix), self._stack)
         other.dialect.create()
         return other
@@ -109,18 +109,18 @@ class Box:
         return [f"v{number}" for number in numbers]
 
     def lead(self, lane: int = 0, lanes: int = 1) -> Hand:
-        """Makes a new leader of one lane."""
+        """Creates a new leader of one lane."""
         table = self.connect()
         return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
 
     def lead_all(self, lanes: int) -> list[Hand]:
-        """Makes a new leader of all lanes; each has its own connection."""
+        """Creates a new leader of all lanes; each has its own connection."""
         table = self.connect()
         token = table.bump(lanes, "test")
         return [Hand(self.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
 
     def restart(self) -> None:
-        """Empties the outbox, and has its ids given out from the first again."""
+        """Empties the outbox, and restarts its ids."""
         application = self.application()
         with closing(application.cursor()) as cursor:
             for statement in self.under.restart:
@@ -129,7 +129,7 @@ class Box:
         self._filled = 0
 
     def survey(self) -> list[str]:
-        """Returns the values of all rows but those of parked keys, in order, as a new leader finds them."""
+        """Returns the values of all rows except those of parked keys, in a new leader's order."""
         return self.lead().values(ALL)
 
     def park(self, hand: Hand, *keys: str) -> dict[str, int]:
@@ -147,14 +147,14 @@ class Box:
 
 
 class Hand:
-    """A lane's hand on the table: its connection, its fence and its leader id.
+    """A lane at the table: its connection, its fence and its leader id.
 
-    It marks by one leader id, or batches, each by one of its own.
+    It marks under one leader id, or marks batches, each under its own.
 
     Attributes:
         table: The connection.
         fence: The fence.
-        leader: The leader id; of the latest batch, where it marks batches.
+        leader: The leader id, or that of the latest batch.
         purged: How many rows the latest advance deleted.
     """
 
@@ -215,7 +215,7 @@ class Hand:
         return self.last(records), texts(records)
 
     def last(self, records: Sequence[MarkedRecord]) -> Batch:
-        """Returns the latest batch, of the records that it marked."""
+        """Returns the latest batch, made of the records that it marked."""
         return Batch(self.leader, records[0].id, records[-1].id)
 
 
@@ -225,13 +225,13 @@ def plain(key: str = "k", value: str | None = "v") -> Record:
 
 
 def texts(records: Sequence[MarkedRecord]) -> list[str]:
-    """Returns the values of records, which are text, whatever the table keeps them as."""
+    """Returns the values of records as text, whatever type the table has."""
     values = [record.value for record in records]
     return [value.decode() if isinstance(value, bytes) else value or "" for value in values]
 
 
 def _close(connection: Any) -> None:
-    # A server that has ended the connection already is no matter of the test's.
+    # The server may have ended the connection already; that is not part of the test.
     with suppress(Exception):
         connection.rollback()
     with suppress(Exception):

@@ -1,4 +1,4 @@
-"""How dead letters are shown, as data and as text."""
+"""Shows dead letters, as data and as text."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.terminal import plain
+from outbox_core.cli.terminal import printable
 from outbox_core.config.duration import format_duration
 
-VALUE_SHOWN = 1000
-"""Characters or bytes of a value that people are shown."""
+MAX_VALUE_SHOWN = 1000
+"""Characters or bytes of a value that are shown to people."""
 
 _STYLES = {"changed": "green", "gone": "yellow"}
 
 
 def as_data(letter: DeadLetter) -> dict[str, Any]:
-    """Returns a letter as JSON data, without what it carries: times in seconds, instants in ISO 8601."""
+    """Returns a letter as JSON data without headers and value; times in seconds, instants in ISO 8601."""
     record = letter.record
     return {
         "key": record.key,
@@ -34,7 +34,7 @@ def as_data(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def whole(letter: DeadLetter) -> dict[str, Any]:
+def as_full_data(letter: DeadLetter) -> dict[str, Any]:
     """Returns all of a letter as JSON data; bytes become ``{"base64": "…"}``."""
     record = letter.record
     return {
@@ -42,8 +42,8 @@ def whole(letter: DeadLetter) -> dict[str, Any]:
         "partition": record.partition,
         "timestamp_ms": record.timestamp_ms,
         "fault": record.fault,
-        "headers": [[name, _portable(value)] for name, value in record.headers],
-        "value": _portable(record.value),
+        "headers": [[name, _as_json(value)] for name, value in record.headers],
+        "value": _as_json(record.value),
     }
 
 
@@ -52,7 +52,7 @@ def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None =
 
     Args:
         letters: The letters.
-        outcomes: Id → what has become of the letter, for a first column.
+        outcomes: Id → the outcome of an action, for a first column.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     if outcomes is not None:
@@ -63,12 +63,12 @@ def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None =
     for letter in letters:
         record = letter.record
         cells: list[RenderableType] = [
-            Text(plain(record.key)),
+            Text(printable(record.key)),
             str(record.id) if record.id >= 0 else f"{record.id} (reused)",
-            Text(plain(record.topic)),
+            Text(printable(record.topic)),
             f"{letter.attempts:,}",
             _age(letter),
-            Text(plain(letter.reason)),
+            Text(printable(letter.reason)),
         ]
         if outcomes is None:
             table.add_row(*cells)
@@ -79,33 +79,33 @@ def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None =
 
 
 def as_text(letters: Sequence[DeadLetter], waiting: int) -> RenderableType:
-    """Returns all of one key's letters for people, long values cut.
+    """Returns all letters of one key for people; long values are cut.
 
     Args:
         letters: The letters.
-        waiting: How many rows of the key the outbox holds.
+        waiting: The number of rows of the key in the outbox.
     """
     rows = f"{waiting:,} row{'' if waiting == 1 else 's'} of this key in the outbox"
-    return Group(*(_one(letter) for letter in letters), Text(rows, "dim"))
+    return Group(*(_details(letter) for letter in letters), Text(rows, "dim"))
 
 
-def _one(letter: DeadLetter) -> RenderableType:
+def _details(letter: DeadLetter) -> RenderableType:
     record = letter.record
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     since = letter.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     rows = [
-        ("key", plain(record.key)),
+        ("key", printable(record.key)),
         ("id", str(record.id)),
-        ("topic", plain(record.topic)),
+        ("topic", printable(record.topic)),
         ("partition", None if record.partition is None else str(record.partition)),
         ("timestamp", None if record.timestamp_ms is None else f"{record.timestamp_ms} ms"),
         (str(letter.status), f"since {since}, {_age(letter)} ago, after {letter.attempts:,} attempts"),
-        ("reason", plain(letter.reason)),
-        ("fault", None if record.fault in {None, letter.reason} else plain(str(record.fault))),
-        *(("header", f"{plain(name)}: {_readable(value)}") for name, value in record.headers),
-        ("value", _readable(record.value)),
+        ("reason", printable(letter.reason)),
+        ("fault", None if record.fault in {None, letter.reason} else printable(str(record.fault))),
+        *(("header", f"{printable(name)}: {_shortened(value)}") for name, value in record.headers),
+        ("value", _shortened(record.value)),
     ]
     for name, shown in rows:
         if shown is not None:
@@ -117,15 +117,15 @@ def _age(letter: DeadLetter) -> str:
     return format_duration(max(0.0, round(letter.age, 1)))
 
 
-def _portable(value: str | bytes | None) -> object:
+def _as_json(value: str | bytes | None) -> object:
     return {"base64": b64encode(value).decode("ascii")} if isinstance(value, bytes) else value
 
 
-def _readable(value: str | bytes | None) -> str:
+def _shortened(value: str | bytes | None) -> str:
     if value is None:
         return "(none: a tombstone)"
-    rest = len(value) - VALUE_SHOWN
-    part = value[:VALUE_SHOWN]
-    text = part.hex(" ") if isinstance(part, bytes) else "\n".join(map(plain, part.split("\n")))
+    rest = len(value) - MAX_VALUE_SHOWN
+    part = value[:MAX_VALUE_SHOWN]
+    text = part.hex(" ") if isinstance(part, bytes) else "\n".join(map(printable, part.split("\n")))
     kind = "bytes" if isinstance(value, bytes) else "characters"
     return f"{text} … and {rest:,} more {kind}" if rest > 0 else text

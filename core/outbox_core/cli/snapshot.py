@@ -1,4 +1,4 @@
-"""What ``outbox status`` shows, as data and as text."""
+"""The state of an outbox that ``outbox status`` shows, as data and as text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.health import longest_blocked, longest_silence, present_lanes, silence
 
-_SHOWN = ("purged_per_second", "in_flight", "waiting", "purged_total")
-_TRANSACTIONS = ("aborted", "recovered")
-_SHORT = 8
-"""Digits of a batch's name that tell it from the others of its lane."""
+_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
+_TRANSACTION_COLUMNS = ("aborted", "recovered")
+_NAME_DIGITS = 8
+"""Digits of a batch's name that are shown: enough to distinguish the batches of a lane."""
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One look at an outbox.
+class Snapshot:
+    """The state of an outbox at one moment.
 
     Attributes:
         outbox: The table.
-        backlog: What waits in it.
-        parked: What is set aside.
+        backlog: The records in it.
+        parked: The parked keys.
         lanes: The lanes of the present leader, ordered by number; empty before the first leader.
         longest_silence: Seconds without a reading after which a lane counts as silent.
     """
@@ -40,13 +40,13 @@ class Picture:
     longest_silence: float
 
     @classmethod
-    def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Picture":
-        """Looks at the outbox now."""
+    def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Snapshot":
+        """Queries the outbox now."""
         lanes = present_lanes(table.lane_statuses())
         return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest_silence(settings))
 
     def silent(self, lane: LaneStatus) -> bool:
-        """Whether the lane should have written a reading by now."""
+        """Whether the lane has not written a reading for too long."""
         return silence(lane) > self.longest_silence
 
     @property
@@ -62,7 +62,7 @@ class Picture:
         return total
 
     def metrics(self, lane: LaneStatus) -> dict[str, Any]:
-        """Returns a lane's last reading; a silent lane has no batches that one could still follow."""
+        """Returns a lane's last reading, without batches if the lane is silent: they are out of date then."""
         metrics = dict(lane.metrics)
         if "batches" in metrics and self.silent(lane):
             metrics["batches"] = []
@@ -70,71 +70,71 @@ class Picture:
 
     @property
     def transactional_lanes(self) -> Sequence[LaneStatus]:
-        """The lanes that have told of batches, as those of exactly-once delivery do."""
+        """The lanes that report batches: those of exactly-once delivery."""
         return [lane for lane in self.lanes if "batches" in lane.metrics]
 
 
-def as_data(picture: Picture) -> dict[str, Any]:
-    """Returns the picture as JSON data: times in seconds, instants in ISO 8601."""
-    leader = picture.lanes[0] if picture.lanes else None
+def as_data(snapshot: Snapshot) -> dict[str, Any]:
+    """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
+    leader = snapshot.lanes[0] if snapshot.lanes else None
     return {
-        "outbox": picture.outbox,
+        "outbox": snapshot.outbox,
         "backlog": {
-            "records": picture.backlog.records,
-            "exact": picture.backlog.exact,
-            "oldest_seconds": picture.backlog.oldest,
+            "records": snapshot.backlog.records,
+            "exact": snapshot.backlog.exact,
+            "oldest_seconds": snapshot.backlog.oldest,
         },
-        "parked": {"keys": picture.parked.keys, "oldest_seconds": picture.parked.oldest},
-        "blocked_seconds": picture.blocked,
+        "parked": {"keys": snapshot.parked.keys, "oldest_seconds": snapshot.parked.oldest},
+        "blocked_seconds": snapshot.blocked,
         "leader": leader
         and {"name": leader.holder, "token": leader.fence.token, "since": leader.since.isoformat()},
-        "total": {name: picture.total(name) for name in (*_SHOWN, *_TRANSACTIONS)},
+        "total": {name: snapshot.total(name) for name in (*_COLUMNS, *_TRANSACTION_COLUMNS)},
         "lanes": [
             {
                 "lane": lane.fence.lane,
                 "epoch": lane.fence.epoch,
                 "heartbeat": lane.heartbeat_at and lane.heartbeat_at.isoformat(),
                 "heartbeat_age_seconds": lane.age,
-                "silent": picture.silent(lane),
-                **picture.metrics(lane),
+                "silent": snapshot.silent(lane),
+                **snapshot.metrics(lane),
             }
-            for lane in picture.lanes
+            for lane in snapshot.lanes
         ],
     }
 
 
-def as_text(picture: Picture) -> RenderableType:
-    """Returns the picture for people."""
-    parts: list[RenderableType] = [_summary(picture)]
-    if picture.lanes:
-        parts.append(_lanes(picture))
-        if picture.transactional_lanes:
-            parts.append(_batches(picture))
-        if all(picture.silent(lane) for lane in picture.lanes):
+def as_text(snapshot: Snapshot) -> RenderableType:
+    """Returns the snapshot as text for people."""
+    parts: list[RenderableType] = [_summary(snapshot)]
+    if snapshot.lanes:
+        parts.append(_lanes(snapshot))
+        if snapshot.transactional_lanes:
+            parts.append(_batches(snapshot))
+        if all(snapshot.silent(lane) for lane in snapshot.lanes):
             parts.append(Text("no lane has written a reading for a while: is a harvester running?", "yellow"))
     return Group(*parts)
 
 
-def _summary(picture: Picture) -> Table:
+def _summary(snapshot: Snapshot) -> Table:
     summary = Table.grid(padding=(0, 2))
-    backlog = picture.backlog
+    backlog = snapshot.backlog
     about = "" if backlog.exact else "about "
     oldest = "" if backlog.oldest is None else f", the oldest {format_duration(max(0.0, backlog.oldest))} old"
-    summary.add_row(Text("outbox", "dim"), Text(picture.outbox, "bold"))
+    summary.add_row(Text("outbox", "dim"), Text(snapshot.outbox, "bold"))
     summary.add_row(Text("backlog", "dim"), Text(f"{about}{backlog.records:,} records{oldest}"))
-    summary.add_row(Text("parked", "dim"), _parked(picture.parked))
-    if not picture.lanes:
+    summary.add_row(Text("parked", "dim"), _parked(snapshot.parked))
+    if not snapshot.lanes:
         summary.add_row(Text("leader", "dim"), Text("none yet: nobody has ever led", "yellow"))
         return summary
-    leader = picture.lanes[0]
+    leader = snapshot.lanes[0]
     since = leader.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     summary.add_row(
         Text("leader", "dim"), Text(f"{leader.holder}, since {since}, fence token {leader.fence.token}")
     )
-    rate = picture.total("purged_per_second")
+    rate = snapshot.total("purged_per_second")
     summary.add_row(Text("rate", "dim"), Text(f"{rate:,.0f} records/s"))
-    if picture.blocked:
-        failing = f"a key has been failing for {format_duration(picture.blocked)}"
+    if snapshot.blocked:
+        failing = f"a key has been failing for {format_duration(snapshot.blocked)}"
         summary.add_row(Text("blocked", "dim"), Text(failing, "yellow"))
     return summary
 
@@ -146,7 +146,7 @@ def _parked(parked: Parked) -> Text:
     return Text(f"{parked.keys:,} key{'' if parked.keys == 1 else 's'}{since}", "bold red")
 
 
-def _lanes(picture: Picture) -> Table:
+def _lanes(snapshot: Snapshot) -> Table:
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for heading in (
         "lane",
@@ -159,10 +159,10 @@ def _lanes(picture: Picture) -> Table:
         "last heartbeat",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for lane in picture.lanes:
-        silent = picture.silent(lane)
+    for lane in snapshot.lanes:
+        silent = snapshot.silent(lane)
         heartbeat_at = "never" if lane.age is None else format_duration(max(0.0, round(lane.age, 1)))
-        metrics_by_lane = [f"{lane.metrics[name]:,.0f}" if name in lane.metrics else "-" for name in _SHOWN]
+        metrics_by_lane = [f"{lane.metrics[name]:,.0f}" if name in lane.metrics else "-" for name in _COLUMNS]
         table.add_row(
             str(lane.fence.lane),
             *metrics_by_lane,
@@ -174,19 +174,19 @@ def _lanes(picture: Picture) -> Table:
     return table
 
 
-def _batches(picture: Picture) -> Table:
-    """Shows where each lane's batches have come to, in the lane's own order: the oldest first."""
+def _batches(snapshot: Snapshot) -> Table:
+    """Shows the stage of each lane's batches, the oldest first."""
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for heading in ("lane", *_TRANSACTIONS):
+    for heading in ("lane", *_TRANSACTION_COLUMNS):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("batches")
-    for lane in picture.transactional_lanes:
-        silent = picture.silent(lane)
+    for lane in snapshot.transactional_lanes:
+        silent = snapshot.silent(lane)
         batches = ", ".join(
-            f"{str(batch['name'])[:_SHORT]} {batch['stage']} {batch['records']:,}"
-            for batch in picture.metrics(lane)["batches"]
+            f"{str(batch['name'])[:_NAME_DIGITS]} {batch['stage']} {batch['records']:,}"
+            for batch in snapshot.metrics(lane)["batches"]
         )
-        counts = (f"{lane.metrics.get(name, 0):,.0f}" for name in _TRANSACTIONS)
+        counts = (f"{lane.metrics.get(name, 0):,.0f}" for name in _TRANSACTION_COLUMNS)
         text = Text("silent" if silent else batches or "none", "yellow" if silent else "")
         table.add_row(str(lane.fence.lane), *counts, text, style="dim" if silent else "")
     return table

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from outbox_core.cli.picture import Picture, as_data, as_text
+from outbox_core.cli.snapshot import Snapshot, as_data, as_text
 from outbox_core.config import parse
 from outbox_sdk import Backlog, Fence, LaneStatus, OutboxTable, Parked
 from rich.console import Console
@@ -37,23 +37,23 @@ def lane_status(
     )
 
 
-def take(*lane_statuses: LaneStatus, backlog: Backlog = WAITING, parked: Parked = NONE) -> Picture:
+def take(*lane_statuses: LaneStatus, backlog: Backlog = WAITING, parked: Parked = NONE) -> Snapshot:
     settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest
-    return Picture.take(
+    return Snapshot.take(
         cast("OutboxTable", FakeTable(held=lane_statuses, backlog=backlog, parked=parked)), settings
     )
 
 
-def shown(picture: Picture) -> str:
+def shown(snapshot: Snapshot) -> str:
     console = Console(width=100, highlight=False)
     with console.capture() as capture:
-        console.print(as_text(picture))
+        console.print(as_text(snapshot))
     return capture.get()
 
 
 def test_a_harvest_that_goes_well():
-    picture = take(lane_status(0), lane_status(1))
-    data = json.loads(json.dumps(as_data(picture)))
+    snapshot = take(lane_status(0), lane_status(1))
+    data = json.loads(json.dumps(as_data(snapshot)))
     assert data["outbox"] == "shop.outbox"
     assert data["backlog"] == {"records": 1234, "exact": False, "oldest_seconds": 75.0}
     assert data["leader"] == {"name": "host_1_2", "token": 7, "since": "2026-03-01T12:00:00+00:00"}
@@ -75,7 +75,7 @@ def test_a_harvest_that_goes_well():
         "silent": False,
         **READING,
     }
-    text = shown(picture)
+    text = shown(snapshot)
     assert "about 1,234 records, the oldest 1m15s old" in text
     assert "host_1_2, since 2026-03-01" in text
     assert "fence token 7" in text
@@ -89,47 +89,47 @@ def test_a_harvest_that_goes_well():
 
 
 def test_parked_keys_are_those_of_the_outbox_and_not_of_the_lanes():
-    picture = take(lane_status(0, parked=1.0), lane_status(1), parked=Parked(3, 125.0))
-    assert as_data(picture)["parked"] == {"keys": 3, "oldest_seconds": 125.0}
-    assert "3 keys, the first for 2m05s" in shown(picture)
+    snapshot = take(lane_status(0, parked=1.0), lane_status(1), parked=Parked(3, 125.0))
+    assert as_data(snapshot)["parked"] == {"keys": 3, "oldest_seconds": 125.0}
+    assert "3 keys, the first for 2m05s" in shown(snapshot)
     assert "1 key, the first for 5s" in shown(take(parked=Parked(1, 5.0)))
 
 
 def test_the_key_that_has_failed_longest_is_told():
-    picture = take(lane_status(0, blocked_seconds=12.0), lane_status(1, blocked_seconds=90.0))
-    assert as_data(picture)["blocked_seconds"] == 90.0
-    assert "a key has been failing for 1m30s" in shown(picture)
+    snapshot = take(lane_status(0, blocked_seconds=12.0), lane_status(1, blocked_seconds=90.0))
+    assert as_data(snapshot)["blocked_seconds"] == 90.0
+    assert "a key has been failing for 1m30s" in shown(snapshot)
     silent = take(lane_status(0, blocked_seconds=12.0), lane_status(1, blocked_seconds=90.0, age=16.0))
     assert as_data(silent)["blocked_seconds"] == 12.0
 
 
 def test_nobody_has_ever_led():
-    picture = take(backlog=Backlog(0, exact=True, oldest=None))
-    assert as_data(picture)["leader"] is None
-    assert as_data(picture)["lanes"] == []
-    assert "none yet" in shown(picture)
-    assert "backlog  0 records" in shown(picture)
+    snapshot = take(backlog=Backlog(0, exact=True, oldest=None))
+    assert as_data(snapshot)["leader"] is None
+    assert as_data(snapshot)["lanes"] == []
+    assert "none yet" in shown(snapshot)
+    assert "backlog  0 records" in shown(snapshot)
 
 
 def test_lanes_of_an_earlier_leader_are_left_out():
     # A leader with two lanes after one with three: the third row was raised too, and nobody will enter it.
-    picture = take(lane_status(0), lane_status(1), lane_status(2, lanes=3))
-    assert [lane["lane"] for lane in as_data(picture)["lanes"]] == [0, 1]
+    snapshot = take(lane_status(0), lane_status(1), lane_status(2, lanes=3))
+    assert [lane["lane"] for lane in as_data(snapshot)["lanes"]] == [0, 1]
 
 
 def test_a_lane_that_says_nothing_is_silent_and_its_rate_does_not_count():
-    picture = take(lane_status(0), lane_status(1, age=16.0))
-    data = as_data(picture)
+    snapshot = take(lane_status(0), lane_status(1, age=16.0))
+    data = as_data(snapshot)
     assert [lane["silent"] for lane in data["lanes"]] == [False, True]
     assert data["total"]["purged_per_second"] == 100.0
     assert data["total"]["purged_total"] == 24690.0
-    assert "silent 16s" in shown(picture)
-    assert "is a harvester running?" not in shown(picture)
+    assert "silent 16s" in shown(snapshot)
+    assert "is a harvester running?" not in shown(snapshot)
 
 
 def test_a_harvest_that_has_stopped():
-    picture = take(lane_status(0, age=4000.0), lane_status(1, age=None))
-    text = shown(picture)
+    snapshot = take(lane_status(0, age=4000.0), lane_status(1, age=None))
+    text = shown(snapshot)
     assert "0 records/s" in text
     assert "silent 1h06m" in text
     assert "silent never" in text
@@ -143,22 +143,22 @@ BATCHES = [
 
 
 def test_batches_can_be_followed():
-    picture = take(
+    snapshot = take(
         lane_status(0, batches=BATCHES, aborted=2, recovered=1500), lane_status(1, batches=[], aborted=1)
     )
-    data = json.loads(json.dumps(as_data(picture)))
+    data = json.loads(json.dumps(as_data(snapshot)))
     assert data["lanes"][0]["batches"] == BATCHES
     assert data["lanes"][1]["batches"] == []
     assert (data["total"]["aborted"], data["total"]["recovered"]) == (3, 1500)
-    rows = [" ".join(line.split()) for line in shown(picture).splitlines()]
+    rows = [" ".join(line.split()) for line in shown(snapshot).splitlines()]
     assert "lane aborted recovered batches" in rows
     assert "0 2 1,500 3cba394d published 5,000, 9ef342cd publishing 1,200" in rows
     assert "1 1 0 none" in rows
 
 
 def test_what_a_silent_lane_said_of_its_batches_is_out_of_date():
-    picture = take(lane_status(0, batches=BATCHES, age=16.0, recovered=7), lane_status(1, batches=BATCHES))
-    assert [lane["batches"] for lane in as_data(picture)["lanes"]] == [[], BATCHES]
-    text = shown(picture)
+    snapshot = take(lane_status(0, batches=BATCHES, age=16.0, recovered=7), lane_status(1, batches=BATCHES))
+    assert [lane["batches"] for lane in as_data(snapshot)["lanes"]] == [[], BATCHES]
+    text = shown(snapshot)
     assert text.count("3cba394d") == 1
     assert "0 0 7 silent" in [" ".join(line.split()) for line in text.splitlines()]
