@@ -10,6 +10,7 @@ from outbox_core.cli.app import COMMANDS, app
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.exits import MEANINGS
 from outbox_core.config.reader import HarvestKeys
+from outbox_core.metrics import LaneMetrics, as_numbers
 from typer.core import TyperCommand, TyperGroup
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -60,6 +61,11 @@ def test_every_option_is_documented(entry: Command | Group):
 def test_every_exit_code_is_documented():
     rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", section("Exit codes"), re.MULTILINE))
     assert rows == {str(code.value): meaning for code, meaning in MEANINGS.items()}
+
+
+def test_every_metric_of_a_lane_is_documented():
+    rows = re.findall(r"^\| `(\w+)` \| ", section("`outbox status`"), re.MULTILINE)
+    assert set(rows) == set(as_numbers(LaneMetrics(), 0.0))
 
 
 def test_overrides_name_settings_that_exist():

@@ -1,4 +1,4 @@
-"""Records the readings that lanes write beside their fence."""
+"""Records the heartbeats that lanes write beside their fence."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def show(context: typer.Context, file: FileOption = None, json: JsonOption = Fal
     number of lanes at that time. The note stays if the lane fails, and tells its successor to look for its
     batches in the log. So lanes that the present leader does not have may be listed too.
 
-    Queries only the database. 'outbox status' shows the last reading of each lane.
+    Queries only the database. 'outbox status' shows the last metrics of each lane.
     """
     settings = _settings(context, file)
     with closing(settings.dialect.create().connect()) as table:

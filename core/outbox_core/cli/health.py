@@ -30,7 +30,7 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     ] = "60s",
     parked: Annotated[int, typer.Option(min=0, help="How many keys may be parked.")] = 0,
     silence: Annotated[
-        float, typer.Option(min=1, help="How many beats (of minMetricsInterval) a lane may miss.")
+        float, typer.Option(min=1, help="How many heartbeats (of minMetricsInterval) a lane may miss.")
     ] = 3,
     patience: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for database and broker.")

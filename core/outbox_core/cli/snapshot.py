@@ -30,7 +30,7 @@ class Snapshot:
         backlog: The records in it.
         parked: The parked keys.
         lanes: The lanes of the present leader, ordered by number; empty before the first leader.
-        longest_silence: Seconds without a reading after which a lane counts as silent.
+        longest_silence: Seconds without a heartbeat after which a lane counts as silent.
     """
 
     outbox: str
@@ -46,7 +46,7 @@ class Snapshot:
         return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest_silence(settings))
 
     def silent(self, lane: LaneStatus) -> bool:
-        """Whether the lane has not written a reading for too long."""
+        """Whether the lane has not written a heartbeat for too long."""
         return silence(lane) > self.longest_silence
 
     @property
@@ -55,14 +55,14 @@ class Snapshot:
         return longest_blocked(lane for lane in self.lanes if not self.silent(lane))
 
     def total(self, name: str) -> float:
-        """Returns the sum of a reading over the lanes; a rate counts only where the lane is not silent."""
+        """Returns the sum of a metric over the lanes; rates of silent lanes do not count."""
         rate = name.endswith("_per_second")
         counted = (lane for lane in self.lanes if not (rate and self.silent(lane)))
         total: float = sum(lane.metrics.get(name, 0) for lane in counted)
         return total
 
     def metrics(self, lane: LaneStatus) -> dict[str, Any]:
-        """Returns a lane's last reading, without batches if the lane is silent: they are out of date then."""
+        """Returns a lane's last metrics, without batches if the lane is silent: they are out of date then."""
         metrics = dict(lane.metrics)
         if "batches" in metrics and self.silent(lane):
             metrics["batches"] = []
@@ -111,7 +111,9 @@ def as_text(snapshot: Snapshot) -> RenderableType:
         if snapshot.transactional_lanes:
             parts.append(_batches(snapshot))
         if all(snapshot.silent(lane) for lane in snapshot.lanes):
-            parts.append(Text("no lane has written a reading for a while: is a harvester running?", "yellow"))
+            parts.append(
+                Text("no lane has written a heartbeat for a while: is a harvester running?", "yellow")
+            )
     return Group(*parts)
 
 

@@ -39,7 +39,7 @@ def status(
     For exactly-once delivery it shows the batches of each lane, the oldest first: the first digits of the
     batch's name, its stage, and its number of records.
 
-    A lane that has not written a reading for a while is shown as silent: its process has ended, is frozen, or
+    A lane without a heartbeat for a while is shown as silent: its process has ended, is frozen, or
     cannot reach the database.
     """
     pause = seconds(interval, "--interval")

@@ -49,7 +49,7 @@ class Model:
         letters: Id → row and status of each dead letter.
         token: The leader's token.
         lanes: How many lanes it has.
-        attempts: Lane → its latest attempt.
+        attempts: Lane → its latest epoch.
     """
 
     homes: Mapping[int, Mapping[str, int]]

@@ -15,7 +15,7 @@ from outbox_testkit.conformance.under_test import Box, plain
 
 
 class StatusConformance(Conformance):
-    """Backlog, readings, notes."""
+    """Backlog, heartbeats, notes."""
 
     def test_a_small_backlog_is_counted(self, box: Box) -> None:
         table = box.connect()
