@@ -1,4 +1,4 @@
-"""How fast batches are deleted and marked without a broker: through the dialect, and by plain statements.
+"""Measures how fast batches are purged and marked without a broker: by the dialect, and by plain statements.
 
 The plain statements are those of the sequential loop: one pipeline that deletes the last batch and marks the
 next. Starts a PostgreSQL server of its own. Run ``uv run bench/advance.py --help``.
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def fill(dsn: str, rows: int) -> None:
-    """Writes a backlog in one transaction, as one that appears at once."""
+    """Writes a backlog in one transaction, so that it appears at once."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("TRUNCATE outbox RESTART IDENTITY")
         tidy(connection)
@@ -55,7 +55,7 @@ def fill(dsn: str, rows: int) -> None:
 
 
 def advance(dsn: str, batch: int) -> float:
-    """Drains the outbox as the only lane does; returns the seconds that took."""
+    """Drains the outbox like a single lane; returns how many seconds that took."""
     table = PostgresDialect(PostgresOptions(data_source=dsn)).connect()
     fence = table.enter(0, 1, table.bump(1, "bench"))
     finished: list[Batch] = []
@@ -72,7 +72,7 @@ def advance(dsn: str, batch: int) -> float:
 
 
 def plain(dsn: str, batch: int) -> float:
-    """Drains the outbox as the sequential loop does; returns the seconds that took."""
+    """Drains the outbox like the sequential loop; returns how many seconds that took."""
     last: tuple[int, int, UUID] = (1, 0, uuid4())
     with psycopg.connect(dsn, autocommit=True) as connection:
         started = time.perf_counter()

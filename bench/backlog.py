@@ -1,4 +1,4 @@
-"""Writes backlogs into PostgreSQL's outbox, as an application's transactions leave them."""
+"""Writes backlogs into PostgreSQL's outbox, like the transactions of an application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PADDED = "lpad(g::text, 100, '.')"
 
 
 def tidy(connection: psycopg.Connection) -> None:
-    """Vacuums the outbox and writes a checkpoint, so that no measurement pays for an earlier one."""
+    """Vacuums the outbox and writes a checkpoint of the database, so that measurements are independent."""
     connection.execute("VACUUM (ANALYZE) outbox")
     connection.execute("CHECKPOINT")
 
@@ -21,8 +21,8 @@ def insert(connection: psycopg.Connection, topic: str, rows: int, key: str, valu
         connection: The connection.
         topic: The rows' topic.
         rows: How many.
-        key: An SQL expression, in which ``g`` is the row's number from 1 on.
-        value: Another one.
+        key: An SQL expression, in which ``g`` is the row's number, from 1 on.
+        value: An SQL expression for the value.
     """
     statement = f"""
         INSERT INTO outbox

@@ -1,4 +1,4 @@
-"""How fast each database is harvested, beside mark and purge alone on it, in one run."""
+"""Measures how fast each database is harvested, compared with mark and purge alone, in one run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fill(dialect: Dialect, driver: str, rows: int, keys: int) -> None:
 
 
 def alone(dialect: Dialect, who: str) -> None:
-    """Marks and purges until nothing is left, and publishes nothing."""
+    """Marks and purges until nothing is left, without publishing."""
     table = dialect.connect()
     fence = table.enter(0, 1, table.bump(1, "bench"))
     leader, finished = uuid4(), list[Batch]()
@@ -74,7 +74,7 @@ def settings(folder: Path, harvest: dict[str, object]) -> Path:
 
 
 def empty(dialect: Dialect) -> float:
-    """Waits until the outbox is empty; returns when it was."""
+    """Waits until the outbox is empty; returns the time."""
     table = dialect.connect()
     while table.backlog().records:
         time.sleep(0.02)
@@ -83,7 +83,7 @@ def empty(dialect: Dialect) -> float:
 
 
 def measure(database: str, arguments: argparse.Namespace, bootstrap: str, folder: Path) -> dict[str, float]:
-    """Returns who → rows per second, the median of all rounds."""
+    """Returns contender → rows per second, the median of all rounds."""
     found: dict[str, list[float]] = {who: [] for who in (*ALONE, *arguments.delivery)}
     with ExitStack() as stack:
         driver, source = place(database, stack)
@@ -106,7 +106,7 @@ def measure(database: str, arguments: argparse.Namespace, bootstrap: str, folder
                     seconds = time.monotonic() - started
                 else:
                     with harvester(settings(folder, {**base, "name": f"{database}-{who}", "delivery": who})):
-                        fill(dialect, driver, arguments.rows // 10, arguments.keys)  # warms it up
+                        fill(dialect, driver, arguments.rows // 10, arguments.keys)  # warm-up
                         empty(dialect)
                         fill(dialect, driver, arguments.rows, arguments.keys)
                         started = time.monotonic()

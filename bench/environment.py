@@ -1,4 +1,4 @@
-"""What every benchmark needs: real servers, an outbox to fill, a harvester to run."""
+"""The environment of a benchmark: real servers, an outbox, a harvester."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from outbox_servers.services import KafkaBroker, PostgresServer
 
 BROKER_JVM = ("-Xmx512m", "-Xms512m")
-"""Without the quick-start options of the tests: a broker that compiles its hot code."""
+"""A broker without the quick-start options of the tests, so that Java compiles its hot code."""
 
 
 class Environment:
@@ -32,7 +32,7 @@ class Environment:
         self._folder = Path(tempfile.mkdtemp(prefix="outbox-bench-"))
 
     def topic(self, partitions: int = 8) -> str:
-        """Creates a topic with a name of its own."""
+        """Creates a topic with a new name."""
         name = f"bench-{uuid4().hex[:8]}"
         self._admin.create_topics([NewTopic(name, partitions)])[name].result()
         return name
@@ -42,14 +42,14 @@ class Environment:
         return psycopg.connect(self.dsn, autocommit=True)
 
     def fill(self, topic: str, rows: int, keys: int, value_size: int = 100) -> None:
-        """Writes rows in one transaction, as a backlog that appears at once."""
+        """Writes a backlog in one transaction, so that it appears at once."""
         with self.connect() as connection:
             tidy(connection)
             key = f"'key-' || mod(g::bigint * 7919, {keys})"
             insert(connection, topic, rows, key, f"lpad(g::text, {value_size}, '.')")
 
     def seconds_until_empty(self, timeout: float = 600) -> float:
-        """Waits until the outbox is empty; returns how long that took."""
+        """Waits until the outbox is empty; returns how many seconds that took."""
         started = time.monotonic()
         with self.connect() as connection:
             while connection.execute("SELECT FROM outbox LIMIT 1").fetchone() is not None:
@@ -73,7 +73,7 @@ class Environment:
 
 @contextmanager
 def harvester(settings: Path, ready: str = "leader acquired") -> Iterator[subprocess.Popen[str]]:
-    """Runs ``outbox run`` until the block ends; starts the block when its log says ``ready``."""
+    """Runs ``outbox run`` until the block ends; enters the block when its log contains ``ready``."""
     with settings.with_suffix(".log").open("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "outbox_core", "run", "-f", str(settings)], stderr=log, text=True
@@ -87,7 +87,7 @@ def harvester(settings: Path, ready: str = "leader acquired") -> Iterator[subpro
 
 
 def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: float = 60) -> None:
-    """Waits until a log says ``words``."""
+    """Waits until a log contains ``words``."""
     until = time.monotonic() + timeout
     while words not in (text := Path(path).read_text()):
         if process.poll() is not None or time.monotonic() > until:

@@ -1,7 +1,7 @@
-"""What lies in front of a few records of other keys, and how long these wait: failing keys, or one hot key.
+"""Measures how long a few records wait behind many rows of other keys: of failing keys, or of one hot key.
 
-The obstacle and the others are written in one transaction, the others last. Measured is the time from then
-until the others are gone from the outbox.
+One transaction writes the obstacle and then the other records. The measurement ends when the other records
+are purged.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from environment import Environment, environment, harvester
 
 OTHERS = 19
 PATIENCE = 120.0
-"""Seconds after which the others count as not delivered."""
+"""Seconds after which the other records count as not delivered."""
 
 
 def write(on: Environment, topic: str, obstacle: str, rows: int, keys: int) -> None:
-    """Writes so many rows of so many keys to the obstacle's topic, and the others behind them."""
+    """Writes the rows of the obstacle, with a number of keys, and the other records behind them."""
     with on.connect() as connection, connection.transaction():
         connection.execute("DELETE FROM outbox")
         for to, prefix, count, spread in ((obstacle, "front", rows, keys), (topic, "other", OTHERS, OTHERS)):
@@ -26,7 +26,7 @@ def write(on: Environment, topic: str, obstacle: str, rows: int, keys: int) -> N
 
 
 def seconds_of_others(on: Environment) -> float:
-    """Returns how long it takes until the others are gone."""
+    """Returns how many seconds it takes until the other records are purged."""
     started = time.monotonic()
     with on.connect() as connection:
         others = "SELECT FROM outbox WHERE kafka_key LIKE 'other%' LIMIT 1"

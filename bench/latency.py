@@ -1,7 +1,7 @@
-"""From commit to consumer: how old a record is when a consumer gets it, at a steady rate of writes.
+"""Measures the latency from commit to consumer, at a steady rate of writes.
 
-The clock starts when the writer's commit returns and stops when the consumer's poll returns the record; both
-processes read the machine's monotonic clock. Commits of a few records follow each other at even distances.
+The clock starts when the writer's commit returns, and stops when the consumer's poll returns the record; both
+processes use the machine's monotonic clock. Commits of a few records follow each other at equal intervals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSERT = """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value
 
 
 def write(dsn: str, topic: str, out: Connection, *, rate: int, seconds: float, keys: int) -> None:
-    """Writes ``rate`` records a second in commits 4 ms apart; sends back when each was committed."""
+    """Writes ``rate`` records per second in commits 4 ms apart; sends the commit time of each."""
     committed: list[float] = []
     per_commit = max(1, rate // 250)
     with psycopg.connect(dsn) as connection:
@@ -39,7 +39,7 @@ def write(dsn: str, topic: str, out: Connection, *, rate: int, seconds: float, k
 
 
 def read(bootstrap: str, topic: str, out: Connection) -> None:
-    """Reads until nothing comes for three seconds; sends back when each record arrived first."""
+    """Reads until nothing arrives for three seconds; sends the first arrival time of each record."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -82,7 +82,7 @@ def main() -> None:
         topic = on.topic()
         settings = on.settings("bench", engine=arguments.engine, delivery=arguments.delivery, limits=limits)
         with harvester(settings):
-            on.fill(on.topic(), 20_000, arguments.keys)  # warms caches and compilers
+            on.fill(on.topic(), 20_000, arguments.keys)  # warms up caches and compilers
             on.seconds_until_empty()
             ours, theirs = multiprocessing.Pipe()
             reader = multiprocessing.Process(target=read, args=(on.bootstrap, topic, theirs))
@@ -96,7 +96,7 @@ def main() -> None:
             writer.join()
             reader.join()
     ages = [1000 * (arrived[n] - committed[n]) for n in range(len(committed)) if n in arrived]
-    # The first second is the writers' and connections' own warm-up.
+    # The first second is the warm-up of writers and connections.
     ages = ages[arguments.rate :]
     cuts = statistics.quantiles(ages, n=1000)
     print(

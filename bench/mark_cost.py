@@ -1,4 +1,4 @@
-"""Measures what one mark costs, whatever the backlog and however many dead rows lie at the table's head.
+"""Measures the cost of one mark, with different backlogs and numbers of dead rows at the table's head.
 
 Starts a PostgreSQL server of its own. Run ``uv run bench/mark_cost.py --help``.
 """
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--from-head", action="store_true", help="switch skip_settled off")
     parser.add_argument("--binaries", type=Path, help="folder of another PostgreSQL's programs")
     arguments = parser.parse_args()
-    # Dead rows stay dead rows: nothing tidies up behind the measurement.
+    # Dead rows stay: no vacuum runs during the measurement.
     with PostgresServer(settings={"autovacuum": "off"}, binaries=arguments.binaries) as server:
         with psycopg.connect(server.dsn) as connection:
             print(one(connection, "SELECT version()"))
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 class Bench:
-    """One outbox whose contents each measurement lays out anew."""
+    """One outbox, which each measurement fills anew."""
 
     def __init__(self, dsn: str, limit: int, *, skip_settled: bool) -> None:
         self._dsn = dsn
@@ -59,7 +59,7 @@ class Bench:
 
     @staticmethod
     def row(title: str, marks: list[float]) -> None:
-        """Prints one measurement: the first mark, then the middle and the slowest of the others."""
+        """Prints one measurement: the first mark, then the median and the maximum of the others."""
         first, *others = (seconds * 1000 for seconds in marks)
         print(
             f"{title:55} first {first:8.2f} ms   median {statistics.median(others):7.2f} ms   "
@@ -68,12 +68,12 @@ class Bench:
         )
 
     def fresh(self, backlog: int) -> list[float]:
-        """Marks from a table in which nothing was ever deleted."""
+        """Marks in a table without deleted rows."""
         self._fill(MANY_KEYS, backlog)
         return self._marks(1)
 
     def dead(self, backlog: int, *, old_snapshot: bool = False) -> list[float]:
-        """Marks behind rows that were deleted and not vacuumed, perhaps as somebody may still see them."""
+        """Marks behind deleted rows that were not vacuumed, optionally as a snapshot still sees them."""
         self._fill(MANY_KEYS, backlog + DEAD)
         with ExitStack() as stack:
             if old_snapshot:
@@ -82,14 +82,14 @@ class Bench:
             return self._marks(1)
 
     def harvested(self) -> list[float]:
-        """Harvests the dead rows itself, while somebody holds an old snapshot; only what follows counts."""
+        """Purges the rows itself, while another session holds an old snapshot; only later marks count."""
         self._fill(MANY_KEYS, DEAD + self._limit * (ROUNDS + 1))
         with self._snapshot():
             return self._marks(1, before=DEAD)
 
     def other(self, backlog: int) -> list[float]:
-        """Marks a lane whose few rows lie behind another lane's backlog."""
-        # Any key of lane 1, while the measured marks are lane 0's.
+        """Marks a lane whose few rows are behind another lane's backlog."""
+        # Any key of lane 1; the measured marks are those of lane 0.
         key = one(
             self._admin,
             "SELECT i FROM generate_series(1, 99) AS i "

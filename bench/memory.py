@@ -1,7 +1,7 @@
-"""Peak memory of a leader and of a standby, process trees summed, while a backlog is drained.
+"""Measures the peak memory of a leader and a standby, with their child processes, while a backlog is drained.
 
-Proportional set size: memory that processes share is split between them, so that the sum is what the machine
-has to have.
+Uses the proportional set size: shared memory is divided among its processes, so the sum is what the machine
+needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 
 class Peak:
-    """Follows a process and all its descendants until told to stop."""
+    """Samples a process and all its descendants until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         self.by_kind: dict[str, int] = {}
@@ -29,7 +29,7 @@ class Peak:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the following; the peaks stay."""
+        """Stops sampling; the peaks stay."""
         self._stop.set()
         self._thread.join()
 
@@ -57,7 +57,7 @@ class Peak:
 
 
 def wait_until_settled(on: Environment) -> int:
-    """Waits until every record is delivered, or its key parked; returns how many rows are left."""
+    """Waits until every record is delivered or its key is parked; returns how many rows are left."""
     with on.connect() as connection:
         parked = "SELECT kafka_key FROM outbox_dead_letters"
         others = f"SELECT FROM outbox WHERE kafka_key NOT IN ({parked}) LIMIT 1"

@@ -1,4 +1,4 @@
-"""What one record that cannot be sent costs all others: a backlog with it and without it, in turn."""
+"""Measures what a record that cannot be sent costs all others: a backlog with and without it, in turn."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def limit(on: Environment, topic: str, largest: int) -> None:
 
 
 def fill(on: Environment, topic: str, rows: int, keys: int, *, poisoned: bool) -> None:
-    """Writes a backlog at once; where poisoned, one record in its middle is larger than the topic takes."""
+    """Writes a backlog at once; optionally, a record in its middle is larger than the topic permits."""
     middle = keys * (rows // keys // 2) + int(POISONED.removeprefix("key-"))
-    large = secrets.token_hex(LARGEST)  # larger also when it is compressed
+    large = secrets.token_hex(LARGEST)  # too large even when it is compressed
     value = f"CASE WHEN g = {middle} THEN '{large}' ELSE {PADDED} END" if poisoned else PADDED
     with on.connect() as connection:
         tidy(connection)
@@ -42,7 +42,7 @@ def fill(on: Environment, topic: str, rows: int, keys: int, *, poisoned: bool) -
 
 
 def drain(on: Environment, *, poisoned: bool) -> float:
-    """Returns seconds until every key but the poisoned one is empty."""
+    """Returns the seconds until all records of other keys are purged."""
     started = time.monotonic()
     with on.connect() as connection:
         others = "SELECT id FROM outbox WHERE NOT (%s AND kafka_key = %s) LIMIT 1"
@@ -58,7 +58,7 @@ def free(settings: Path, verb: str) -> None:
     command = [sys.executable, "-m", "outbox_core", "parked", verb, POISONED, "-f", str(settings), "--json"]
     command += ["--yes"] if verb == "skip" else []
     give_up = time.monotonic() + PATIENCE
-    # The last attempts at the record may come after everybody else's records are gone.
+    # The last attempts to send the record may come after all other records are purged.
     while (done := subprocess.run(command, check=False, capture_output=True, text=True)).returncode:
         if time.monotonic() > give_up:
             sys.exit(f"{POISONED} is not parked: {done.stderr}")

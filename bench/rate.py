@@ -1,4 +1,4 @@
-"""How fast a backlog is drained: the harvester and plain sequential loops in turn, in one run."""
+"""Measures how fast the harvester and plain sequential loops drain a backlog, in turn, in one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from environment import Environment, environment, harvester
 
 LOOPS = {"loop-flush": "flush", "loop-commit": "commit", "mark-and-purge": "discard"}
-"""The plain loop of ``sequential.py``: acknowledged records, committed transactions, no broker at all."""
+"""The plain loop of ``sequential.py``: with acknowledged records, with transactions, without a broker."""
 MODES = ("at-least-once", "exactly-once")
 WARM_UP_ROWS = 20_000
 
@@ -33,7 +33,7 @@ def loop(on: Environment, how: str) -> Iterator[None]:
 
 
 def running(on: Environment, who: str, engine: str, limits: dict[str, int]) -> AbstractContextManager[object]:
-    """Starts one of those that are compared."""
+    """Starts one of the contenders."""
     if who in LOOPS:
         return loop(on, LOOPS[who])
     return harvester(on.settings(f"bench-{who}", engine=engine, delivery=who, limits=limits))
@@ -61,7 +61,7 @@ def main() -> None:
         for round_ in range(arguments.rounds + 1):
             for who in arguments.who:
                 with running(on, who, arguments.engine, limits):
-                    drain(on, topic, WARM_UP_ROWS, arguments.keys)  # warms caches and compilers
+                    drain(on, topic, WARM_UP_ROWS, arguments.keys)  # warms up caches and compilers
                     rate = drain(on, topic, arguments.rows, arguments.keys)
                 if round_:
                     rates[who].append(rate)

@@ -1,7 +1,7 @@
-"""The plain sequential loop that the harvester is measured against.
+"""The plain sequential loop with which the harvester is compared.
 
-Delete the last batch and mark the next in one round trip, produce it, wait until all of it is acknowledged;
-over and over. No fence, no election, no lanes: the least that moves rows from a table to a topic safely.
+It repeats: delete the last batch and mark the next in one round trip, produce it, wait until all of it is
+acknowledged. No fence, no election, no lanes: the minimum that moves rows from a table to a topic safely.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rows = list[tuple[int, str, str, str, list[str], list[str]]]
 
 
 def sending(bootstrap: str, *, transactions: bool) -> Callable[[Rows], None]:
-    """Returns what publishes a batch: in a transaction that it commits, or with a flush."""
+    """Returns a function that publishes a batch: in a transaction, or with a flush."""
     own = {"transactional.id": f"loop-{uuid4()}"} if transactions else {}
     producer = Producer(
         {
@@ -71,7 +71,7 @@ def main(dsn: str, bootstrap: str, how: str) -> None:
     Args:
         dsn: The database.
         bootstrap: The broker.
-        how: ``flush`` after each batch, ``commit`` a transaction for each, or ``discard``: no broker at all.
+        how: ``flush`` after each batch, ``commit`` a transaction for each, or ``discard``: without a broker.
     """
     send = sending(bootstrap, transactions=how == "commit") if how != "discard" else lambda _rows: None
     batch, low, high = uuid4(), 1, 0

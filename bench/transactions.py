@@ -1,4 +1,4 @@
-"""What one transaction costs, and how old records are when a reader of committed messages gets them.
+"""Measures the cost of a transaction, and the age of records when a reader of committed messages gets them.
 
 No database and no lane: one transactional sender publishes batches to a broker of its own. Three ways take
 turns: the sender as it is; the same with the checkpoint sent last; a plain producer, without transactions.
@@ -48,7 +48,7 @@ class CheckpointLast(KafkaTransactionalSender):
 
 
 class Way:
-    """One way to publish, with a topic of its own and what it took so far."""
+    """One way to publish, with its own topic and its times so far."""
 
     def __init__(self, name: str, kafka: dict[str, str], partitions: int, sender: type | None) -> None:
         self.name = name
@@ -64,13 +64,13 @@ class Way:
         lane = f"outbox.{self.topic}"
         location = CheckpointStore(kafka, cluster, CHECKPOINT_TOPIC, lane)
         made = sender(transactional_settings(kafka, lane), location, partial(unwritable, kafka))
-        producer = made._producer  # noqa: SLF001 - its steps are what this measures
+        producer = made._producer  # noqa: SLF001 - measures its internal steps
         for step in STEPS:
             setattr(producer, step, self._timed(step, getattr(producer, step)))
         self._publish = lambda records: made.publish(records, [Batch(uuid4(), 0, len(records))])
 
     def publish(self, records: Sequence[MarkedRecord]) -> None:
-        """Publishes, and notes how long it took."""
+        """Publishes, and records how long it took."""
         failures = self._timed("all", self._publish)(records)
         assert not failures, failures
 
@@ -100,7 +100,7 @@ def quantiles(values: Sequence[float]) -> list[float]:
 
 
 def measure(ways: Sequence[Way], count: int, pause: float, arguments: argparse.Namespace) -> None:
-    """Publishes batches of ``count`` records, ``pause`` ms apart, each way in turn; prints what it took."""
+    """Publishes batches of ``count`` records, ``pause`` ms apart, each way in turn; prints the times."""
     for way in ways:
         way.publish(records(way.topic, range(count), arguments.size))
         way.steps.clear()
@@ -128,7 +128,7 @@ def measure(ways: Sequence[Way], count: int, pause: float, arguments: argparse.N
 
 
 def read(bootstrap: str, topic: str, partitions: int, out: Connection) -> None:
-    """Reads what is committed until nothing comes for two seconds; sends back each record's age in ms."""
+    """Reads committed messages until nothing arrives for two seconds; sends each record's age in ms."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -156,7 +156,7 @@ def read(bootstrap: str, topic: str, partitions: int, out: Connection) -> None:
 
 
 def flow(way: Way, rate: int, bootstrap: str, arguments: argparse.Namespace) -> None:
-    """Publishes records that fall due evenly, always all that wait; prints their ages when they are read."""
+    """Publishes records that are due at equal intervals, always all that wait; prints their ages."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     reader = spawn.Process(target=read, args=(bootstrap, way.topic, arguments.partitions, theirs))
@@ -211,10 +211,10 @@ def main() -> None:
         }
         ways = [Way(name, kafka, arguments.partitions, sender) for name, sender in senders.items()]
         for way in ways:
-            for _ in range(300):  # warms the broker's caches and compilers
+            for _ in range(300):  # warms up the broker's caches and compilers
                 way.publish(records(way.topic, range(100), arguments.size))
         for count in arguments.counts:
-            for pause in arguments.pauses if count <= 100 else [0]:  # noqa: PLR2004 - larger ones follow at once
+            for pause in arguments.pauses if count <= 100 else [0]:  # noqa: PLR2004 - larger ones follow without a pause
                 measure(ways, count, pause, arguments)
         for rate in arguments.rates:
             for way in ways:

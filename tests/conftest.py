@@ -1,4 +1,4 @@
-"""A shop and its harvesters for every test that wants them; logs of a failure, and what was measured."""
+"""Fixtures of a shop and its harvesters; adds logs to failed tests, and prints measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEASURED = "measured"
 
 @pytest.fixture
 def open_shop(postgres_dsn: str, topic: str) -> OpenShop:
-    """Opens a shop in a database of the test's own; the test or the session owns the broker."""
+    """Opens a shop in a new database, on a broker of the test or of the session."""
 
     def open_shop(kafka: Kafka, largest_message: int | None = None) -> Shop:
         shop = Shop(postgres_dsn, kafka, topic)
@@ -29,13 +29,13 @@ def open_shop(postgres_dsn: str, topic: str) -> OpenShop:
 
 @pytest.fixture
 def shop(open_shop: OpenShop, kafka_broker: Kafka) -> Shop:
-    """A shop on the servers that the session shares."""
+    """A shop on the servers of the session."""
     return open_shop(kafka_broker)
 
 
 @pytest.fixture(scope="module")
 def switchboard() -> Iterator[Switchboard]:
-    """A broker of the module's own, behind a proxy."""
+    """A broker for this module, behind a proxy."""
     board = Switchboard()
     with board.kafka:
         yield board
@@ -52,7 +52,7 @@ def fleet(tmp_path: Path, shop: Shop) -> Iterator[Fleet]:
 
 @pytest.fixture
 def measure(request: pytest.FixtureRequest) -> Measure:
-    """Notes a number, to be shown when all tests have run."""
+    """Records a number, which is printed after all tests."""
 
     def note(what: str, number: float) -> None:
         shown = f"{number:8d}  " if isinstance(number, int) else f"{number:8.2f} s"
@@ -74,7 +74,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows what was measured, in whichever process the test ran."""
+    """Prints the measurements of all test processes."""
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     notes = [note for each in reports for name, note in each.user_properties if name == _MEASURED]
     if notes:

@@ -1,4 +1,4 @@
-"""What a shop needs of its database, whichever that is; most of it the outbox's dialect can do already."""
+"""The databases of a shop; most of what it needs is in the dialect of its outbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     leader_id           UUID
 )
 """
-"""The outbox as goharvest has it."""
+"""The outbox table of goharvest."""
 
 SALES = "CREATE TABLE sales (customer VARCHAR(100), number INTEGER, PRIMARY KEY (customer, number))"
 
@@ -50,15 +50,15 @@ Answer = TypeVar("Answer")
 
 
 class Database(ABC):
-    """A database that is empty, or holds a shop.
+    """A database that is empty, or contains a shop.
 
     Args:
-        dsn: Where it is, as its dialect wants it.
+        dsn: The data source, as its dialect expects it.
 
     Attributes:
         driver: Its dialect's driver name.
         dialect: The dialect of its outbox.
-        fence: Looks at the outbox and its fence.
+        fence: Queries the outbox and its fence.
     """
 
     driver: ClassVar[str]
@@ -72,7 +72,7 @@ class Database(ABC):
 
     @property
     def concurrent(self) -> bool:
-        """Whether several transactions may hold uncommitted records at once."""
+        """Whether several transactions may have uncommitted records at the same time."""
         return Capability.CONCURRENT_WRITERS in self.dialect.capabilities
 
     def open(self) -> None:
@@ -83,18 +83,18 @@ class Database(ABC):
             connection.commit()
 
     def connect(self) -> Any:
-        """Connects as an application does, with transactions on."""
+        """Connects like an application, not in autocommit mode."""
         return self.dialect.stash_connection()
 
     def execute(self, connection: Any, sql: str, **values: object) -> Any:
-        """Executes a statement whose parameters are written ``{name}``; returns the cursor."""
+        """Executes a statement with parameters ``{name}``; returns the cursor."""
         statement = Statement(sql, self.style)
         cursor = connection.cursor()
         cursor.execute(statement.text, statement.arguments(values))
         return cursor
 
     def fetch(self, sql: str) -> Sequence[Any]:
-        """Returns the rows of a query, as they are committed now."""
+        """Returns the committed rows of a query."""
         with closing(self.connect()) as connection:
             rows: Sequence[Any] = self.execute(connection, sql).fetchall()
         return rows
@@ -107,14 +107,14 @@ class Database(ABC):
         self._stasher.stash_many(connection, records)
 
     def clear(self) -> None:
-        """Forgets all sales and all records."""
+        """Deletes all sales and all records."""
         with closing(self.connect()) as connection:
             for table in "outbox", "sales":
                 self.execute(connection, f"DELETE FROM {table}")
             connection.commit()
 
     def named(self, name: str) -> str:
-        """Returns the data source of a harvester, which tells the database its name where that can be."""
+        """Returns the data source of a harvester, with the harvester's name if the database supports that."""
         return self.dsn
 
     def _create_outbox(self) -> None:
@@ -123,11 +123,11 @@ class Database(ABC):
     @property
     @abstractmethod
     def style(self) -> Style:
-        """How its client wants parameters."""
+        """The parameter style of its client."""
 
     @abstractmethod
     def passing(self, error: Exception) -> bool:
-        """Tells whether an error of this database's passes by itself, as when it is away."""
+        """Returns whether an error of this database is temporary, for instance because it is down."""
 
     @abstractmethod
     def lane_of_keys(self, lanes: int) -> dict[str, int]:
@@ -135,7 +135,7 @@ class Database(ABC):
 
 
 class Lookout:
-    """Looks at an outbox and its fence over a connection that it keeps; for any thread, one at a time.
+    """Queries an outbox and its fence over one connection; for any thread, one at a time.
 
     Args:
         dialect: The outbox's dialect.
@@ -147,10 +147,10 @@ class Lookout:
         self._lock = Lock()
 
     def ask(self, question: Callable[[OutboxTable], Answer]) -> Answer:
-        """Returns an answer; connects anew when the connection has gone.
+        """Returns the result of a query; connects again if the connection is lost.
 
         Raises:
-            DriverError: The database is away, or refuses.
+            DriverError: The database is down, or refuses.
         """
         with self._lock:
             kept = self._table is not None
@@ -163,7 +163,7 @@ class Lookout:
                 return self._ask(question)
 
     def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence says of each lane."""
+        """Returns the fence's row of each lane."""
         return self.ask(lambda table: table.lane_statuses())
 
     def oldest(self) -> float | None:
@@ -171,7 +171,7 @@ class Lookout:
         return self.ask(lambda table: table.backlog()).oldest
 
     def close(self) -> None:
-        """Disconnects; a later question connects again. Idempotent."""
+        """Disconnects; a later query connects again. Idempotent."""
         with self._lock:
             self._close()
 
@@ -187,7 +187,7 @@ class Lookout:
 
 
 class Postgres(Database):
-    """PostgreSQL, with the outbox as goharvest has it; its companions are made by who harvests."""
+    """PostgreSQL, with goharvest's outbox table; the harvester creates the tables beside it."""
 
     driver = "postgres"
 
@@ -213,12 +213,12 @@ class Postgres(Database):
             return {str(customer): int(lane) for customer, lane in connection.execute(sql.encode())}
 
     def watch(self) -> None:
-        """Notes from now on which connection changes how many rows of the outbox."""
+        """Records from now on which connection changes how many rows of the outbox."""
         with self.connect_at_once() as connection:
             connection.execute(_TOUCHES)
 
     def touches(self, since: float) -> dict[str, int]:
-        """Returns application name → rows that its connections changed since then (seconds of the epoch)."""
+        """Returns application name → rows that its connections have changed since a time in seconds."""
         sql = "SELECT who, sum(records)::int FROM touches WHERE at >= to_timestamp(%s) GROUP BY who"
         with self.connect_at_once() as connection:
             return dict(connection.execute(sql, (since,)).fetchall())
@@ -229,7 +229,7 @@ class Postgres(Database):
 
 
 class Portable(Database):
-    """A database whose dialect is a portable one."""
+    """A database with a portable dialect."""
 
     dialect: PortableDialect
 

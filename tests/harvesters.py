@@ -1,4 +1,4 @@
-"""``outbox run`` as processes of their own: their logs, the signals they get, and how they end."""
+"""Processes of ``outbox run``: their logs, signals to them, and their end."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from outbox_demo.harvester import start_harvester
 from .shop import Shop
 
 GLANCE = 0.02
-"""Seconds between two looks at something that is waited for."""
+"""Seconds between two checks of a condition."""
 
 Measure = Callable[[str, float], None]
-"""Notes what was measured: a whole number of records, or else of seconds."""
+"""Records a measurement: an integer is a number of records, a float is seconds."""
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\S+)Z ")
 
 
 class Line(NamedTuple):
-    """A line of a log: when it was written, in seconds since the epoch, and what it says."""
+    """A line of a log: its time in seconds since the epoch, and its text."""
 
     at: float
     text: str
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float, *, pause: float = GLANCE) -> Any:
-    """Returns the first true answer of ``condition``; fails when there is none in time."""
+    """Returns the first true result of ``condition``; fails if there is none in time."""
     deadline = time.monotonic() + timeout
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
@@ -45,7 +45,7 @@ def until(condition: Callable[[], Any], what: str, timeout: float, *, pause: flo
 
 
 class Harvester:
-    """One process; closing it ends whatever it started."""
+    """One process; closing it ends its child processes too."""
 
     def __init__(
         self, name: str, settings: Path, *options: str, environment: Mapping[str, str] | None = None
@@ -69,11 +69,11 @@ class Harvester:
 
     def find(self, words: str, since: float = 0.0) -> Line | None:
         """Returns the first line with ``words`` that was written at ``since`` or later."""
-        # The log counts whole milliseconds.
+        # The log has milliseconds.
         return next((line for line in self.lines() if line.at >= since - 0.001 and words in line.text), None)
 
     def wait_for(self, words: str, timeout: float, since: float = 0.0) -> Line:
-        """Returns the first such line; fails when there is none in time or the process ends before."""
+        """Waits for such a line; fails if there is none in time or the process ends before."""
         deadline = time.monotonic() + timeout
         while True:
             running = self.running
@@ -99,21 +99,21 @@ class Harvester:
         return self._process.pid
 
     def family(self) -> list[psutil.Process]:
-        """Returns the living processes that it started, and those that they started."""
+        """Returns the running child processes, and theirs."""
         if self.running:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._family.update(psutil.Process(self.pid).children(recursive=True))
         return [process for process in self._family if _alive(process)]
 
     def send(self, number: signal.Signals) -> float:
-        """Sends a signal to the process alone, not to what it started; returns when."""
+        """Sends a signal to the process, not to its children; returns the time."""
         self.family()
         at = time.time()
         os.kill(self.pid, number)
         return at
 
     def kill(self) -> float:
-        """Kills the process alone; returns when."""
+        """Kills the process, not its children; returns the time."""
         return self.send(signal.SIGKILL)
 
     def wait(self, timeout: float) -> int:
@@ -124,7 +124,7 @@ class Harvester:
         return code
 
     def leave(self, timeout: float = 5.0) -> float:
-        """Sends SIGTERM, makes sure of an orderly end, and returns how many seconds that took."""
+        """Sends SIGTERM, checks for an orderly end, and returns how many seconds that took."""
         at = self.send(signal.SIGTERM)
         code = self.wait(timeout)
         seconds = time.time() - at
@@ -133,7 +133,7 @@ class Harvester:
         return seconds
 
     def close(self) -> None:
-        """Ends the process and whatever it started. Idempotent."""
+        """Ends the process and its child processes. Idempotent."""
         left = self.family()
         self._process.kill()
         for process in left:
@@ -145,8 +145,8 @@ class Fleet:
     """The harvesters of one test, which compete for the outbox of one shop.
 
     Args:
-        folder: Where settings and logs go.
-        shop: What they harvest.
+        folder: The folder for settings and logs.
+        shop: The shop with the outbox.
     """
 
     def __init__(self, folder: Path, shop: Shop) -> None:
@@ -156,14 +156,14 @@ class Fleet:
         self._shop = shop
 
     def start(self, name: str, *, environment: Mapping[str, str] | None = None, **harvest: Any) -> Harvester:
-        """Starts a harvester; keyword arguments are keys below ``harvest:`` that replace those here."""
+        """Starts a harvester; keyword arguments replace keys below ``harvest:``."""
         base = {
             "name": name,
             "baseKafkaConfig": {"bootstrap.servers": self._shop.kafka.bootstrap},
             "producerKafkaConfig": {"delivery.timeout.ms": 4000},
             "leaderGroupID": self.group,
             "dialect": self._shop.database.driver,
-            # The database shall be able to tell them apart.
+            # The database can then distinguish them.
             "dataSource": self._shop.database.named(name),
             "elector": "static",
             "engine": "inline",
@@ -175,7 +175,7 @@ class Fleet:
     def launch(
         self, name: str, text: str, *options: str, environment: Mapping[str, str] | None = None
     ) -> Harvester:
-        """Starts a harvester with a configuration as it is written."""
+        """Starts a harvester with a configuration file."""
         settings = self._folder / f"{name}.yaml"
         settings.write_text(text)
         harvester = Harvester(name, settings, *options, environment=environment)
@@ -183,7 +183,7 @@ class Fleet:
         return harvester
 
     def members(self) -> int:
-        """Returns how many processes take part in the election; 0 while the group makes up its mind."""
+        """Returns how many processes take part in the election; 0 during a rebalance."""
         group = self._shop.admin.describe_consumer_groups([self.group])[self.group].result()
         return len(group.members) if group.state == ConsumerGroupState.STABLE else 0
 

@@ -1,4 +1,4 @@
-"""A writer of a shop's sales, which goes on when the database has been away."""
+"""A writer of a shop's sales, which continues after the database was down."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PROMPT_WRITERS, LATE_WRITERS = 2, 2
 LATE_SECONDS = (0.2, 1.0)
 ROLLBACK_SHARE = 0.15
 MOST_RECORDS = 4
-"""In one transaction."""
+"""Sales in one transaction."""
 HELD_SECONDS = 0.01
-"""How long a transaction stays open where nobody else may write meanwhile."""
+"""How long a transaction stays open in a database where no other may write meanwhile."""
 
 
 class SaleWriter(Writer):
@@ -28,10 +28,10 @@ class SaleWriter(Writer):
     Args:
         shop: The shop.
         customers: Its customers.
-        seconds: How long it leaves a transaction open, at least and at most. Where transactions wait for one
+        seconds: How long it leaves a transaction open, at least and at most. If transactions wait for one
             another, it spends most of that time between two of them.
-        seed: Makes its choices.
-        ending: Set when it must stop.
+        seed: The seed of its random choices.
+        ending: Is set when it must stop.
     """
 
     def __init__(

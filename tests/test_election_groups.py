@@ -1,4 +1,4 @@
-"""Who competes without a ``leaderGroupID``: the harvesters of one outbox, and nobody else."""
+"""Without a ``leaderGroupID``, the harvesters of one outbox compete, and no others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GROUP = "election: group '"
 
 
 def start(fleet: Fleet, name: str, **harvest: Any) -> Harvester:
-    """Starts a harvester that is told no group."""
+    """Starts a harvester without a group in its configuration."""
     return fleet.start(name, elector=NELI, leaderGroupID=None, **harvest)
 
 
 def group(harvester: Harvester) -> str:
-    """Returns the name of the group that a harvester says it is in."""
+    """Returns the name of a harvester's group, from its log."""
     return harvester.wait_for(GROUP, 20).text.partition(GROUP)[2].partition("'")[0]
 
 
@@ -64,7 +64,7 @@ def test_two_spellings_of_one_outbox_compete(
 def test_two_databases_under_one_address_are_both_harvested(
     shop: Shop, fleet: Fleet, postgres_server: Server
 ) -> None:
-    """As with ``localhost`` on two machines: the text is the same, and where it leads is not."""
+    """Like ``localhost`` on two machines: the same text, but two databases."""
     place = conninfo_to_dict(shop.dsn)
     text = make_conninfo("", **{name: value for name, value in place.items() if name != "dbname"})
     name = f"other_{place['dbname']}"

@@ -1,4 +1,4 @@
-"""Exactly-once delivery on real servers: crashes, poison, other numbers of lanes, a lost checkpoint."""
+"""Exactly-once delivery on real servers: crashes, poison, another number of lanes, a lost checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start(fleet: Fleet, board: Switchboard, name: str, lanes: int = 2, **harvest
 
 
 def checkpoints(shop: Shop) -> set[str]:
-    """Returns the consumer groups that carry the checkpoints of lanes."""
+    """Returns the consumer groups of the lanes' checkpoints."""
     groups = shop.admin.list_consumer_groups().result(10).valid
     return {each.group_id for each in groups if each.group_id.startswith("outbox.")}
 
@@ -199,7 +199,7 @@ def test_a_live_outbox_changes_its_delivery_and_changes_back(
         assert recovered(second) > 0, "what was committed and not purged"
         shop.wait_for_sales(100)
         with shop.connect() as connection, connection.transaction():
-            # Deliveries go on, purges wait.
+            # Deliveries continue, purges wait.
             connection.execute("SELECT FROM outbox_fence FOR UPDATE")
             until(lambda: shop.ends() != ends_once, "at-least-once delivery is on", 10)
             shop.wait_for_sales(30)

@@ -1,6 +1,6 @@
 """The example of a dialect, and what docs/writing-a-dialect.md says of it and of SQLite's.
 
-That it keeps the contract is shown by ``.ci/wheels``, which installs it from built wheels.
+``.ci/wheels`` installs it from built wheels, and runs the conformance suite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every example runs, as it is, against real servers."""
+"""Every example runs unchanged against real servers."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def take_orders(data_source: str, number: int) -> list[str]:
 
 
 def receive(bootstrap: str, topic: str, since: float, number: int) -> list[tuple[str, dict[str, object]]]:
-    """Returns key and value of the first messages that were sent to a topic since then."""
+    """Returns key and value of the first messages that were sent to a topic after a time."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "auto.offset.reset": "earliest"}
     )
@@ -122,7 +122,7 @@ def test_what_is_commented_out_in_it_can_be_used(tmp_path: Path) -> None:
     harvest = load(path, variables={"DB_PASSWORD": "", "KAFKA_PASSWORD": "a secret"}).harvest
     assert harvest.engine.master == "spark://host:7077"
     assert harvest.publisher.options.kafka["sasl.password"] == "a secret"
-    # What stands there is the default, as the file says.
+    # The values in the file are the defaults, as the file says.
     defaults = Limits()
     for name in (
         "mark_query_records",

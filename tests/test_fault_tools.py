@@ -1,4 +1,4 @@
-"""The fault runner's own tools: a judge that sees what is wrong, and a proxy that cuts where it should."""
+"""The fault runner's own tools: the audit of rounds, the report, and the proxy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOLD = [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 def judged(
     *sequences: int, rounds: list[Round], delivery: str = AT_LEAST_ONCE, note: Callable[[str], object] = str
 ) -> list[Round]:
-    """Judges arrivals of customer a, all of them one second after their commit."""
+    """Audits arrivals of customer a, all of them one second after their commit."""
     arrivals = [Arrival(at, "a", sequence) for at, sequence in enumerate(sequences, 101)]
     arrivals.append(Arrival(200.0, "b", 1))
     site = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The short form of ``python -m tests.faults``: a round of each kind that is quick, inline."""
+"""The short form of ``python -m tests.faults``: a round of each fast kind, on the inline engine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMES = (
     *("lost-replies", "cut-mid-statement", "cut-broker"),
     *("read-only", "expired-password", "disk-full", "database-crash", "broker-crash"),
 )
-"""Killed and frozen leaders have tests of their own, with tighter bounds: ``test_takeover``."""
+"""Killed and frozen leaders have their own tests, with tighter bounds: ``test_takeover``."""
 LEADERS = ("kill-leader", "freeze-leader")
 SHORT_SESSION = 2.0
-"""Seconds; the broker of these tests permits it."""
+"""The session timeout in seconds, which the broker of these tests permits."""
 SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"}}
-"""How soon the server lets a successor at the rows of a transaction that is frozen with its leader."""
+"""Seconds after which the server ends a transaction of a frozen leader."""
 
 
 @pytest.mark.timeout(300)
@@ -57,7 +57,7 @@ def test_other_databases_lose_and_reorder_nothing(
 
 
 def strike(site: Site, names: Sequence[str], measure: Measure) -> None:
-    """Lets faults strike one after the other, and judges each round."""
+    """Injects faults one after the other, and checks each round."""
     by_name = {fault.name: fault for fault in FAULTS}
     told: list[str] = []
     rounds = run_batch(site, [by_name[name] for name in names], told.append)

@@ -1,4 +1,4 @@
-"""goharvest's own files: reaper.yaml in both of its shapes, only addresses and credentials changed."""
+"""goharvest's own files: both variants of reaper.yaml, with other addresses and credentials."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ BAUwAwEB/zAKBggqhkjOPQQDAgNJADBGAiEAzb7CuOPg16P0KCQhTdyYKzsZdNKC
 HwY+pIts0GfehJUCIQCn1TWv21QNofyGxuF1mwTD3MgCq0SvImWWemmMSB1GDw==
 -----END CERTIFICATE-----
 """
-"""Of an authority that has signed nothing."""
+"""The certificate of an authority that has signed nothing."""
 
 Content = tuple[bytes, bytes | None, list[tuple[str, bytes | None]]]
 Row = tuple[str, str | None, Sequence[str], Sequence[str | None]]
@@ -144,7 +144,7 @@ def test_goharvests_secure_file_says_what_a_plaintext_broker_lacks(
 
 
 def test_goharvests_secure_file_harvests_where_nothing_is_secured(shop: Shop, fleet: Fleet) -> None:
-    """Its leader topic is one of Kafka's own, on which no client may write."""
+    """Its leader topic is one of Kafka's internal topics, to which no client may write."""
     with psycopg.connect(shop.dsn) as connection:
         connection.execute(INSERT, (shop.topic, *ROWS[1]))
     plain = [line for line in REAPER_SECURE.splitlines() if not re.match(r"\s+(sasl|ssl|security)\.", line)]

@@ -1,4 +1,4 @@
-"""Every test that docs/guarantees.md names exists, and every promise names one."""
+"""Every test that docs/guarantees.md names exists, and every promise names a test."""
 
 from __future__ import annotations
 

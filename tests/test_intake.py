@@ -1,4 +1,4 @@
-"""A table in Debezium's layout is harvested as it is, while its application goes on writing."""
+"""A table with Debezium's layout is harvested as it is, while its application continues to write."""
 
 from __future__ import annotations
 

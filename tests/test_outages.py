@@ -1,6 +1,6 @@
-"""On Spark, a database and a broker crash and come back while records flow: the harvester goes on by itself.
+"""On Spark: the database and the broker crash and restart while records flow, and the harvester continues.
 
-The inline engine meets the same, and more, in ``test_faults``.
+``test_faults`` does the same, and more, with the inline engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def shop(postgres: PostgresServer, broker: KafkaBroker, topic: str) -> Shop:
-    """A shop on servers of the test's own."""
+    """A shop on servers for this test alone."""
     shop = Shop(postgres.create_database("shop"), broker, topic)
     shop.open()
     return shop

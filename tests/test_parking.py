@@ -1,4 +1,4 @@
-"""Records that cannot be sent: their keys are parked, everybody else flows, and an operator decides."""
+"""Records that cannot be sent: their keys are parked, all others flow, and an operator decides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = 1000
 """Bytes of the largest message that the topic takes at first."""
 
 LARGE = secrets.token_hex(2500)
-"""Larger also when it is compressed."""
+"""A value that is too large even when it is compressed."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def stash(shop: Shop, *records: tuple[str, str], topic: str | None = None) -> No
 
 
 def arrived(shop: Shop) -> dict[str, list[str]]:
-    """Returns key → the values that arrived, in their order, without those in a row that repeat one."""
+    """Returns key → the values that arrived, in order, without direct repetitions."""
     values: dict[str, list[str]] = {}
     for message in shop.messages():
         key, value = (message.key() or b"").decode(), (message.value() or b"").decode()[:10]
@@ -91,7 +91,7 @@ def test_a_record_that_is_too_large_parks_its_key_which_flows_in_order_after_a_r
     until(lambda: arrived(shop) == {"a": ["a1", "a2"], "b": ["b1"]}, "the others flow", 10)
     assert left(shop) == [LARGE[:10], "p2", "p3", "p4"], "the key waits as a whole"
 
-    # A takeover changes nothing: the key is known to be parked by whoever leads.
+    # A takeover changes nothing: every leader sees that the key is parked.
     first.kill()
     second = fleet.start("second")
     second.wait_for("leader acquired", 20)
@@ -117,7 +117,7 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
 
     skipped_at = time.time()
     parked(harvester, "skip", "poison", "--yes")
-    wait_for_parked(harvester, since=skipped_at)  # the second of the large ones is poison too
+    wait_for_parked(harvester, since=skipped_at)  # the second large record is poison too
     assert arrived(shop) == {"a": ["a1"], "poison": ["p2"]}
     parked(harvester, "skip", "poison", "--yes")
     until(lambda: not left(shop), "the tail is delivered", 10)

@@ -1,4 +1,4 @@
-"""Lanes on Spark: where they run, and what happens when something under them is killed."""
+"""Lanes on Spark: where they run, and what happens after the loss of a process below them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
 START = 150.0
 """Seconds that Spark may take to start: on a slow machine its JVM alone takes half a minute."""
 STRANGER = ["unshare", "--user", "--map-user=54321"]
-"""Runs a command under a user id that no machine has a name for."""
+"""Runs a command under a user id without a name."""
 BACKLOG = 40_000
 LANES = 4
-"""As many as the fleet's settings have; they are spread over two groups."""
+"""The number of lanes of these harvesters, in two groups."""
 
 
 def lane_processes(family: Iterable[psutil.Process], shop: Shop) -> list[psutil.Process]:
-    """Returns those that are connected to the database, as nothing but lanes is."""
+    """Returns the processes with a connection to the database: those that run lanes."""
     port = int(conninfo_to_dict(shop.dsn)["port"] or 0)
     found = []
     for process in family:
@@ -57,7 +57,7 @@ def attempts(shop: Shop) -> dict[int, tuple[int, int]]:
 
 
 def wait_for_new_attempts(shop: Shop, before: dict[int, tuple[int, int]], lanes: int, timeout: float) -> None:
-    """Waits until ``lanes`` lanes have been started anew."""
+    """Waits until ``lanes`` lanes have restarted."""
 
     def anew() -> list[int]:
         return [lane for lane, attempt in attempts(shop).items() if attempt > before[lane]]
@@ -111,7 +111,7 @@ def backlog(shop: Shop) -> int:
 
 
 def told_to_end(harvester: Harvester) -> int:
-    """Tells all processes of a harvester to end, as a service manager does; returns its exit code."""
+    """Sends SIGTERM to all processes of a harvester, like a service manager; returns its exit code."""
     family = harvester.family()
     harvester.send(signal.SIGTERM)
     for process in family:
@@ -158,7 +158,7 @@ def test_a_leader_without_a_group_hands_over_and_leads_anew_until_everybody_is_t
 
 
 def can_be_a_stranger() -> bool:
-    """Tells whether this machine lets a test run under a user id that has no name."""
+    """Returns whether this machine permits a user id without a name."""
     with suppress(OSError):
         return not subprocess.run([*STRANGER, "true"], check=False, capture_output=True).returncode
     return False
@@ -207,7 +207,7 @@ def on(cluster: SparkStandalone, slots: int, **engine: Any) -> dict[str, Any]:
 
 
 def test_a_port_that_workers_cannot_reach_is_told_before_the_start(fleet: Fleet) -> None:
-    # Nobody listens there: a port that workers cannot reach, whatever the reason.
+    # No process listens there: a port that workers cannot reach.
     apart = {"spark.driver.host": "127.0.0.2", "spark.driver.bindAddress": "127.0.0.1"}
     unreachable = fleet.start("unreachable", engine={"driver": "spark", "settings": apart})
     assert unreachable.wait(START) == 1
@@ -245,7 +245,7 @@ def test_a_cluster_runs_lanes_on_both_workers_and_moves_those_of_a_killed_one(
         shop.wait_for_sales(200)
     shop.wait_until_harvested(15)
     assert harvester.running
-    # What the lost lanes had under way when they were last heard of is under way no more.
+    # The records that the lost lanes had in flight at their last report are not in flight any more.
     sold_at = shop.sell_one()
     harvester.wait_for(" 0 in flight, 0 waiting", 5, sold_at)
     result = shop.audit()

@@ -1,4 +1,4 @@
-"""An outbox in SQLite, with nothing but the command line: every record arrives through a killed harvester."""
+"""An outbox in SQLite, with the command line only: every record arrives despite a killed harvester."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = 40
 
 
 class Trial:
-    """A configuration, its database, and an application that writes into it."""
+    """A configuration, its database, and an application."""
 
     def __init__(self, folder: Path, bootstrap: str, topic: str, **harvest: Any) -> None:
         self.topic = topic
@@ -41,7 +41,7 @@ class Trial:
         self.settings.write_text(json.dumps({"harvest": base | harvest}))
 
     def tell(self, *arguments: str) -> Any:
-        """Runs a command that must succeed; returns what it says in JSON."""
+        """Runs a command that must succeed; returns its JSON."""
         command = [*RUN, *arguments, "--json", "-f", str(self.settings)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -49,7 +49,7 @@ class Trial:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Writes records until the block ends, and others that are rolled back."""
+        """Writes records until the block ends, some of which are rolled back."""
         options = ["--records", "0", "--interval", "1ms", "--batch", "3", "--keys", str(KEYS)]
         options += ["--topic", self.topic, "--ledger", str(self.ledger), "-f", str(self.settings)]
         with subprocess.Popen([*RUN, "pump", *options], stderr=subprocess.PIPE, text=True) as pump:
@@ -73,14 +73,14 @@ class Trial:
                 connection.rollback()
 
     def counts(self) -> tuple[int, int]:
-        """Returns how many records were committed, and how many of them are gone from the outbox."""
+        """Returns how many records were committed, and how many of them are not in the outbox any more."""
         with contextlib.closing(sqlite3.connect(self.database)) as connection:
             query = "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), count(*) FROM outbox"
             last, left = connection.execute(query).fetchone()
         return last or 0, (last or 0) - left
 
     def wait_for(self, more: int) -> None:
-        """Waits until so many more records have been delivered."""
+        """Waits until ``more`` records have been delivered."""
         wanted = self.counts()[1] + more
         until(lambda: self.counts()[1] >= wanted, f"{more} records are delivered", 20)
 

@@ -1,4 +1,4 @@
-"""Several harvesters of one outbox: who leads when the leader is killed, leaves, or stands still."""
+"""Several harvesters of one outbox: who leads after the leader is killed, leaves, or is frozen."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_successor_leads_when_the_leader_is_killed_and_when_it_leaves(
 
     result = shop.audit()
     assert result.good, result.summary()
-    # Only what the killed leader had in flight may have come twice, and of each key that is one record.
+    # Only records that the killed leader had in flight may arrive twice: at most one of each key.
     assert result.repeated <= len(CUSTOMERS)
     measure("records that came twice", result.repeated)
     measure("killed leader to acquired", second_at - killed_at)
@@ -88,7 +88,7 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
         assert touched[new.name] > 0
         assert touched.get(frozen.name, 0) == 0, "a fenced leader changed rows"
 
-        # By itself it has become a standby, and takes over when its turn comes.
+        # It has become a standby by itself, and takes over when the leader leaves.
         until(lambda: frozen.running and fleet.members() == 2, "it is back in the group", SESSION)
         left_at = new.send(signal.SIGTERM)
         again_at = frozen.wait_for(ACQUIRED, 5, left_at).at
@@ -96,7 +96,7 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
     shop.wait_until_harvested(10)
 
     result = shop.audit()
-    # What the frozen process had handed to its Kafka client may still arrive, behind later records.
+    # Records that the frozen process had handed to its Kafka client may still arrive, behind later ones.
     assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.summary()
     assert result.reappeared <= len(CUSTOMERS)
     measure("records that came twice", result.repeated)

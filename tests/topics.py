@@ -1,4 +1,4 @@
-"""What topics hold: their ends, and what readers of committed messages get."""
+"""Reads topics: their ends, and the messages that readers of committed messages receive."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from outbox_core.audit import SEQUENCE_HEADER
 
 READ_SECONDS = 20.0
-"""In which everything is read; a transaction that somebody left open takes as long as its time-out."""
+"""Seconds to read everything; an abandoned transaction stays open until its timeout."""
 
 
 def ends(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
-    """Returns partition → the offset behind what a topic holds now, committed or not."""
+    """Returns partition → the offset behind a topic's last message, committed or not."""
     everywhere = {TopicPartition(topic, part): OffsetSpec.latest() for part in range(partitions)}
     found = admin.list_offsets(everywhere)
     return {place.partition: int(end.result(10).offset) for place, end in found.items()}
 
 
 def messages(bootstrap: str, topic: str, until: Mapping[int, int]) -> list[Message]:
-    """Returns what is committed on a topic before these ends, each partition in its order."""
+    """Returns the committed messages of a topic before these ends, in the order of each partition."""
     name = {"group.id": "shop", "enable.partition.eof": True, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": bootstrap, **name})
     try:
@@ -39,7 +39,7 @@ def messages(bootstrap: str, topic: str, until: Mapping[int, int]) -> list[Messa
                 if message.error() is None:
                     found.append(message)
                     offset += 1
-                # What stands at the end may be a transaction's, of which only the end itself tells.
+                # The last offset may be a control record of a transaction; only PARTITION_EOF shows that.
                 if offset >= until[part]:
                     left.discard(part)
     finally:
@@ -48,7 +48,7 @@ def messages(bootstrap: str, topic: str, until: Mapping[int, int]) -> list[Messa
 
 
 def place(message: Message) -> tuple[int, int]:
-    """Returns partition and offset of a message, or of the end of its partition."""
+    """Returns partition and offset of a message or of a ``PARTITION_EOF`` event."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None, message.error()
     assert offset is not None
@@ -56,6 +56,6 @@ def place(message: Message) -> tuple[int, int]:
 
 
 def sequence(message: Message) -> int | None:
-    """Returns the number that a record of an application's carries."""
+    """Returns the number in a record of an application."""
     value = dict(message.headers() or []).get(SEQUENCE_HEADER)
     return int(value) if value is not None else None
