@@ -12,7 +12,7 @@ _PARTITIONS = 6
 
 EXAMPLES = (
     "outbox init -f outbox.yaml --topic orders --topic payments --partitions 12",
-    "outbox init -f outbox.yaml --dry-run | psql …   # let somebody with the rights run the DDL",
+    "outbox init -f outbox.yaml --dry-run | psql …   # for a user with the rights to run the DDL",
 )
 """For ``--help``."""
 

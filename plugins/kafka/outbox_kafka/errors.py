@@ -151,7 +151,7 @@ def transaction_error(what: str, error: KafkaError, settings: Mapping[str, Any])
         return AccessDenied(f"{what}, as Kafka refuses '{name}': {why}")
     if is_fenced(error):
         return DriverError(
-            f"{what}: somebody else has opened '{name}', or it took longer than transaction.timeout.ms "
+            f"{what}: another producer has opened '{name}', or it took longer than transaction.timeout.ms "
             f"({why}); open a new sender",
             retryable=True,
         )

@@ -189,7 +189,7 @@ def test_second_sender_fences_the_first(
     assert sender.publish(records(topic, 1), [first]) == []
     second = publisher(kafka_bootstrap).open_transactional(lane)
     for _ in range(2):
-        with pytest.raises(DriverError, match="somebody else has opened") as caught:
+        with pytest.raises(DriverError, match="another producer has opened") as caught:
             sender.publish(records(topic, 10, 2), [batch()])
         assert caught.value.retryable
     sender.close()
