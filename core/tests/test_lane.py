@@ -20,15 +20,17 @@ from outbox_core.delivery.commands import (
     Send,
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, MarkedRecord, Parked
+from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, Fence, MarkedRecord, Parked
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS
+FENCE = Fence(3, 4, 1, 1)
 LED = LaneControl(FOREVER)
 AWAY = DriverError("no route to host", retryable=True)
 RECORD = MarkedRecord(1, "topic", "k", "value")
@@ -46,12 +48,13 @@ def telemetry():
 
 @pytest.fixture
 def records(telemetry):
-    return AtLeastOnceLane(machinery(MarkPurgeReset), 3, telemetry, Parked(2, 9.0))
+    return AtLeastOnceLane(machinery(MarkPurgeReset), 3, telemetry, Entered(FENCE, Parked(2, 9.0)))
 
 
 @pytest.fixture
 def batches(telemetry):
-    return ExactlyOnceLane(machinery(TransactionalMarkPurge), 3, telemetry, Parked(2, 9.0), expires=100.0)
+    opened = Opened(FENCE, "sender", Parked(2, 9.0), 0)
+    return ExactlyOnceLane(machinery(TransactionalMarkPurge), 3, telemetry, opened, expires=100.0)
 
 
 def only(requests, kind):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from outbox_sdk import Batch
+from outbox_sdk import UNBOUNDED, Batch
 
 from .database import Change
 from .statements import Common, Mark, Marked
@@ -35,8 +35,9 @@ class Advance(Mark):
         pending: Collection[object],
         start: int,
         releases: int,
+        max_bytes: int = UNBOUNDED,
     ) -> None:
-        super().__init__(common, limit, start, releases)
+        super().__init__(common, limit, start, releases, max_bytes=max_bytes)
         self.finished = finished
         self.names = frozenset(batch.leader_id for batch in finished)
         self.left_out = self.left_out | self.names | frozenset(pending)

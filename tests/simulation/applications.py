@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 from .broker import hash_of
 from .database import Transaction
 from .tables import Row
-from .trail import Entry
+from .trail import FAILING, FIRST_CROWDED, Entry
 
 if TYPE_CHECKING:
     from .world import World
+
+HOT = f"k{FIRST_CROWDED}"
+"""The key that is hot, where there is one."""
+FRONT_RECORDS = 50
+"""How many of them a transaction inserts."""
 
 
 class Stash(Transaction):
@@ -50,6 +55,7 @@ class Stash(Transaction):
         world = self._world
         entry = Entry(self.database.next_id(), key, hash_of(key), self.number, world.moment())
         entry.refusals = world.draw_refusals()
+        entry.size = world.draw_size()
         world.audit.inserted(entry)
         self._entries.append(entry)
 
@@ -64,7 +70,8 @@ class Stash(Transaction):
     def apply(self) -> None:
         moment = self._world.moment()
         for entry in self._entries:
-            self.database.add(Row(entry.id, entry.key, entry.bucket))
+            self.database.add(Row(entry.id, entry.key, entry.bucket, len(entry.key) + entry.size))
+            entry.since = self._world.scheduler.now
             self._world.audit.committed(entry, moment)
             self._world.tell(None, entry.key, "record %d is committed", entry.id)
         if self._redrives is not None:
@@ -84,7 +91,20 @@ class Applications:
         self.world = world
         self.busy = True
         self.held_open = 0.0
-        world.scheduler.after(0.0, self._next)
+        world.scheduler.after(0.0, self._begin)
+
+    def _begin(self) -> None:
+        """Stashes what lies in front, and goes on."""
+        keys = [f"k{FAILING + number}" for number in range(self.world.scenario.front)]
+        for first in range(0, len(keys), FRONT_RECORDS):
+            Stash(self.world, keys[first : first + FRONT_RECORDS], 0.0, gives_up=False).start()
+        self._next()
+
+    def _key(self) -> str:
+        chance, scenario = self.world.chance, self.world.scenario
+        if scenario.hot and chance.random() < scenario.hot:
+            return HOT
+        return f"k{chance.randrange(scenario.keys)}"
 
     def _next(self) -> None:
         if not self.busy:
@@ -92,7 +112,7 @@ class Applications:
         world, scenario = self.world, self.world.scenario
         chance = world.chance
         if not world.database.down:
-            keys = [f"k{chance.randrange(scenario.keys)}" for _ in range(chance.choice((1, 1, 1, 2, 4)))]
+            keys = [self._key() for _ in range(chance.choice((1, 1, 1, 2, 4)))]
             late = chance.random() < scenario.late_commits
             gives_up = chance.random() < scenario.rollbacks
             world.faults["late commits"] += late

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from .trail import FAULTY, Entry, Furthest, Session, Violation
+from .trail import FAULTY, FIRST_CROWDED, Entry, Furthest, Session, Violation
 
 
 class Audit:
@@ -40,12 +40,15 @@ class Audit:
         entries: Id → record, for all that were ever inserted.
         undelivered: Key → committed records that no reader has seen and nobody skipped, by id.
         counts: What happened, for the report.
+        flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
+            fails.
     """
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.undelivered: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
         self.counts: Counter[str] = Counter()
+        self.flow_seconds = float("inf")
         self._furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
         self._leader_ids: set[Any] = set()
 
@@ -115,7 +118,7 @@ class Audit:
         entry.copies += 1
         entry.transacted += 1
 
-    def seen(self, session: Session, number: int, *, stale: bool) -> None:
+    def seen(self, session: Session, number: int, *, stale: bool, now: float) -> None:
         """I2 and I5: what a reader of committed messages may come to next in the log of a key."""
         entry = self.entries[number]
         key, trail = entry.key, session.trail
@@ -123,6 +126,7 @@ class Audit:
             return
         if not entry.seen:
             self._delivered_first(entry, session)
+            self._check_age(entry, now)
         entry.seen = True
         if trail.furthest[key].reaches_behind(entry):
             self._reappeared(entry, session, trail.furthest[key], "its own")
@@ -150,7 +154,9 @@ class Audit:
 
     def _delivered_first(self, entry: Entry, session: Session) -> None:
         waiting = self.undelivered[entry.key]
-        for other in waiting.values():
+        for other in waiting.values():  # in the order of their commits
+            if other.committed > entry.committed:
+                break
             if other is not entry and other.precedes(entry):
                 text = f"{session.name} delivered {entry.id} of key {entry.key!r} before {other.id}"
                 raise Violation("I2", text, entry.key, session.lane)
@@ -217,6 +223,19 @@ class Audit:
             if not other.copies and other.precedes(head):
                 text = f"{session.name} parked {number} of key {head.key!r} before {other.id} was delivered"
                 raise Violation("parked", text, head.key, session.lane)
+
+    # --- liveness -----------------------------------------------------------------------------------
+
+    def check_flow(self, now: float) -> None:
+        """I13: a key that is neither hot nor fails waits for none that is or does."""
+        for waiting in self.undelivered.values():
+            for entry in waiting.values():
+                self._check_age(entry, now)
+
+    def _check_age(self, entry: Entry, now: float) -> None:
+        if now - entry.since > self.flow_seconds and int(entry.key[1:]) < FIRST_CROWDED:
+            text = f"record {entry.id} of key {entry.key!r} took longer than {self.flow_seconds:g} s"
+            raise Violation("I13", text, entry.key)
 
     # --- at rest ------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from outbox_core.delivery.commands import Advance as AdvanceCommand
 from outbox_core.delivery.commands import Answer, EndTransactions, Publish, Request
 from outbox_core.delivery.commands import Park as ParkCommand
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
-from outbox_core.lanes.lane import ExactlyOnceLane, Reply
+from outbox_core.lanes.lane import ExactlyOnceLane
+from outbox_core.lanes.turn import Reply
 from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import Failure
 
@@ -232,8 +233,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _under("database crashes, lossy network, crashes", _batches(
         "wiped-checkpoint", "The checkpoint is emptied before what it names is purged.", "I6",
         recovery=WipedCheckpoint)),
-    _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6",
-        recovery=CheckpointIgnored),
+    _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6", recovery=CheckpointIgnored),
     _under("forgotten checkpoints, database crashes", _batches(
         "trusted-absence", "A checkpoint that is missing is taken for an empty one.", "I6",
         recovery=MissingCheckpointTrusted)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from random import Random
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from outbox_sdk import Failure, MarkedRecord
 from .audit import Audit
 from .log import Log
 from .scheduler import Host, Scheduler
-from .trail import Session
+from .trail import FAILING, Furthest, Session
 from .transactions import TransactionalId
 
 DELIVERY_SECONDS = 1.0
@@ -38,9 +38,10 @@ class Packet:
         lost: Whether the broker never gets it.
         mute: Whether no acknowledgement comes back in time.
         told: Whether the producer has reported it.
+        number: Its number in its producer's stream.
     """
 
-    __slots__ = ("deadline", "departs", "losses", "lost", "mute", "record", "told")
+    __slots__ = ("deadline", "departs", "losses", "lost", "mute", "number", "record", "told")
 
     def __init__(self, record: MarkedRecord, departs: float, deadline: float, losses: int) -> None:
         self.record = record
@@ -48,6 +49,25 @@ class Packet:
         self.deadline = deadline
         self.losses = losses
         self.lost = self.mute = self.told = False
+        self.number = 0
+
+
+class Stream:
+    """An idempotent producer: a lane that starts anew in its process keeps it.
+
+    Attributes:
+        appended: Partition → the number of the request appended there last; earlier ones are refused.
+        furthest: Key → how far its appends have come.
+    """
+
+    def __init__(self) -> None:
+        self.appended: dict[int, int] = {}
+        self.furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
+        self._number = 0
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
 
 
 class Broker:
@@ -58,8 +78,11 @@ class Broker:
         lossy: Which part of all records is lost, or its acknowledgement.
         late: The longest that a packet may take in a spike, in seconds.
         slow: The longest that a transaction takes to end once that is decided, in seconds.
+        clogged: The longest that a client takes no records, in seconds.
         boot: Raised by every crash, with which the answers on their way are lost.
         partitions: How many the topic has.
+        failing: Whether records of keys from ``FAILING`` on are not delivered.
+        streams: Host and lane → the idempotent producer there.
     """
 
     def __init__(
@@ -78,9 +101,12 @@ class Broker:
         self.lossy = 0.0
         self.late = 0.0
         self.slow = ENDING_SECONDS
+        self.clogged = 0.0
         self.boot = 0
         self.partitions = 3
-        self.log = Log(audit, self.partitions)
+        self.log = Log(audit, self.partitions, lambda: scheduler.now)
+        self.failing = True
+        self.streams: dict[tuple[Host, int], Stream] = {}
         self.identities: dict[str, TransactionalId] = {}
         self._transactional_id = transactional_id
 
@@ -90,12 +116,20 @@ class Broker:
             self.identities[name] = self._transactional_id(self)
         return self.identities[name]
 
+    def stream(self, host: Host, lane: int) -> Stream:
+        """Returns the producer of a lane in a process."""
+        return self.streams.setdefault((host, lane), Stream())
+
     def partition_of(self, key: str) -> int:
         return hash_of(key) % self.partitions
 
     def completion(self) -> float:
         """Returns how long a transaction takes to end, from when that is decided."""
         return self.chance.random() * self.slow
+
+    def clog(self) -> float:
+        """Returns for how long a client takes no records now: its queue is full, or its thread is not run."""
+        return self.chance.random() * self.clogged
 
     def crash(self, seconds: float) -> None:
         """Dies, and is back after a while with all that it has answered, and some of what it has not."""
@@ -109,6 +143,8 @@ class Producer(Session):
     def __init__(self, broker: Broker, host: Host, lane: int, name: str, receiver: Receiver) -> None:
         super().__init__(lane, name)
         self._broker = broker
+        self._stream = broker.stream(host, lane)
+        self.trail.furthest = self._stream.furthest
         self._host = host
         self._receiver = receiver
         self._closed_at = float("inf")
@@ -134,7 +170,11 @@ class Producer(Session):
             self._host.after(random() * 0.01, self._fail, record, "too large", False)
             return
         losses = -1 if self.superseded else self.losses
+        if broker.failing and int(record.key[1:]) >= FAILING:
+            self._host.after(random() * 0.01, self._fail, record, "no leader for the partition", True)
+            return
         packet = Packet(record, now + random() * 0.002, now + DELIVERY_SECONDS, losses)
+        packet.number = self._stream.next_number()
         if random() < broker.lossy:
             fate = broker.chance.choice(("lost records", "lost acknowledgements", "late records"))
             broker.counts[fate] += 1
@@ -171,7 +211,14 @@ class Producer(Session):
                     return
             broker.scheduler.at(broker.away_until, self._arrive, packet)
             return
+        stream = self._stream
+        if packet.number < stream.appended.get(broker.partition_of(packet.record.key), 0):
+            broker.counts["delayed requests refused"] += 1
+            if not packet.mute:
+                host.after(max(packet.deadline - now, 0.0), self._time_out, packet)
+            return
         partition, stale = broker.partition_of(packet.record.key), packet.losses != self.losses
+        stream.appended[partition] = packet.number
         broker.log.append(partition, self, packet.record.id, stale=stale)
         if not packet.mute:
             host.after(broker.chance.random() * 0.003, self._acknowledge, packet)

@@ -15,7 +15,7 @@ from typing import Any
 from outbox_sdk import Batch
 
 from .audit import Audit
-from .scheduler import Scheduler
+from .scheduler import Host, Scheduler
 from .tables import FenceRow, Lock, Row
 
 FAILED = "failed"
@@ -128,6 +128,7 @@ class Transaction:
         durable: Whether its commit reaches the disk before it is answered.
         over: Whether it has ended, one way or the other.
         waiting: Whether it waits for a lock.
+        client: The host that asked for it, if it reads the reply.
         cut: Whether its connection breaks before its commit, which undoes it.
         waiters: What waits for the rows it has locked.
     """
@@ -139,6 +140,7 @@ class Transaction:
         self.database = database
         self.answer: Callable[[Any], None] = lambda _: None
         self.over = self.waiting = self.cut = False
+        self.client: Host | None = None
         self.locks: list[Lock] = []
         self.locked: list[Row] = []
         self.waiters: list[Transaction] = []

@@ -13,7 +13,7 @@ from . import statements
 from .database import FAILED, LOST, Transaction
 
 if TYPE_CHECKING:
-    from .attempt import Attempt
+    from .lane_run import LaneRun
 
 Work = Mark | Purge | Reset | Park | Advance
 
@@ -21,7 +21,7 @@ Work = Mark | Purge | Reset | Park | Advance
 class Desk:
     """One connection to the outbox: carries out commands one by one, and connects anew after errors."""
 
-    def __init__(self, lane: Attempt) -> None:
+    def __init__(self, lane: LaneRun) -> None:
         self._lane = lane
         self._work: deque[Work] = deque()
         self._command: Work | None = None
@@ -66,15 +66,21 @@ class Desk:
         common = (world.database, session, fence, command.leader_id)
         parts = world.parts
         match command:
-            case Mark(leader_id, limit, _, excluded):
+            case Mark(leader_id, limit, max_bytes, excluded):
                 keys = frozenset(excluded)
                 start = self._settled.begin((fence.lane, fence.lanes, leader_id), (), keys)
-                return parts.mark(common, limit, start, self._releases, keys)
-            case Advance(finished, _, limit, pending):
+                return parts.mark(common, limit, start, self._releases, keys, max_bytes)
+            case Advance(finished, _, limit, pending, max_bytes):
                 left_out = (*(batch.leader_id for batch in finished), *pending)
                 start = self._settled.begin(fence, left_out) if limit else FIRST
                 return parts.advance(
-                    common, finished, limit, pending=pending, start=start, releases=self._releases
+                    common,
+                    finished,
+                    limit,
+                    pending=pending,
+                    start=start,
+                    releases=self._releases,
+                    max_bytes=max_bytes,
                 )
             case Purge(_, ids):
                 return parts.purge(common, ids)

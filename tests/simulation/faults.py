@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from outbox_sdk import DriverError
+
 from .broker import ENDING_SECONDS
 from .scenario import Mode
 
@@ -39,6 +41,14 @@ def freeze_copy(world: World) -> None:
         _replace(world, world.chance.choice(groups))
 
 
+def restart_lane(world: World) -> None:
+    """Ends a lane by an error, so that it starts anew in its process with requests still in the network."""
+    runs = [run for process in world.processes for group in process.groups for run in group.running.values()]
+    if runs:
+        run = world.chance.choice(runs)
+        run.host.do(run.end, "fails", DriverError("fails", retryable=True))
+
+
 def crash_database(world: World) -> None:
     """Kills the database, which comes back without what was not durable."""
     if not world.database.down:
@@ -68,6 +78,12 @@ def delay_packets(world: World) -> None:
     """Has some records reach the broker late."""
     world.broker.late = world.chance.choice((0.1, 0.5, 3.0))
     _later(world, lambda: setattr(world.broker, "late", 0.0))
+
+
+def clog_clients(world: World) -> None:
+    """Has records wait in front of the clients that are to send them."""
+    world.broker.clogged = world.chance.choice((0.01, 0.1, 0.5))
+    _later(world, lambda: setattr(world.broker, "clogged", 0.0))
 
 
 def fail_deliveries(world: World) -> None:
@@ -154,11 +170,13 @@ FAULTS: dict[str, Fault] = {
     "pauses": pause,
     "suspends": suspend,
     "frozen copies": freeze_copy,
+    "lane restarts": restart_lane,
     "database crashes": crash_database,
     "slow database": slow_database,
     "lossy network": lose_replies,
     "late network": delay_statements,
     "late packets": delay_packets,
+    "clogged clients": clog_clients,
     "failing deliveries": fail_deliveries,
     "broker away": send_broker_away,
     "elector cut off": cut_elector,

@@ -13,7 +13,9 @@ from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
 from outbox_sdk import DriverError
 
-from .attempt import Attempt, BatchAttempt, RecordAttempt
+from .batch_lane import BatchLane
+from .lane_run import LaneRun
+from .record_lane import RecordLane
 from .scheduler import Host
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ class Group:
         self.leadership = leadership
         self.control = LaneControl()
         self.over = False
-        self.running: dict[int, Attempt] = {}
-        self._kind = BatchAttempt if process.delivery is Delivery.EXACTLY_ONCE else RecordAttempt
+        self.running: dict[int, LaneRun] = {}
+        self._kind = BatchLane if process.delivery is Delivery.EXACTLY_ONCE else RecordLane
         self.world.runs += 1
         self._run = str(self.world.runs)
         self._leader = process.host

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -53,8 +53,9 @@ class Log:
     records of one that was aborted.
     """
 
-    def __init__(self, audit: Audit, partitions: int) -> None:
+    def __init__(self, audit: Audit, partitions: int, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._audit = audit
+        self._clock = clock
         self._unread: list[deque[tuple[Session, int, bool, Publication | None]]] = [
             deque() for _ in range(partitions)
         ]
@@ -65,7 +66,7 @@ class Log:
         if self._unread[partition]:
             self._unread[partition].append((session, number, stale, None))
         else:
-            self._audit.seen(session, number, stale=stale)
+            self._audit.seen(session, number, stale=stale, now=self._clock())
 
     def append_to(self, publication: Publication, partition: int, numbers: Sequence[int]) -> None:
         """Appends records as part of a transaction."""
@@ -95,4 +96,4 @@ class Log:
                 return
             unread.popleft()
             if publication is None or publication.stage is Stage.COMMITTED:
-                self._audit.seen(session, number, stale=stale)
+                self._audit.seen(session, number, stale=stale, now=self._clock())

@@ -54,6 +54,8 @@ class Free(Transaction):
                 database.skipped[row.id] = self._key
         elif self._cure:
             world.audit.entries[number].refusals = 0
+            if number in database.rows:
+                database.rows[number].size = 1
         database.logged([], durable=True)
 
     def raise_releases(self, database: Database) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
 from random import Random
+from typing import Any
 
 from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -14,6 +15,7 @@ from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.delivery.recovery import Recovery
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.turn import SendGate, take_turn
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements
@@ -32,6 +34,20 @@ RECONFIGURED_SHARE = 0.4
 """In which part of them the place of checkpoints changes, and in half of these the table's name too."""
 TABLES = ("public.box", "public.renamed")
 PLACES = ("here", "there")
+
+
+SIZED_SHARE = 0.3
+"""In which part of all scenarios values have sizes, which take time and room."""
+SIZED: Mapping[str, Any] = {"sizes": (1, 300, 900, 2500), "byte_seconds": 1e-5}
+SIZED_LIMITS: Mapping[str, Any] = {"max_lane_bytes": 4000}
+CROWDED_SHARE = 0.05
+"""In which part of those of at-least-once delivery one key is hot or many fail, and the others must flow."""
+CROWDED: Mapping[str, Any] = {
+    "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 4, "seconds": 8.0, "late_commits": 0.0,
+    "rollbacks": 0.0, "refused": 0.0, "refused_for_good": 0.0, "fault_kinds": (), "lossy": 0.0, "slow": 0.0,
+    "wall_clocks": False, "flow_seconds": 1.5, "sizes": (1,), "byte_seconds": 0.0,
+    "limits": Limits(max_in_flight_records=8, send_buffer=16, mark_query_records=8, io_error_backoff=0.01),
+}  # fmt: skip
 
 
 class Mode(StrEnum):
@@ -68,6 +84,8 @@ class Parts:
     batch_producer: type[TransactionalProducer] = TransactionalProducer
     transactional_id: type[TransactionalId] = TransactionalId
     advance: type[Advance] = Advance
+    turn: Callable[..., float | None] = take_turn
+    gate: type[SendGate] = SendGate
     write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
 
@@ -89,6 +107,11 @@ class Scenario:
         outboxes: How configurations may spell the table.
         tables: What the database may call the table, which is renamed between the starts of processes.
         places: Where configurations may have checkpoints kept.
+        sizes: How many bytes values may have.
+        byte_seconds: How long a byte takes from the database to a lane.
+        hot: Which part of all records is of one key.
+        front: How many failing keys have a record in front of all others.
+        flow_seconds: How long a record of another key may take from its commit until a reader sees it.
     """
 
     seconds: float
@@ -114,7 +137,23 @@ class Scenario:
     outboxes: tuple[str, ...] = ("box", "public.box")
     tables: tuple[str, ...] = ("public.box",)
     places: tuple[str, ...] = ("here",)
+    sizes: tuple[int, ...] = (1,)
+    byte_seconds: float = 0.0
+    hot: float = 0.0
+    front: int = 0
+    flow_seconds: float = float("inf")
     _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nothing fails, and nothing is slow: leaders only hand over."""
+        calm = not (self.lossy or self.slow or self.refused or self.refused_for_good)
+        return calm and self.fault_kinds == ("handovers",) and not self.wall_clocks
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys there may be."""
+        return self.keys + 1 + self.front
 
     @property
     def transacts(self) -> bool:
@@ -137,14 +176,23 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     """Draws a scenario whose faults are some of ``kinds``."""
     kinds = tuple(kinds)
     drawn = _draw(chance, kinds)
+    if chance.random() < SIZED_SHARE:
+        drawn = replace(drawn, **SIZED, limits=replace(drawn.limits, **SIZED_LIMITS))
     if mode is Mode.AT_LEAST_ONCE:
-        return drawn
+        return _crowded(drawn, chance) if chance.random() < CROWDED_SHARE else drawn
     limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
     drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
     if chance.random() < RECONFIGURED_SHARE:
         tables = chance.choice((drawn.tables, TABLES))
         drawn = replace(drawn, tables=tables, places=PLACES)
     return _narrowed(drawn, chance, kinds) if chance.random() < NARROW_SHARE else drawn
+
+
+def _crowded(drawn: Scenario, chance: Random) -> Scenario:
+    """Has one key be hot, or many keys fail in front, and nothing else happen."""
+    if chance.random() < 0.5:
+        return replace(drawn, **CROWDED, hot=0.9, transactions_per_second=100.0)
+    return replace(drawn, **CROWDED, front=chance.choice((50, 200, 400)), transactions_per_second=10.0)
 
 
 def _narrowed(drawn: Scenario, chance: Random, kinds: Sequence[str]) -> Scenario:

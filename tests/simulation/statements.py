@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Fence, MarkedRecord
+from outbox_sdk import UNBOUNDED, Fence, MarkedRecord
 
 from .database import LOST, Database, Transaction
 from .tables import Row
@@ -26,12 +26,22 @@ class Marked:
         found: How many rows it found to mark.
         releases: The releases it saw, or ``None`` when the caller knows them.
         purged: How many rows it deleted; only an advance does.
+        bytes: How many bytes the reply has.
     """
 
     records: list[MarkedRecord]
     found: int
     releases: int | None
     purged: int = 0
+    bytes: int = 0
+
+
+VALUES: dict[int, str] = {}
+"""Size → a value of that many bytes."""
+BUFFERED_BYTES = 1000
+"""So many bytes of a reply the network takes though the client reads nothing."""
+CLIENT_SECONDS = 2.0
+"""How long the server waits for a client that reads nothing, before it ends its session."""
 
 
 class Fenced(Transaction):
@@ -96,22 +106,31 @@ class Mark(Fenced):
         start: The id to start from if the releases are ``releases``.
         releases: What the caller has seen of them last.
         excluded: Keys of which nothing is claimed.
+        max_bytes: How many bytes the claimed rows may have. One that has more is claimed without its value.
     """
 
     verb = "mark"
     durable = False
     share_lock = True
 
-    def __init__(
-        self, common: Common, limit: int, start: int, releases: int, excluded: frozenset[str] = frozenset()
+    def __init__(  # noqa: PLR0917 - a statement's parameters
+        self,
+        common: Common,
+        limit: int,
+        start: int,
+        releases: int,
+        excluded: frozenset[str] = frozenset(),
+        max_bytes: int = UNBOUNDED,
     ) -> None:
         super().__init__(common)
         self.limit = limit
+        self.max_bytes = max_bytes
         self.excluded = excluded
         self.start_id = start
         self.releases = releases
         self.left_out: frozenset[Any] = frozenset((self.leader_id,))
         self._found = 0
+        self._reading = False
         self._seen: int | None = None
 
     def keeps(self, row: Row) -> bool:
@@ -130,12 +149,17 @@ class Mark(Fenced):
         if (fence := database.fence.get(right.lane)) and fence.releases != self.releases:
             self.start_id, self._seen = FIRST, fence.releases
         chosen: list[Row] = []
+        size = 0
         rows, left_out, lane, lanes = database.rows, self.left_out, right.lane, right.lanes
         ids = database.ids
         for number in ids[bisect_left(ids, self.start_id) :]:
             row = rows[number]
             if row.leader not in left_out and row.bucket % lanes == lane and not self.leaves_out(row):
                 chosen.append(row)
+                size += row.size if row.size <= self.max_bytes else 0
+                if size > self.max_bytes:
+                    chosen.pop()
+                    break
                 if len(chosen) >= self.limit:
                     break
         self._found = len(chosen)
@@ -153,11 +177,38 @@ class Mark(Fenced):
             database.audit.fenced_write(session, self.verb, current=current, key=row.key)
             database.audit.marked(session, row.id, row.key, parked=row.key in database.parked)
             row.leader = self.leader_id
-        return Marked([self._record(row) for row in rows], self._found, self._seen)
+        size = sum(row.size for row in rows if row.size <= self.max_bytes)
+        return Marked([self._record(row) for row in rows], self._found, self._seen, bytes=size)
+
+    def finish(self) -> None:
+        """Commits once the client has read what does not fit into the buffers between."""
+        client = self.client
+        size = sum(row.size for row in self.locked if row.size <= self.max_bytes)
+        if size <= BUFFERED_BYTES or client is None or (client.alive and not client.paused):
+            super().finish()
+        elif client.alive:
+            self.database.audit.counts["servers that waited for a client"] += 1
+            self.database.scheduler.after(CLIENT_SECONDS, self._end_session)
+            self._reading = True
+            client.do(self._read)
+        else:
+            self.abort()
+
+    def _read(self) -> None:
+        self._reading = False
+        if not self.over:
+            super().finish()
+
+    def _end_session(self) -> None:
+        if self._reading:
+            self.abort()
 
     def _record(self, row: Row) -> MarkedRecord:
-        faulty = self.database.audit.entries[row.id].refusals >= FAULTY
-        return MarkedRecord(row.id, "t", row.key, "v", fault="no message" if faulty else None)
+        if row.size > self.max_bytes:
+            return MarkedRecord(row.id, "t", row.key, None, fault="too large")
+        size, faulty = row.size - len(row.key), self.database.audit.entries[row.id].refusals >= FAULTY
+        value = VALUES.get(size) or VALUES.setdefault(size, size * "v")
+        return MarkedRecord(row.id, "t", row.key, value, fault="no message" if faulty else None)
 
 
 class Purge(Fenced):

@@ -17,15 +17,17 @@ class Row:
     """One row of the outbox, as it was committed last.
 
     Attributes:
+        size: The bytes of its key and value.
         leader: The leader id in it, or ``None``.
         lock: The transaction that has changed it and not ended.
         gone: Whether it was deleted.
     """
 
-    __slots__ = ("bucket", "gone", "id", "key", "leader", "lock")
+    __slots__ = ("bucket", "gone", "id", "key", "leader", "lock", "size")
 
-    def __init__(self, number: int, key: str, bucket: int) -> None:
+    def __init__(self, number: int, key: str, bucket: int, size: int) -> None:
         self.id = number
+        self.size = size
         self.key = key
         self.bucket = bucket
         self.leader: Any = None

@@ -12,6 +12,12 @@ FAULTY = 2 * FOR_GOOD
 """Those of a row that makes no message, and is never to be sent."""
 
 
+FIRST_CROWDED = 500
+"""Keys from this number on are hot, or fail: nobody promises when they flow."""
+FAILING = 1000
+"""Keys from this number on fail as long as applications are busy."""
+
+
 class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
     """An invariant was broken.
 
@@ -68,6 +74,8 @@ class Entry:
         skipped: Whether an operator has deleted it.
         forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
         refusals: How often the broker will still refuse it for good.
+        size: The bytes of its value.
+        since: The true time of its commit, in seconds.
     """
 
     id: int
@@ -83,6 +91,8 @@ class Entry:
     skipped: bool = False
     forgiven: bool = False
     refusals: int = 0
+    size: int = 1
+    since: float = 0.0
 
     def precedes(self, other: Entry) -> bool:
         """Tells whether this record comes causally before another of its key."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from .database import FAILED, Database, Transaction
 from .scheduler import Host
+from .statements import Marked
 
 ROUND_SECONDS = 0.002
 """The mean of a reply's time and of a request's."""
@@ -20,12 +21,14 @@ class Wire:
     Attributes:
         lossy: Which part of all statements meets an error on the way.
         late: The longest that a request may take in a spike, in seconds; 0 for no spikes.
+        byte_seconds: How long a byte of a reply takes.
     """
 
     def __init__(self, database: Database, chance: Random, counts: Counter[str]) -> None:
         self.database = database
         self.lossy = 0.0
         self.late = 0.0
+        self.byte_seconds = 0.0
         self._chance = chance
         self._counts = counts
 
@@ -48,7 +51,7 @@ class Wire:
             boot: The boot of the database that the connection was made to; a new connection for ``None``.
         """
         call = _Call(self, host, answer)
-        statement.answer = call.reply
+        statement.answer, statement.client = call.reply, host
         if self._chance.random() < self.lossy:
             self._lose(call, statement)
         if not call.never_arrives:
@@ -86,7 +89,8 @@ class _Call:
     def reply(self, result: Any) -> None:
         """Sends the reply on its way, unless it is to be lost."""
         if not self.mute:
-            self.host.after(self._wire.delay(), self.deliver, result)
+            size = result.bytes if isinstance(result, Marked) else 0
+            self.host.after(self._wire.delay() + size * self._wire.byte_seconds, self.deliver, result)
 
     def deliver(self, result: Any) -> None:
         self._answer(result)

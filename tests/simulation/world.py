@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 from .applications import Applications
-from .attempt import Attempt
 from .audit import Audit
 from .broker import ENDING_SECONDS, Broker
 from .database import Database
 from .election import Coordinator, Election, WallClocks
 from .faults import EVERY_FAULT, kinds_of, recovery_steps
+from .lane_run import LaneRun
 from .operator import Operator
 from .process import Process
 from .scenario import Mode, Parts, draw
@@ -60,6 +60,7 @@ class World:
         self.scenario = replace(draw(self.chance, kinds or kinds_of(mode), mode), **(fixed or {}))
         self.scheduler = Scheduler()
         self.audit = Audit()
+        self.audit.flow_seconds = self.scenario.flow_seconds
         self.faults: Counter[str] = Counter()
         self.database = Database(self.scheduler, self.audit, self.chance)
         self.wire = Wire(self.database, self.chance, self.faults)
@@ -72,6 +73,7 @@ class World:
         self._moment = 0
         self._leader_ids = 0
         self.database.slow, self.database.slow_share = self.scenario.slow, self.scenario.slow_share
+        self.wire.byte_seconds = self.scenario.byte_seconds
         self.wire.lossy = self.broker.lossy = self.scenario.lossy
         self.election: Election = (WallClocks if self.scenario.wall_clocks else Coordinator)(self)
         self.processes = [self._process(number) for number in range(self.scenario.processes)]
@@ -86,6 +88,7 @@ class World:
         """
         self._next_fault()
         self.scheduler.run(self.scenario.seconds)
+        self.audit.check_flow(self.scheduler.now)
         self._calm_down()
         self._empty_the_outbox()
         self.audit.finish()
@@ -112,11 +115,15 @@ class World:
             return FAULTY if scenario.transacts and self.chance.random() < 0.5 else FOR_GOOD
         return self.chance.randint(1, 2) if drawn < scenario.refused_for_good + scenario.refused else 0
 
+    def draw_size(self) -> int:
+        """Returns how many bytes a new record's value has."""
+        return self.chance.choice(self.scenario.sizes)
+
     def tell(self, teller: Any, key: str | None, text: str, *arguments: object) -> None:
         """Writes what happens into the trace, if there is one."""
         if self.trace is not None:
             host = teller.host.name if teller is not None else "-"
-            lane = teller.number if isinstance(teller, Attempt) else None
+            lane = teller.number if isinstance(teller, LaneRun) else None
             self.trace.append((self.scheduler.now, host, lane, key, text % arguments))
 
     def recovery_steps(self, host: Host) -> None:
@@ -155,7 +162,8 @@ class World:
 
     def _calm_down(self) -> None:
         self.tell(None, None, "faults cease")
-        self.applications.busy = self.operator.busy = False
+        self.applications.busy = self.operator.busy = self.broker.failing = False
+        self.audit.flow_seconds = float("inf")
         self.steps_to_freeze = 0
         self.scheduler.run(self.scheduler.now + 3.0)  # what was begun to last for a while ends meanwhile
         for host in self.frozen:
@@ -164,7 +172,8 @@ class World:
             self.restart(number)
             self.processes[number].elector.cut_until = 0.0
         self.database.slow = self.wire.lossy = self.wire.late = 0.0
-        self.broker.lossy = self.broker.late = self.broker.away_until = self.election.lies_until = 0.0
+        self.broker.lossy = self.broker.late = self.broker.clogged = self.broker.away_until = 0.0
+        self.election.lies_until = 0.0
         self.broker.slow = ENDING_SECONDS
         if self.database.down:
             self.database.start()
@@ -192,6 +201,7 @@ class World:
     def _cure(self) -> None:
         for number in self.database.rows:
             self.audit.entries[number].refusals = 0
+            self.database.rows[number].size = 1  # an operator permits more bytes
 
     def _stuck(self) -> None:
         rows = [row for row in self.database.rows.values() if row.key not in self.database.parked]

@@ -1,17 +1,16 @@
 """What a lane does between two waits, without I/O: one attempt at one lane, in either delivery mode.
 
-:meth:`Lane.step` says what to ask of the database and the broker, :meth:`Lane.hear` takes what they answer.
-The loop (:mod:`outbox_core.lanes.loop`) carries the requests out and waits; the simulation does so in virtual
-time.
+Both lanes are a :class:`outbox_core.lanes.turn.Lane`: ``step`` returns what to ask of the database and the
+broker, ``receive`` takes what they answer.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol, assert_never
+from typing import assert_never
 
-from outbox_sdk import Deliveries, DriverError, Parked
+from outbox_sdk import Deliveries, DriverError
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import (
@@ -31,49 +30,16 @@ from outbox_core.delivery.commands import (
     Send,
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import BatchMoved, LeaderRefreshed
 from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.lanes.turn import Reply
 from outbox_core.leadership.protocol import LaneControl
 
 log = logging.getLogger(__name__)
 
-Reply = Answer | Deliveries
-"""What a lane hears: what came of a request, or of records that were sent."""
-
 LIFE_SECONDS = 6 * 3600.0
 """After so long an idle lane starts anew, which writes its checkpoint anew: brokers forget old ones."""
-
-
-class Lane(Protocol):
-    """One attempt at one lane.
-
-    Attributes:
-        over: Whether it has nothing more to do, as it was told to end or has grown old.
-    """
-
-    over: bool
-
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        """Returns what to ask now, in order; empty when there is nothing before :meth:`wake_at`.
-
-        Args:
-            now: Seconds on a clock that never goes back.
-            control: For how long leadership is vouched for, and whether to end.
-        """
-        ...
-
-    def receive(self, now: float, reply: Reply) -> None:
-        """Takes a reply; each side of a lane is answered in the order in which it was asked.
-
-        Raises:
-            LeadershipLost: The fence carries somebody else's token.
-            DriverError: The lane can go on no longer; another attempt may.
-        """
-        ...
-
-    def wake_at(self) -> float:
-        """Returns when :meth:`step` may next have something to ask though nothing is heard."""
-        ...
 
 
 class AtLeastOnceLane:
@@ -83,21 +49,22 @@ class AtLeastOnceLane:
         machine: Decides what to mark, send and purge.
         number: The lane's number.
         telemetry: Counts and tells what it does.
-        parked: How much is parked.
+        entered: Its right to mark and purge, and how much is parked.
     """
 
-    def __init__(self, machine: MarkPurgeReset, number: int, telemetry: Telemetry, parked: Parked) -> None:
+    def __init__(self, machine: MarkPurgeReset, number: int, telemetry: Telemetry, entered: Entered) -> None:
         self.over = False
+        self.fence = entered.fence
         self.machine = machine
         self._number = number
         self._telemetry = telemetry
         self._policy = machine.scoreboard.policy
         self._entering = False  # asks for a new attempt at the fence, and for nothing else meanwhile
         self._deferred: list[Command] = []
-        telemetry.counted(parked, self._policy, 0)
+        telemetry.counted(entered.parked, self._policy, 0)
 
     def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`Lane.step`; a drained lane leaves nothing in flight behind."""
+        """See :meth:`.Lane.step`; a drained lane leaves nothing in flight behind."""
         machine = self.machine
         if control.draining:
             machine.drain()
@@ -113,11 +80,11 @@ class AtLeastOnceLane:
         return requests + self._telemetry.heartbeat(now, self._policy)
 
     def wake_at(self) -> float:
-        """See :meth:`Lane.wake_at`."""
+        """See :meth:`.Lane.wake_at`."""
         return float("inf") if self._entering else self.machine.wake_at()
 
     def receive(self, now: float, reply: Reply) -> None:
-        """See :meth:`Lane.hear`; after a retryable error of the database the lane goes on."""
+        """See :meth:`.Lane.receive`; after a retryable error of the database the lane goes on."""
         if isinstance(reply, Deliveries):
             self._handle_deliveries(now, reply)
         elif isinstance(reply.request, Heartbeat):
@@ -176,6 +143,7 @@ class AtLeastOnceLane:
                 telemetry.parked(poisons, answer.rows)
             case Refresh(leader_id):
                 self._entering = False
+                self.fence = answer.fence or self.fence
                 telemetry.metrics.remarks += 1
                 telemetry.add_event(LeaderRefreshed(leader_id, self._number))
                 if answer.parked is not None:
@@ -194,7 +162,7 @@ class ExactlyOnceLane:
         machine: Decides what to mark, publish and purge.
         number: The lane's number.
         telemetry: Counts and tells what it does.
-        parked: How much is parked.
+        opened: Its right to mark and purge, and how much is parked.
         expires: When it has grown old.
     """
 
@@ -203,19 +171,20 @@ class ExactlyOnceLane:
         machine: TransactionalMarkPurge,
         number: int,
         telemetry: Telemetry,
-        parked: Parked,
+        opened: Opened,
         expires: float,
     ) -> None:
         self.over = False
+        self.fence = opened.fence
         self.machine = machine
         self._number = number
         self._telemetry = telemetry
         self._expires = expires
         self._ending = False
-        telemetry.counted(parked, machine.policy, 0)
+        telemetry.counted(opened.parked, machine.policy, 0)
 
     def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`Lane.step`; a drained lane has purged what it published, and says so at the fence."""
+        """See :meth:`.Lane.step`; a drained lane has purged what it published, and says so at the fence."""
         machine = self.machine
         if self.over or self._ending:
             return []
@@ -235,11 +204,11 @@ class ExactlyOnceLane:
         return requests + self._telemetry.heartbeat(now, machine.policy, self._batches)
 
     def wake_at(self) -> float:
-        """See :meth:`Lane.wake_at`."""
+        """See :meth:`.Lane.wake_at`."""
         return float("inf") if self._ending else self.machine.wake_at()
 
     def receive(self, now: float, reply: Reply) -> None:
-        """See :meth:`Lane.hear`."""
+        """See :meth:`.Lane.receive`."""
         if isinstance(reply, Deliveries):
             raise TypeError("a batch is answered as a whole")
         machine, telemetry = self.machine, self._telemetry

@@ -1,4 +1,4 @@
-"""One lane's loop: carries out what the lane asks for, and lets it hear what comes of it.
+"""One lane's threads: its own takes turns (:mod:`outbox_core.lanes.turn`), the others carry requests out.
 
 The lane's own thread only decides. The database and the broker are spoken to on threads of their own
 (:mod:`outbox_core.lanes.workers`), so while one waits for the disk or the network the others go on, and what
@@ -9,52 +9,31 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from queue import Empty
 from time import monotonic
-from typing import Protocol
 from uuid import UUID, uuid4
 
-from outbox_sdk import Condition, Dialect, Fence
+from outbox_sdk import Condition, Dialect
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import (
-    Advance,
     Answer,
-    EndTransactions,
-    Heartbeat,
-    Mark,
-    Park,
     Publish,
-    Purge,
-    Refresh,
     Request,
-    Reset,
-    Send,
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
-from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane, Lane
+from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.lanes.turn import Executors, Lane, Reply, batch_executors, record_executors, take_turn
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
+from outbox_core.leadership.protocol import LaneControl
 
 log = logging.getLogger(__name__)
-
-
-class Executor(Protocol):
-    """One of the threads beside a lane's own."""
-
-    def submit(self, request: Request) -> None:
-        """Has a request carried out; what comes of it is put into the lane's queue."""
-        ...
-
-
-Executors = Mapping[type[Request], Executor]
-"""Who carries out which kind of request."""
 
 
 class LaneLoop:
@@ -90,7 +69,6 @@ class LaneLoop:
         self._sources = new_leader_id, chance
         self._dialect: Dialect = plan.dialect.create()
         self._replies = Replies()
-        self._fence: Fence
 
     def run(self) -> None:
         """Harvests until the leash says to end, or the lane has grown old.
@@ -106,51 +84,41 @@ class LaneLoop:
             self._loop(lane, executors)
 
     def _loop(self, lane: Lane, executors: Executors) -> None:
-        control, clock = self._control, self._clock
-        while not control.stopped:
-            requests = lane.step(clock(), control)
-            for request in requests:
-                executors[type(request)].submit(request)
-            if lane.over:
-                return
-            self._receive(lane, 0.0 if requests else min(max(lane.wake_at() - clock(), 0.0), REPORT_SECONDS))
+        replies: list[Reply] = []
+        while (patience := take_turn(lane, self._control, self._clock, executors, replies)) is not None:
+            replies = self._wait(patience)
 
-    def _receive(self, lane: Lane, patience: float) -> None:
-        """Waits for the first reply, and lets the lane hear all that are there."""
-        replies = self._replies
+    def _wait(self, patience: float) -> list[Reply]:
+        """Waits for the first reply, and returns all that are there."""
+        replies: list[Reply] = []
         try:
-            reply = replies.get(timeout=patience)
+            replies.append(self._replies.get(timeout=patience))
             while True:
-                if isinstance(reply, Answer) and reply.fence is not None:
-                    self._fence = reply.fence
-                lane.receive(self._clock(), reply)
-                reply = replies.get_nowait()
+                replies.append(self._replies.get_nowait())
         except Empty:
-            return
+            return replies
 
     @contextmanager
     def _open_records(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name = self._plan, self._number
         eligible = plan.affinity.create().eligible()
-        self._fence, parked = enter_lane(plan, name)
+        entered = enter_lane(plan, name)
+        machine = MarkPurgeReset(plan.limits, plan.failures, *self._sources)
+        lane = AtLeastOnceLane(machine, name, self._telemetry, entered)
         with ExitStack() as stack:
-            marker = stack.enter_context(closing(self._database(f"marker-{name}", eligible)))
-            purger = stack.enter_context(closing(self._database(f"purger-{name}")))
+            marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
+            purger = stack.enter_context(closing(self._database(f"purger-{name}", lane)))
             sender = plan.publisher.create().open(f"{plan.outbox}.{name}")
             broker = stack.enter_context(
                 closing(SenderThread(f"sender-{name}", sender, self._replies, self._leading))
             )
-            machine = MarkPurgeReset(plan.limits, plan.failures, *self._sources)
-            lane = AtLeastOnceLane(machine, name, self._telemetry, parked)
-            executors: dict[type[Request], Executor] = {Send: broker, Purge: purger, Heartbeat: purger}
-            yield lane, executors | dict.fromkeys((Mark, Reset, Park, Refresh), marker)
+            yield lane, record_executors(marker, purger, broker)
 
     @contextmanager
     def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name, metrics = self._plan, self._number, self.metrics
         eligible = plan.affinity.create().eligible()
         opened, sender = open_lane(plan, name)
-        self._fence = opened.fence
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
         if opened.recovered:
@@ -160,26 +128,24 @@ class LaneLoop:
             assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted
             return Answer(request, failures=sender.publish(request.records, request.checkpoint))
 
+        machine = TransactionalMarkPurge(plan.limits, plan.failures, *self._sources)
+        lane = ExactlyOnceLane(machine, name, self._telemetry, opened, self._clock() + LIFE_SECONDS)
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)
             stack.enter_context(closing(broker))
-            marker = stack.enter_context(closing(self._database(f"marker-{name}", eligible)))
-            expires = self._clock() + LIFE_SECONDS
-            machine = TransactionalMarkPurge(plan.limits, plan.failures, *self._sources)
-            lane = ExactlyOnceLane(machine, name, self._telemetry, opened.parked, expires)
-            executors: dict[type[Request], Executor] = {Publish: broker}
-            yield lane, executors | dict.fromkeys((Advance, Park, Heartbeat, EndTransactions), marker)
+            marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
+            yield lane, batch_executors(marker, broker)
 
     def _leading(self) -> bool:
         return self._clock() < self._control.lease_until
 
-    def _database(self, name: str, eligible: Sequence[Condition] = ()) -> Worker:
+    def _database(self, name: str, lane: Lane, eligible: Sequence[Condition] = ()) -> Worker:
         """Starts a thread with a connection of its own; one that marks has to know which rows it may."""
         plan = self._plan
         database = Database(
             self._dialect,
             eligible,
-            lambda: self._fence,
+            lambda: lane.fence,
             lanes=plan.lanes,
             token=plan.token,
         )

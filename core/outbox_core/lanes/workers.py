@@ -14,7 +14,6 @@ from outbox_sdk import (
     Condition,
     Deliveries,
     Dialect,
-    Failure,
     Fence,
     MarkedRecord,
     OutboxTable,
@@ -35,7 +34,7 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
-from outbox_core.lanes.lane import Reply
+from outbox_core.lanes.turn import Reply, SendGate
 
 CLOSE_SECONDS = 1.0
 """How long a thread that hangs in the database or the broker is waited for when the lane ends."""
@@ -182,8 +181,7 @@ class SenderThread:
     def __init__(self, name: str, sender: Sender, replies: Replies, leading: Callable[[], bool]) -> None:
         self._sender = sender
         self._replies = replies
-        self._leading = leading
-        self._closed = False
+        self._gate = SendGate(leading)
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._under_way = 0
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -198,14 +196,14 @@ class SenderThread:
 
         Waits until the sender is closed: only then may the lane's next attempt open another.
         """
-        self._closed = True
+        self._gate.closed = True
         self._requests.put(None)  # wakes the thread
         self._thread.join()
 
     def _run(self) -> None:
         request: Request | None = Send([])
         try:
-            while (request := self._next()) is not None and not self._closed:
+            while (request := self._next()) is not None and not self._gate.closed:
                 if isinstance(request, Send) and request.records:
                     self._send(request.records)
                 self._collect()
@@ -222,13 +220,11 @@ class SenderThread:
             return Send([])
 
     def _send(self, records: list[MarkedRecord]) -> None:
-        if self._leading():
-            self._sender.send(records)
-            self._under_way += len(records)
-        else:
-            failed = [
-                Failure(record, "the lease ended before it was sent", retryable=True) for record in records
-            ]
+        sending, failed = self._gate.admit(records)
+        if sending:
+            self._sender.send(sending)
+            self._under_way += len(sending)
+        if failed:
             self._replies.put(Deliveries(failed=failed))
 
     def _collect(self) -> None:

@@ -1,0 +1,116 @@
+"""An attempt at a lane of exactly-once delivery, and the thread that publishes for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from outbox_core.delivery.commands import Answer, Publish, Request
+from outbox_core.delivery.recovery import Opened
+from outbox_core.delivery.size import size_of
+from outbox_core.lanes.lane import ExactlyOnceLane
+from outbox_core.lanes.turn import batch_executors
+from outbox_sdk import DriverError
+
+from .lane_run import DatabaseExecutor, LaneRun
+from .recovery import Driver
+from .sender import UNKNOWN, TransactionalProducer
+from .trail import Session, Violation
+
+if TYPE_CHECKING:
+    from .group import Group
+
+MOST_BATCHES = 4
+"""Purged, published, being published, marked: one of each."""
+
+
+class BatchLane(LaneRun):
+    """An attempt at a lane of exactly-once delivery; what is under way at the broker outlives it."""
+
+    lane: ExactlyOnceLane | None
+    sender: TransactionalProducer
+
+    def __init__(self, group: Group, number: int) -> None:
+        super().__init__(group, number)
+        self.producer = Session(number, self.name)
+        self.producer.token = group.token
+        self.executors = batch_executors(DatabaseExecutor(self), PublisherExecutor(self))
+        self._driver = Driver(self.world, self.host, group.settings, self.producer)
+        self._driver.run(group.recovery.open(number), self.begun)
+
+    def begin(self, result: Opened) -> None:
+        world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)
+        self.sender = self._driver.senders[result.sender]
+        machine = world.parts.batch_machine(limits, world.scenario.failures, self.mint, world.chance.random)
+        expires = self.host.clock() + world.scenario.lane_seconds
+        self.lane = world.parts.batch_lane(machine, self.number, self.telemetry, result, expires)
+
+    def mint(self) -> UUID:
+        leader_id = self.world.mint()
+        self.world.audit.leader_id_taken(leader_id, self.number)
+        return cast("UUID", leader_id)
+
+    def close(self) -> None:
+        """Leaves what is under way to the broker."""
+
+    def check_bounds(self) -> None:
+        assert self.lane is not None
+        machine, most = self.lane.machine, self.world.scenario.limits.max_batch_records
+        if max(machine.in_flight, machine.waiting) > most:
+            text = f"{machine.in_flight} records are being published, {machine.waiting} are marked"
+            raise Violation("I10", text, lane=self.number)
+        if len(machine.batches()) > MOST_BATCHES:
+            raise Violation("I10", f"{len(machine.batches())} batches", lane=self.number)
+
+    def check_rest(self) -> None:
+        if self.lane is not None and (batches := self.lane.machine.batches()):
+            raise Violation("I10", f"at rest there are batches: {batches}", lane=self.number)
+
+
+class PublisherExecutor:
+    """The thread that publishes: one batch after the other."""
+
+    def __init__(self, run: BatchLane) -> None:
+        self._run = run
+        self._requests: deque[Publish] = deque()
+
+    def submit(self, request: Request) -> None:
+        """See :meth:`outbox_core.lanes.turn.Executor.submit`."""
+        if not isinstance(request, Publish):
+            raise TypeError(f"{request} is not for the broker")
+        self._requests.append(request)
+        if len(self._requests) == 1:
+            self._publish(request)
+
+    def _publish(self, request: Publish) -> None:
+        run, name = self._run, request.checkpoint[-1].leader_id
+        world = run.world
+        self._check_bounds(request)
+        if world.trace is not None:
+            names = [batch.leader_id for batch in request.checkpoint]
+            for record in request.records:
+                world.tell(run, record.key, "publishes %d, and the checkpoint %s", record.id, names)
+        run.sender.publish(
+            request.records, request.checkpoint, lambda outcome: self._published(name, outcome)
+        )
+
+    def _check_bounds(self, request: Publish) -> None:
+        number, limits = self._run.number, self._run.world.scenario.limits
+        if len(request.checkpoint) >= MOST_BATCHES:
+            raise Violation("I10", f"a checkpoint of {len(request.checkpoint)} batches", lane=number)
+        if (size := sum(map(size_of, request.records))) > limits.max_lane_bytes // 2:
+            raise Violation("I10", f"a batch of {size} bytes", lane=number)
+
+    def _published(self, name: object, outcome: Any) -> None:
+        run = self._run
+        run.world.tell(run, None, "hears of batch %s: %s", name, outcome or "committed")
+        request = self._requests.popleft()
+        if outcome is UNKNOWN:
+            run.reply(Answer(request, error=DriverError("an unknown outcome", retryable=True)))
+        else:
+            if outcome == []:
+                run.producer.trail.told.add(name)
+            run.reply(Answer(request, failures=outcome))
+        if self._requests:
+            self._publish(self._requests[0])
