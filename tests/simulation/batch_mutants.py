@@ -233,7 +233,8 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _under("database crashes, lossy network, crashes", _batches(
         "wiped-checkpoint", "The checkpoint is emptied before what it names is purged.", "I6",
         recovery=WipedCheckpoint)),
-    _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6", recovery=CheckpointIgnored),
+    _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6",
+             recovery=CheckpointIgnored),
     _under("forgotten checkpoints, database crashes", _batches(
         "trusted-absence", "A checkpoint that is missing is taken for an empty one.", "I6",
         recovery=MissingCheckpointTrusted)),

@@ -50,6 +50,9 @@ CROWDED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+NOT_CROWDED: Mapping[str, Any] = {"hot": 0.0, "front": 0, "flow_seconds": float("inf")}
+
+
 class Mode(StrEnum):
     """What harvesters deliver: the one, the other, or each what it was started with."""
 

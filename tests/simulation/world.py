@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from .applications import Applications
@@ -17,7 +18,7 @@ from .faults import EVERY_FAULT, kinds_of, recovery_steps
 from .lane_run import LaneRun
 from .operator import Operator
 from .process import Process
-from .scenario import Mode, Parts, draw
+from .scenario import NOT_CROWDED, Mode, Parts, draw
 from .scheduler import Host, Scheduler
 from .trail import FAULTY, FOR_GOOD, Violation
 from .transactions import TRANSACTION_SECONDS
@@ -51,13 +52,14 @@ class World:
         mode: Mode = Mode.AT_LEAST_ONCE,
         *,
         trace: deque[tuple[float, str, int | None, str | None, str]] | None = None,
-        fixed: Mapping[str, Any] | None = None,
+        fixed: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.seed = seed
         self.parts = parts or Parts()
         self.trace = trace
         self.chance = Random(seed)
-        self.scenario = replace(draw(self.chance, kinds or kinds_of(mode), mode), **(fixed or {}))
+        drawn = draw(self.chance, kinds or kinds_of(mode), mode)
+        self.scenario = replace(drawn, **{**NOT_CROWDED, **fixed}) if fixed else drawn
         self.scheduler = Scheduler()
         self.audit = Audit()
         self.audit.flow_seconds = self.scenario.flow_seconds
