@@ -212,13 +212,15 @@ def _as_table(held: Sequence[LaneStatus], noted: _Notes, former: _Notes) -> Tabl
         numbers = (str(number) for number in (fence.lane, fence.lanes, fence.token, fence.epoch))
         since = lane.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
         heartbeat = "none yet" if lane.age is None else f"{format_duration(max(0.0, round(lane.age, 1)))} ago"
-        table.add_row(*numbers, Text(printable(lane.holder)), since, heartbeat, _of(noted.get(fence.lane)))
+        table.add_row(
+            *numbers, Text(printable(lane.holder)), since, heartbeat, _lanes_text(noted.get(fence.lane))
+        )
     for number, former_note in former.items():
-        table.add_row(str(number), *"-----", _of(former_note), style="dim")
+        table.add_row(str(number), *"-----", _lanes_text(former_note), style="dim")
     return table
 
 
-def _of(note: TransactionalLane | None) -> str:
+def _lanes_text(note: TransactionalLane | None) -> str:
     return "-" if note is None else f"of {note.lanes}"
 
 

@@ -106,11 +106,11 @@ class CheckpointStore:
         """Returns the checkpoint that was committed last; ``None`` if the broker has none.
 
         Args:
-            location: The name of another place of the same group; empty for this one.
+            location: The name of another location of the same group; empty for this one.
 
         Raises:
-            DriverError: The broker cannot be reached or refuses; what it holds is no checkpoint; or the place
-                is in another cluster.
+            DriverError: The broker cannot be reached or refuses; what it stores is not a checkpoint; or the
+                location is in another cluster.
         """
         group = self._settings["group.id"]
         cluster, _, topic = (location or self.name).partition("/")

@@ -67,7 +67,7 @@ class KafkaTransactionalSender:
 
     @property
     def location(self) -> str:
-        """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.place`."""
+        """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.location`."""
         return self._location.name
 
     def checkpoint(self, location: str = "") -> list[Batch] | None:
@@ -116,7 +116,7 @@ class KafkaTransactionalSender:
         later.
         """
         try:
-            # Shows a refusal now, and makes the broker load the group: a producer may wait in vain for that.
+            # Shows a refusal now, and makes the broker load the group; a producer might wait forever for that.
             self._location.read()
         except DriverError as error:
             if not error.retryable:
