@@ -116,7 +116,7 @@ class KafkaTransactionalSender:
         later.
         """
         try:
-            # Shows a refusal now, and makes the broker load the group; a producer might wait forever for that.
+            # Shows a refusal now, and makes the broker load the group; a producer might wait for it forever.
             self._location.read()
         except DriverError as error:
             if not error.retryable:
