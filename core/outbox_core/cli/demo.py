@@ -33,8 +33,8 @@ def demo(
 ) -> None:
     """Watch a demonstration: records flow, the leader is killed, an audit compares.
 
-    Starts a PostgreSQL, a Kafka broker and two harvesters of its own, has an application write orders,
-    kills the leading harvester, and compares what was committed with what arrived. Needs the extra 'demo'
+    Starts a PostgreSQL, a Kafka broker, two harvesters and an application that writes orders, kills the
+    leading harvester, and compares what was committed with what arrived. Needs the extra 'demo'
     of outbox-core; fetches Kafka's jars once. Exits with 1 if anything was lost, foreign or out of order.
     """
     run = _find()

@@ -36,7 +36,7 @@ _FORGET_EFFECT = (
 _Notes = Mapping[int, TransactionalLane]
 """Lane → its note in the fence."""
 _MAX_TRIES = 5
-"""Tries to raise the token while others raise it too, as a leader does whose lanes refuse to start."""
+"""How often to raise the token if a leader raises it too, as one does whose lanes refuse to start."""
 
 
 def show(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:

@@ -217,9 +217,9 @@ GROUP = Group(
     "parked",
     """See the keys that are set aside because a record cannot be delivered, and end it.
 
-    The record that failed is kept as a dead letter with its error; it and all that its key has behind it wait
-    in the outbox, in order, while other keys flow. **retry** tries again, **skip** gives the record up,
-    **redrive** stashes what was skipped again.
+    The failed record is copied to the dead letters with its error. Its row and all rows of its key behind it
+    wait in the outbox, in order, while other keys flow. **retry** tries the record again, **skip** gives it
+    up, **redrive** stashes a skipped record again.
     """,
     (
         Command(list_, ("outbox parked list -f outbox.yaml", "outbox parked list --skipped --json")),
