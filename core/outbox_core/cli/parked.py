@@ -215,7 +215,7 @@ def _key_list(keys: Sequence[str]) -> str:
 
 GROUP = Group(
     "parked",
-    """See the keys that are set aside because a record cannot be delivered, and end it.
+    """See the keys that are parked because a record cannot be delivered, and free them.
 
     The failed record is copied to the dead letters with its error. Its row and all rows of its key behind it
     wait in the outbox, in order, while other keys flow. **retry** tries the record again, **skip** gives it
