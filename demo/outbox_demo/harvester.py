@@ -81,7 +81,7 @@ class Harvester:
         """Ends the process and whatever it started. Idempotent."""
         self._process.kill()
         for pid in self._left_behind:
-            # A process id may have been given to somebody else; the group tells whose it is.
+            # The process id may be in use again; the process group shows whose it is.
             with contextlib.suppress(ProcessLookupError):
                 if os.getpgid(pid) == self._process.pid:
                     os.kill(pid, signal.SIGKILL)

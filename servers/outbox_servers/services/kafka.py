@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUICK_JVM = ("-Xmx512m", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Starts in the least time and memory; a benchmark passes options of its own."""
+"""Options for a fast start with little memory; benchmarks use other options."""
 
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    # One broker holds the only copy of everything.
+    # One broker has the only copy of everything.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -43,11 +43,11 @@ _SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
-    # Groups form at once, and a test may lose a member in a second.
+    # Groups form without delay, and a test may use a session of a second.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    # After a crash the controller accepts the new process only once the old one's session is over.
+    # After a crash the controller accepts the new process only after the session of the old one.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     # Little memory, little disk.
@@ -62,18 +62,18 @@ _SETTINGS = {
 class KafkaBroker(Service, Kafka):
     """A single-node Kafka (KRaft) that listens on 127.0.0.1, for tests and demonstrations.
 
-    Its jars are fetched from Maven Central once and kept in the cache folder. Stopped, killed and started
-    again, it keeps its port and its data. What it acknowledged survives ``kill`` but, as Kafka leaves writing
-    to the operating system, not a power cut.
+    Its jars are fetched from Maven Central once and kept in the cache folder. It keeps its port and its data
+    when it is stopped or killed and started again. Acknowledged records survive ``kill``, but not a power
+    cut, because Kafka leaves writing to the operating system.
 
     Args:
-        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
-        properties: Server properties that add to or replace the ones set here.
-        auto_create_topics: Whether a topic is created when a client first names it.
-        proxy_port: A port of 127.0.0.1 where the caller forwards connections to ``proxied_port``: clients
-            that come through it are told to stay on it.
-        jvm_options: Memory and speed of its Java.
-        java: The Java to run it with; found by ``find_java`` if not given.
+        folder: The folder of data and log; by default a new temporary folder, deleted at the end.
+        properties: Server properties, in addition to or instead of those set here.
+        auto_create_topics: Whether the first use of a topic creates it.
+        proxy_port: A port of 127.0.0.1 where the caller forwards connections to ``proxied_port``. Clients of
+            this port get it as the broker's address.
+        jvm_options: Java options for memory and speed.
+        java: The Java that runs it; found by ``find_java`` if not given.
         progress: Receives lines of text while jars are fetched and the broker starts.
     """
 
@@ -116,13 +116,13 @@ class KafkaBroker(Service, Kafka):
 
     @property
     def proxied_port(self) -> int:
-        """The TCP port for connections that come through the caller's proxy.
+        """The TCP port for connections from the caller's proxy.
 
         Raises:
             ServiceError: The broker was never started, or has no ``proxy_port``.
         """
         if self._proxied_port is None:
-            raise ServiceError("Kafka listens to no proxy; give it a proxy_port and start() it first.")
+            raise ServiceError("Kafka has no proxy; pass a proxy_port and start() it first.")
         return self._proxied_port
 
     @property
@@ -167,7 +167,7 @@ class KafkaBroker(Service, Kafka):
         )
 
     def _prepare(self, home: Path) -> Path:
-        """Writes the storage folder, if there is none yet, and the settings; returns the settings' path."""
+        """Creates the storage folder, if it is missing, and the file of settings; returns the file's path."""
         data = self.folder / "data"
         if not data.exists():
             write_storage(home, data)
@@ -188,7 +188,7 @@ class KafkaBroker(Service, Kafka):
         return write_properties(self.folder / "server.properties", {**addresses, **self._properties})
 
     def _ready(self) -> bool:
-        # A refused connection is cheaper than a client's timeout, and nobody complains of it.
+        # A refused connection is cheaper than a client's timeout, and is not logged.
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", self.port)) != 0:
                 return False
@@ -198,12 +198,12 @@ class KafkaBroker(Service, Kafka):
         except KafkaException:
             return False
         if metadata.cluster_id != cluster_id(self.folder / "data"):
-            return False  # Somebody else's broker took the port; this one is about to end.
+            return False  # Another broker has taken the port; this one is about to end.
         partitions = [part for topic in metadata.topics.values() for part in topic.partitions.values()]
         return bool(metadata.brokers) and all(part.leader >= 0 for part in partitions)
 
     def _shut_down(self) -> None:
-        # A temporary broker's data is not needed again, unless this run is to leave its classes to the next.
+        # The data of a temporary broker is not needed again, unless this run creates the class archive.
         if self._temporary and not (self._archive and self._archive.pending):
             self.kill()
         else:

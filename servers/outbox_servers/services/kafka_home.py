@@ -1,4 +1,4 @@
-"""Kafka's jars and what is prepared from them once: formatted storage and an archive of loaded classes."""
+"""Kafka's jars, and what is prepared from them once: formatted storage and an archive of loaded classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION = "4.1.0"
 
-# Kafka logs through SLF4J and its artifact names no logger; this one writes to standard error.
+# Kafka logs with SLF4J, and its artifact has no logger; this one writes to standard error.
 _ARTIFACTS = (("org.apache.kafka", "kafka_2.13", KAFKA_VERSION), ("org.slf4j", "slf4j-simple", "1.7.36"))
 
 _FORMAT_SETTINGS = {
@@ -38,9 +38,9 @@ _CHECKPOINT = "bootstrap.checkpoint"
 
 
 def kafka_home(java: Java, progress: Progress = silent) -> Path:
-    """Returns the cached folder of Kafka's ``jars`` and what is prepared from them; makes it the first time.
+    """Returns the cached folder of Kafka's ``jars`` and what is prepared from them; creates it if missing.
 
-    The jars come from Maven Central or, if they cannot be had, from the installation at ``KAFKA_HOME``.
+    The jars are from Maven Central or, if that fails, from the installation at ``KAFKA_HOME``.
 
     Raises:
         ServiceError: There are no jars, or they do not run.
@@ -65,11 +65,11 @@ def installed_home(installation: Path, java: Java) -> Path:
     """Returns a folder like ``kafka_home``'s for the jars of an unpacked Kafka distribution (4.0 or newer).
 
     Raises:
-        ServiceError: It holds no jars, or they do not run.
+        ServiceError: It has no jars, or they do not run.
     """
     jars = sorted((installation / "libs").glob("*.jar"))
     if not jars:
-        raise ServiceError(f"There is no Kafka at {installation}: its folder libs holds no jars.")
+        raise ServiceError(f"There is no Kafka at {installation}: its folder libs has no jars.")
 
     def build(folder: Path) -> None:
         (folder / "jars").mkdir()
@@ -87,7 +87,7 @@ def class_path(home: Path) -> str:
 
 
 def write_storage(home: Path, data: Path) -> None:
-    """Fills a new storage folder as Kafka's StorageTool does, without the second that its own JVM takes."""
+    """Fills a new storage folder like Kafka's StorageTool, without the second for a JVM."""
     data.mkdir()
     shutil.copy(home / _CHECKPOINT, data)
     identity = {"version": "1", "node.id": "1", "cluster.id": _new_id(), "directory.id": _new_id()}
@@ -95,7 +95,7 @@ def write_storage(home: Path, data: Path) -> None:
 
 
 def cluster_id(data: Path) -> str:
-    """Returns the identity of the cluster whose storage folder this is."""
+    """Returns the cluster id of a storage folder."""
     lines = (data / "meta.properties").read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
 
@@ -107,12 +107,12 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
 
 
 class ClassArchive:
-    """The classes that Kafka loads at its start, in a form that a later start maps into memory in no time.
+    """An archive of the classes that Kafka loads at its start (CDS), which makes later starts faster.
 
-    The first broker that stops in order leaves the archive for all later ones on the same Java.
+    The first broker that stops in order creates the archive for all later ones with the same Java.
 
     Attributes:
-        pending: Whether the running broker is the one that leaves it.
+        pending: Whether the running broker will create it.
     """
 
     def __init__(self, java: Java, home: Path, folder: Path) -> None:
@@ -123,20 +123,20 @@ class ClassArchive:
         self.pending = self._shares and not self._archive.is_file()
 
     def options(self) -> list[str]:
-        """Returns the options to start the broker with."""
+        """Returns Java options for the broker."""
         if not self._shares:
             return []
-        # An archive that no longer fits (another build of Java) is ignored; that is no news for the log.
+        # An archive that does not fit (another build of Java) is ignored, without a log line.
         quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
         if self.pending:
             return [f"-XX:ArchiveClassesAtExit={self._dump}", *quiet]
         return [f"-XX:SharedArchiveFile={self._archive}", *quiet]
 
     def keep(self) -> None:
-        """Puts the archive that a stopped broker has left, if it did, where later brokers find it."""
+        """Moves the archive of a stopped broker, if there is one, to where later brokers find it."""
         if not self._dump.is_file():
             return
-        # The cache may be on another file system, and a rename must not show a half-copied file.
+        # The cache may be on another file system; a rename there shows the complete file only.
         handle, name = tempfile.mkstemp(dir=self._archive.parent, prefix=".classes-")
         with os.fdopen(handle, "wb") as copy, self._dump.open("rb") as dump:
             shutil.copyfileobj(dump, copy)
@@ -146,13 +146,13 @@ class ClassArchive:
 
 
 def _format(folder: Path, java: Java) -> None:
-    """Has Kafka format a storage folder and keeps the part that is the same for every broker."""
+    """Lets Kafka format a storage folder, and keeps the part that is the same for every broker."""
     with tempfile.TemporaryDirectory(prefix="outbox-format-") as work:
         settings = {**_FORMAT_SETTINGS, "log.dirs": f"{work}/data"}
         path = write_properties(Path(work) / "server.properties", settings)
         command = [str(java.executable), "-Xmx128m", "-cp", class_path(folder), "kafka.tools.StorageTool"]
         command += ["format", f"--cluster-id={_new_id()}", "-c", str(path)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - every part of it is made here
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - all parts are our own
         if done.returncode != 0:
             raise ServiceError(f"Kafka's StorageTool failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         shutil.copy(Path(work) / "data" / _CHECKPOINT, folder)

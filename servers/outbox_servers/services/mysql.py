@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     "bind-address": "127.0.0.1",
-    # Relative to the data folder, and thus never too long a path; every client is given the TCP address.
+    # Relative to the data folder, so never too long a path; clients use TCP.
     "socket": "mysqld.sock",
     "pid-file": "mysqld.pid",
     "skip-name-resolve": "ON",
@@ -33,10 +33,10 @@ _SETTINGS = {
     "default-time-zone": "+00:00",
 }
 
-# What a data folder cannot be rid of once it is made.
+# Settings that are fixed when the data folder is created.
 _MADE_WITH = ("lower-case-table-names", "innodb-page-size", "innodb-data-file-path")
 
-# The server reads this before it lets anybody in. One statement a line.
+# The server executes this before it accepts connections. One statement per line.
 _WELCOME = """SET sql_log_bin=0;
 CREATE USER IF NOT EXISTS root@'%' IDENTIFIED BY '{password}';
 ALTER USER root@'%' IDENTIFIED BY '{password}';
@@ -83,7 +83,7 @@ class _Server(Service, MySql):
 
     @property
     def dsn(self) -> str:
-        """The address of the account ``root``, without a database; carries a password."""
+        """The address of the account ``root``, without a database; contains a password."""
         return f"mysql://root:{self._password}@127.0.0.1:{self.port}/"
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class _Server(Service, MySql):
         if not data.exists():
             self._create(installation, data)
         for left in data.glob("mysqld.sock*"):
-            left.unlink()  # A killed server's lock holds up the next if its process id has been given away.
+            left.unlink()  # A killed server's lock blocks the next one if its process id is in use again.
         welcome = self._write_welcome()
         self._progress(f"Starting {self.title} {installation.version} on 127.0.0.1:{self.port}")
         options = {**self._settings, "port": str(self.port), "init-file": str(welcome)}
@@ -131,7 +131,7 @@ class _Server(Service, MySql):
         return welcome
 
     def _create(self, installation: Installation, data: Path) -> None:
-        """Copies a new data folder, which takes the server seconds to make, from the cache."""
+        """Copies a new data folder from the cache; creating one takes the server seconds."""
         made_with = [f"--{name}={self._settings[name]}" for name in _MADE_WITH if name in self._settings]
         identity = [*installation.command, installation.version, *made_with]
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
@@ -139,10 +139,10 @@ class _Server(Service, MySql):
         def build(folder: Path) -> None:
             self._progress(f"Creating a data folder of {self.title} {installation.version} (once)")
             self._initialize(installation, folder / "data", made_with)
-            (folder / "data" / "auto.cnf").unlink(missing_ok=True)  # The identity of one server.
+            (folder / "data" / "auto.cnf").unlink(missing_ok=True)  # The identity of a single server.
 
         template = cached_folder(f"{self.title.lower()}-data-{digest}", build, progress=self._progress)
-        # A rename shows the copy only when it is whole, should this process be killed.
+        # After the rename the copy is complete, even if this process is killed.
         unfinished = data.with_name("data.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(template / "data", unfinished)
@@ -166,7 +166,7 @@ class _Server(Service, MySql):
 
     @abstractmethod
     def _creation(self, installation: Installation) -> tuple[list[str], bytes]:
-        """Returns the options that have the server make a data folder, and what it reads meanwhile."""
+        """Returns the options with which the server creates a data folder, and its input."""
 
     def _ready(self) -> bool:
         with socket.socket() as probe:
@@ -179,7 +179,7 @@ class _Server(Service, MySql):
         return True
 
     def _shut_down(self) -> None:
-        # A temporary server's data is not needed again.
+        # The data of a temporary server is not needed again.
         if self._temporary:
             self.kill()
         else:
@@ -189,13 +189,14 @@ class _Server(Service, MySql):
 class MySqlServer(_Server):
     """A MySQL server that listens on 127.0.0.1, with MySQL's own settings, which are durable.
 
-    Runs Debian's MySQL 9 (or Ubuntu's 8.4), which is fetched once, or a local installation. Stopped,
-    killed and started again, it keeps its port and its data.
+    Runs Debian's MySQL 9 (or Ubuntu's 8.4), which is fetched once, or a local installation. It
+    keeps its port and its data when it is stopped or killed and started again.
 
     Args:
-        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
-        settings: Server variables (as in ``my.cnf``, section ``mysqld``) that add to or replace those here.
-        version: The first digits of the version wanted.
+        folder: The folder of data and log; by default a new temporary folder, deleted at the end.
+        settings: Server variables (as in ``my.cnf``, section ``mysqld``) in addition to or instead of those
+            here.
+        version: The first digits of the wanted version.
         installation: The server to run; found by ``find_installation`` if not given.
         progress: Receives lines of text while the server is set up.
     """
@@ -216,9 +217,10 @@ class MariaDbServer(_Server):
     started again, it keeps its port and its data.
 
     Args:
-        folder: Where data and log live; a new temporary folder, deleted at the end, if not given.
-        settings: Server variables (as in ``my.cnf``, section ``mariadbd``) that add to or replace those here.
-        version: The first digits of the version wanted.
+        folder: The folder of data and log; by default a new temporary folder, deleted at the end.
+        settings: Server variables (as in ``my.cnf``, section ``mariadbd``) in addition to or instead of those
+            here.
+        version: The first digits of the wanted version.
         installation: The server to run; found by ``find_installation`` if not given.
         progress: Receives lines of text while the server is set up.
     """
@@ -250,11 +252,11 @@ def _system_tables(installation: Installation) -> bytes:
 
 def _command(installation: Installation, data: Path) -> list[str]:
     command = [*installation.command, "--no-defaults", *installation.options, f"--datadir={data}"]
-    # Binaries and data of root's are closed to any other account; it must be said in so many words.
+    # Only root can read root's binaries and data, so the server runs as root, which needs this option.
     return [*command, "--user=root"] if os.geteuid() == 0 else command
 
 
 def _clean_environment() -> dict[str, str]:
-    """Returns the environment without what changes a server, or does not fit its loader."""
+    """Returns the environment without variables that change a server, or do not fit its loader."""
     foreign = ("MYSQL", "MARIADB", "LD_PRELOAD")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
