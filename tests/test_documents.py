@@ -1,4 +1,4 @@
-"""Every link of the documents leads somewhere, and every file that they name exists."""
+"""Links of the documents lead somewhere, files that they name exist, and every decision is listed."""
 
 from __future__ import annotations
 
@@ -47,3 +47,14 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     # my_db is the dialect that a reader is about to write.
     missing = [path for path in named if "my_db" not in path and not (ROOT / path).exists()]
     assert missing == []
+
+
+def test_the_index_lists_every_decision_with_its_title() -> None:
+    folder = ROOT / "docs" / "adr"
+    index = (folder / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[(\d+)\]\(([^)]+)\) \| (.+) \|$", index, re.MULTILINE)
+    pages = sorted(page for page in folder.glob("*.md") if page.name != "README.md")
+    titles = [page.read_text("utf-8").splitlines()[0] for page in pages]
+    assert [(name, f"# {number}. {title}") for number, name, title in rows] == [
+        (page.name, title) for page, title in zip(pages, titles, strict=True)
+    ]
