@@ -1,4 +1,4 @@
-"""The last way to a server, Docker: `.ci/containers` sees to it that there is one, and images."""
+"""Servers in Docker: `.ci/containers` makes sure that Docker and the images are available."""
 
 from __future__ import annotations
 

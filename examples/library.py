@@ -1,8 +1,8 @@
-"""Harvests inside a program of your own, and has it do something else on the leader only.
+"""Runs the harvester in a program of your own, which knows from its events whether it leads.
 
     python examples/library.py "host=localhost dbname=postgres user=postgres" localhost:9092
 
-`outbox run` in a process of its own is the ordinary way; embed the harvester when you want its events.
+The usual way is `outbox run` in a process of its own; embed the harvester if you need its events.
 """
 
 import sys
@@ -13,11 +13,11 @@ from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefres
 from outbox_core.harvest import Harvest
 
 leading = Flag()
-"""Set while this process leads: the moment for work that only one process may do."""
+"""Set while this process leads, for work that only one process may do."""
 
 
 def on_event(event: Event) -> None:
-    """Is called for one event at a time; only under LeaderRevoked may it take its time."""
+    """Handles one event at a time; it may block on LeaderRevoked only."""
     match event:
         case LeaderAcquired(leader_id, token):
             print(f"leading as {leader_id}, fence token {token}", flush=True)
@@ -25,11 +25,11 @@ def on_event(event: Event) -> None:
         case LeaderRefreshed(leader_id, lane):
             print(f"lane {lane} marks anew, as {leader_id}", flush=True)
         case LeaderRevoked():
-            # Nobody else is elected before this returns: finish here what the leader does.
+            # No other process is elected before this returns: finish the leader's work here.
             leading.clear()
             print("handed over", flush=True)
         case LeaderFenced(reason):
-            # Somebody else may lead already: drop everything at once.
+            # Another process may lead already: abort the leader's work at once.
             leading.clear()
             print(f"leadership lost: {reason}", flush=True)
         case MeterRead(stats):
@@ -54,7 +54,7 @@ def main() -> None:
     harvest.set_event_handler(on_event)
     harvest.start()
     try:
-        harvest.wait()  # raises what ends the harvest, if it is not stop()
+        harvest.wait()  # raises the error that ends the harvest, unless stop() ended it
     except KeyboardInterrupt:
         print("stopping", flush=True)
     finally:

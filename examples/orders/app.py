@@ -1,4 +1,4 @@
-"""Takes orders: each is stored, and its event stashed, in one and the same transaction.
+"""Takes orders: stores each order, and stashes its event, in one transaction.
 
     python examples/orders/app.py "host=localhost dbname=postgres user=postgres" --orders 10
 
@@ -28,7 +28,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """What one customer ordered."""
+    """An order of a customer."""
 
     __tablename__ = "orders"
 
@@ -44,7 +44,7 @@ def place_order(session: Session, customer: str, goods: str) -> Order:
     session.add(order)
     session.flush()  # gives the order its id
     event = {"order": order.id, "customer": customer, "goods": goods, "price": str(order.price)}
-    # Events of one customer keep their order, as they share a key.
+    # Events of one customer keep their order, because they have the same key.
     stasher.stash(session, Record(TOPIC, customer, json.dumps(event), (("type", "order-placed"),)))
     return order
 
