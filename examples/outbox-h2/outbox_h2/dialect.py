@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Duration
-from outbox_sdk.portable import Idiom, PortableDialect, PortableOptions, TableName
+from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, PortableOptions, TableName
 
 from outbox_h2.idiom import H2Idiom
 
@@ -41,12 +41,8 @@ class H2Dialect(PortableDialect):
     """An outbox in an H2 database, which all processes of one machine may open at once."""
 
     idiom: ClassVar[Idiom] = H2Idiom()
+    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES
     options: H2Options
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What it can do: transactions hold rows, not the whole database."""
-        return super().capabilities | {Capability.CONCURRENT_DDL, Capability.CONCURRENT_WRITERS}
 
     @property
     def place(self) -> str:

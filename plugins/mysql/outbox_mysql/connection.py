@@ -15,7 +15,7 @@ import pymysql
 from outbox_sdk import DriverError
 from pymysql.constants import CLIENT, CR
 
-from outbox_mysql.address import Address
+from outbox_mysql.data_source import DataSource
 from outbox_mysql.options import MySqlOptions
 
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -162,7 +162,7 @@ def _parameters(options: MySqlOptions) -> dict[str, Any]:
     return parameters
 
 
-def _tls(address: Address) -> dict[str, Any]:
+def _tls(address: DataSource) -> dict[str, Any]:
     mode, query = address.tls, address.query
     if mode == "DISABLED":
         return {"ssl_disabled": True}

@@ -6,9 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
-from outbox_sdk.portable import Idiom, PortableDialect, PortableIntake, Session, TableName
+from outbox_sdk.portable import (
+    SERVER_CAPABILITIES,
+    Idiom,
+    PortableDialect,
+    PortableIntake,
+    Session,
+    TableName,
+)
 
-from outbox_mysql import tables
+from outbox_mysql import ddl
 from outbox_mysql.idiom import MySqlIdiom
 from outbox_mysql.intake import MySqlIntake
 from outbox_mysql.options import MySqlOptions
@@ -29,20 +36,9 @@ class MySqlDialect(PortableDialect):
     """An outbox in a MySQL or MariaDB database."""
 
     idiom: ClassVar[Idiom] = MySqlIdiom()
+    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES
     intake_type: ClassVar[type[PortableIntake]] = MySqlIntake
     options: MySqlOptions
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What MySQL can do beyond the contract."""
-        return frozenset(
-            {
-                Capability.BYTES_VALUES,
-                Capability.INTAKE,
-                Capability.CONCURRENT_DDL,
-                Capability.CONCURRENT_WRITERS,
-            }
-        )
 
     @property
     def place(self) -> str:
@@ -71,16 +67,16 @@ class MySqlDialect(PortableDialect):
         """Returns the statements that create outbox, fence and dead letters, by table."""
         options, quoted = self.options, self.idiom.table
         return {
-            options.outbox: [tables.outbox(quoted(options.outbox), binary=options.binary)],
-            options.fence: [tables.fence(quoted(options.fence))],
-            options.dead_letters: [tables.dead_letters(quoted(options.dead_letters))],
+            options.outbox: [ddl.outbox(quoted(options.outbox), binary=options.binary)],
+            options.fence: [ddl.fence(quoted(options.fence))],
+            options.dead_letters: [ddl.find(quoted(options.dead_letters))],
         }
 
     def known(self, session: Session) -> TableName:
         """Returns the outbox's name with its database, in the letters that the server keeps it in."""
         table = self.options.outbox
-        with session.transaction("ask for the outbox's name"):
-            rows = session.fetch(_KNOWN, schema=table.schema, table=table.table)
+        place = {"schema": table.schema, "table": table.table}
+        rows = session.query("ask for the outbox's name", _KNOWN, **place)
         return TableName(*rows[0]) if rows else table
 
     def outdated(self, session: Session) -> Sequence[str]:
@@ -98,6 +94,6 @@ class MySqlDialect(PortableDialect):
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges the server's version and settings, the tables' types and the account's privileges."""
-        from outbox_mysql.findings import findings  # noqa: PLC0415 - for a check only
+        from outbox_mysql.check import findings  # noqa: PLC0415 - for a check only
 
         yield from findings(session, self.options)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import ClassVar, Final
 
 from outbox_sdk.portable import ErrorKind, Idiom
+from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.rows import spellings
-from outbox_sdk.portable.session import IDS
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-from outbox_mysql.tables import KEY_BYTES, LINE
+from outbox_mysql.ddl import KEY_BYTES, LINE
 
 _PASSING: Final = frozenset(
     {
@@ -68,8 +69,6 @@ _CURES: Final = {
     3159: "the server wants TLS: add ssl-mode=REQUIRED to dataSource",
     4151: "the account is locked: ALTER USER … ACCOUNT UNLOCK",
 }
-_BY_ID: Final = "FORCE INDEX (PRIMARY)"
-
 _UNTRUSTED: Final = (
     "see that ssl-ca is the authority's certificate and that the server goes by this host's name"
 )
@@ -84,6 +83,7 @@ class MySqlIdiom(Idiom):
     shared: ClassVar[str] = " LOCK IN SHARE MODE"
     free: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
     line: ClassVar[str] = LINE
+    id_index: ClassVar[str] = "PRIMARY"
     scans_wait: ClassVar[bool] = True
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
     fills_create_time: ClassVar[bool] = True
@@ -153,23 +153,25 @@ class MySqlIdiom(Idiom):
 
     def head(self, table: str) -> str:
         """Writes an outbox to mark from, read in the order of ids whatever the statistics say."""
-        return f"{table} {_BY_ID}"
+        return f"{table} FORCE INDEX ({self.id_index})"
 
-    def update(self, table: str) -> str:
-        """Begins an UPDATE; where it read the whole table, it would wait for rows that are not committed."""
-        return f"UPDATE {table} {_BY_ID}"
+    def change_by_ids(self, change: ChangeByIds, ids: str) -> str:
+        """Writes an UPDATE or a DELETE that finds its rows by an index.
 
-    def delete(self, table: str, key: str = "id", index: str = "PRIMARY") -> str:
-        """Begins a DELETE; as :meth:`update`.
-
-        MySQL heeds such a hint only as the comment of a plain DELETE; MariaDB only where a join has no other
-        way, and alone reads what stands behind ``/*M!``.
+        A statement that read the whole table would wait for rows that are not committed. MySQL obeys an index
+        hint in a DELETE only as the comment of a plain one; MariaDB only where a join has no other way, and
+        MariaDB alone reads what stands behind ``/*M!``.
         """
-        listed = f"JSON_TABLE('[{IDS}]', '$[*]' COLUMNS (listed BIGINT PATH '$'))"
-        joined = f"/*M! FORCE INDEX ({index}) ON o.{key} = k.listed */"
+        table, index = change.table, change.index
+        if not index:
+            return change.sql(ids)
+        if change.assignments:
+            return replace(change, table=f"{table} FORCE INDEX ({index})").sql(ids)
+        listed = f"JSON_TABLE('[{ids}]', '$[*]' COLUMNS (listed BIGINT PATH '$'))"
+        joined = f"/*M! FORCE INDEX ({index}) ON o.{change.id_column} = k.listed */"
         return (
             f"DELETE /*+ INDEX(o {index}) */ FROM /*M! o USING {listed} AS k STRAIGHT_JOIN */ {table} AS o"
-            f" {joined}"
+            f" {joined} WHERE {change.where(ids)}"
         )
 
     def refuse(self, record: Record) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 
 from outbox_sdk import DriverError
 from outbox_sdk.portable import PortableIntake, Session, TableName
+from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.statements import quoted
-
-from outbox_mysql.idiom import MySqlIdiom
 
 _INDEX = (
     "SELECT index_name FROM information_schema.statistics"
@@ -34,12 +33,13 @@ class MySqlIntake(PortableIntake):
             )
         idiom = session.idiom
         index = quoted(idiom, TableName("", str(found[0][0])))
-        self._many = MySqlIdiom().delete(self._source, self._key, index)
+        self._index = index
         hint = f"/*+ INDEX({quoted(idiom, TableName('', table))} {index}) */"
         self._one = f"DELETE {hint} FROM {self._source} WHERE {self._key} = {{key}}"
 
-    def _deletion(self) -> str:
-        return self._many
+    def deletion(self) -> ChangeByIds:
+        """Returns the DELETE of rows of the source by their ids."""
+        return ChangeByIds(self._source, id_column=self._key, index=self._index)
 
     def _delete(self, keys: Sequence[Any]) -> int:
         if all(isinstance(key, int) for key in keys):

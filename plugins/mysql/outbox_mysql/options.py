@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from outbox_sdk import ConfigError, Duration
 from outbox_sdk.portable import PortableOptions
 
-from outbox_mysql.address import Address
+from outbox_mysql.data_source import DataSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,12 @@ class MySqlOptions(PortableOptions):
 
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
-        for name in ("connect_timeout", "lock_timeout", "statement_timeout", "idle_timeout"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)} s; it must be more than nothing")
+        self.require_times("connect_timeout", "lock_timeout", "statement_timeout", "idle_timeout")
         address = self.address
         if not (self.outbox.schema or address.database or "read-default-file" in address.query):
             raise ConfigError("dataSource names no database: mysql://user@host/database")
 
     @property
-    def address(self) -> Address:
+    def address(self) -> DataSource:
         """The data source, read."""
-        return Address.parse(self.data_source)
+        return DataSource.parse(self.data_source)

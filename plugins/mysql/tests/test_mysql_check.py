@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from outbox_mysql import MySqlDialect, MySqlOptions, findings
-from outbox_mysql.address import Address
+from outbox_mysql import MySqlDialect, MySqlOptions, check
+from outbox_mysql.data_source import DataSource
 from outbox_sdk import AccessDenied, DriverError, Finding, Intake, Level
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_servers.services.mysql import MariaDbServer
@@ -113,8 +113,8 @@ def test_a_server_that_is_read_only_may_be_so_for_a_while(loose: MySql) -> None:
     source = loose.create_database(f"d{uuid4().hex}")
     with connect_mysql(source, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE USER plain@'%' IDENTIFIED BY 'plain'")
-        cursor.execute(f"GRANT ALL ON {Address.parse(source).database}.* TO plain@'%'")
-    address = Address.parse(source)
+        cursor.execute(f"GRANT ALL ON {DataSource.parse(source).database}.* TO plain@'%'")
+    address = DataSource.parse(source)
     plain = f"mysql://plain:plain@{address.host}:{address.port}/{address.database}"
     with pytest.raises(DriverError, match="read-only") as caught:
         MySqlDialect(MySqlOptions(data_source=plain)).create()
@@ -152,7 +152,7 @@ def test_tls_is_verified_when_an_authority_is_named(loose: MySql, certificates: 
 def test_privileges_that_are_missing_are_named(under: OutboxUnderTest) -> None:
     dialect, name = a_dialect(under), f"u{uuid4().hex[:20]}"
     dialect.create()
-    address = Address.parse(under.options["data_source"])
+    address = DataSource.parse(under.options["data_source"])
     with root(under) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE USER {name}@'%' IDENTIFIED BY 'pässword'")
         for table in (dialect.options.table, "outbox_fence", "outbox_dead_letters"):
@@ -175,7 +175,7 @@ def test_privileges_that_are_missing_are_named(under: OutboxUnderTest) -> None:
 
 
 def test_a_database_that_is_not_there(under: OutboxUnderTest) -> None:
-    address = Address.parse(under.options["data_source"])
+    address = DataSource.parse(under.options["data_source"])
     nowhere = under.options["data_source"].replace(f"/{address.database}", "/nowhere")
     with pytest.raises(DriverError, match="CREATE DATABASE") as caught:
         a_dialect(under, data_source=nowhere).connect()
@@ -232,7 +232,7 @@ def test_a_transaction_that_is_forgotten_is_told(
 ) -> None:
     dialect = a_dialect(under)
     dialect.create()
-    monkeypatch.setattr(findings, "_LONG", 0)
+    monkeypatch.setattr(check, "_LONG", 0)
     with root(under) as connection, connection.cursor() as cursor:
         cursor.execute("START TRANSACTION")
         cursor.execute(f"SELECT * FROM {dialect.options.table} FOR UPDATE")
@@ -240,7 +240,7 @@ def test_a_transaction_that_is_forgotten_is_told(
 
 
 def test_files_of_defaults_are_read(under: OutboxUnderTest, tmp_path: Path) -> None:
-    address = Address.parse(under.options["data_source"])
+    address = DataSource.parse(under.options["data_source"])
     file = tmp_path / "my.cnf"
     file.write_text(
         f"[client]\nhost={address.host}\nport={address.port}\nuser={address.user}\npassword={address.password}\n"

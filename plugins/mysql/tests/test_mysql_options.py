@@ -11,7 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 from outbox_mysql import MySqlDialect, MySqlIdiom, MySqlOptions
-from outbox_mysql.address import Address
+from outbox_mysql.data_source import DataSource
 from outbox_sdk import ConfigError, DriverError, Seam, find
 from outbox_sdk.portable import ErrorKind
 
@@ -39,7 +39,7 @@ def test_finding_the_driver_loads_no_database_driver() -> None:
     ],
 )  # fmt: skip
 def test_addresses(text: str, expected: tuple[Any, ...]) -> None:
-    assert Address.parse(text) == Address(*expected)
+    assert DataSource.parse(text) == DataSource(*expected)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_addresses(text: str, expected: tuple[Any, ...]) -> None:
     ],
 )
 def test_who_names_an_authority_wants_it_verified(query: str, mode: str) -> None:
-    assert Address.parse(f"mysql://h/shop{query}").tls == mode
+    assert DataSource.parse(f"mysql://h/shop{query}").tls == mode
 
 
 @pytest.mark.parametrize(

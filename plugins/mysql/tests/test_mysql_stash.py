@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 from django.conf import settings
 from django.db import connections, transaction
-from outbox_mysql.address import Address
+from outbox_mysql.data_source import DataSource
 from outbox_sdk import AsyncStasher, Record, RecordError
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
@@ -38,7 +38,7 @@ def box(under: OutboxUnderTest, stack: ExitStack) -> Box:
 
 
 def place(box: Box) -> dict[str, Any]:
-    address = Address.parse(box.options.data_source)
+    address = DataSource.parse(box.options.data_source)
     return {name: getattr(address, name) for name in WHERE}
 
 

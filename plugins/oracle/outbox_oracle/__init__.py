@@ -1,10 +1,11 @@
 """Oracle dialect of outbox."""
 
 from outbox_sdk import Dialect, Driver, hookimpl
+from outbox_sdk.portable import portable_insert
 
 from outbox_oracle.dialect import OracleDialect
 from outbox_oracle.idiom import OracleIdiom
-from outbox_oracle.insert import oracle_insert
+from outbox_oracle.names import table_name
 from outbox_oracle.options import OracleOptions
 
 __all__ = ["OracleDialect", "OracleIdiom", "OracleOptions", "outbox_dialect"]
@@ -13,4 +14,5 @@ __all__ = ["OracleDialect", "OracleIdiom", "OracleOptions", "outbox_dialect"]
 @hookimpl
 def outbox_dialect() -> Driver[Dialect]:
     """Offers the driver ``oracle``."""
-    return Driver(options=OracleOptions, create=OracleDialect, insert=oracle_insert)
+    insert = portable_insert(OracleIdiom(), table_name)
+    return Driver(options=OracleOptions, create=OracleDialect, insert=insert)

@@ -96,6 +96,12 @@ class OracleIdiom(Idiom):
         """Makes the parameter for a leader id, which is RAW."""
         return leader_id.bytes
 
+    def stored(self, value: str | bytes | None) -> object:
+        """Makes the parameter for a record's value; an empty one is ``EMPTY``."""
+        if value == "":
+            return EMPTY
+        return EMPTY.encode() if value == b"" else value
+
     def value(self, value: Any) -> str | bytes | None:
         """Reads a record's value."""
         if value == EMPTY:
@@ -116,10 +122,3 @@ def _filled(row: Sequence[Any]) -> Sequence[Any]:
     if topic is None and str(headers).startswith(f'["{FAULT}'):
         topic = ""
     return (number, topic, key or "", value, headers, *rest)
-
-
-def kept(value: object) -> object:
-    """Returns a record's value as the table keeps it."""
-    if value == "":
-        return EMPTY
-    return EMPTY.encode() if value == b"" else value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from outbox_sdk import ConfigError, Duration
+from outbox_sdk import Duration
 from outbox_sdk.portable import PortableOptions, TableName
 
+from outbox_oracle.data_source import DataSource
 from outbox_oracle.names import table_name
-from outbox_oracle.source import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,28 +38,16 @@ class OracleOptions(PortableOptions):
 
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
-        for name in ("connect_timeout", "statement_timeout"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)} s; it cannot be negative")
-        Source.parse(self.data_source)
+        self.require_times("connect_timeout", "statement_timeout", zero=True)
+        DataSource.parse(self.data_source)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> DataSource:
         """The data source, with the credentials that stand beside it."""
-        source = Source.parse(self.data_source)
-        return Source(source.dsn, source.user or self.user, source.password or self.password)
+        source = DataSource.parse(self.data_source)
+        return DataSource(source.dsn, source.user or self.user, source.password or self.password)
 
-    @property
-    def outbox(self) -> TableName:
-        """The outbox table's name."""
-        return table_name(self.table)
-
-    @property
-    def fence(self) -> TableName:
-        """The fence table's name, in the outbox's schema unless it names its own."""
-        return table_name(self.fence_table).within(self.outbox.schema)
-
-    @property
-    def dead_letters(self) -> TableName:
-        """The name of the table of dead letters, in the outbox's schema unless it names its own."""
-        return table_name(self.dead_letter_table).within(self.outbox.schema)
+    @classmethod
+    def table_name(cls, text: str) -> TableName:
+        """Reads a table's name; unquoted parts fold to upper case."""
+        return table_name(text)

@@ -9,10 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from outbox_sdk.portable import Session
-from outbox_sdk.portable.session import IDS
+from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.statement import Statement, Style
-
-from outbox_oracle.idiom import kept
 
 FETCHED = 1_000
 """Rows that one round trip brings."""
@@ -39,12 +37,12 @@ class OracleSession(Session):
 
     def change(self, sql: str, **values: object) -> int:
         """Executes a change in the transaction and returns how many rows it touched."""
-        return super().change(sql, **_bound(values))
+        return super().change(sql, **self._bound(values))
 
     def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Executes a change for each of the rows, in order: in arrays of one type each, long values alone."""
         statement = _statement(sql, Style.NAMED)
-        bound = [statement.arguments(_bound(row)) for row in rows]
+        bound = [statement.arguments(self._bound(row)) for row in rows]
         for shape, group in groupby(bound, _shape):
             if None in shape:
                 for row in group:
@@ -52,13 +50,13 @@ class OracleSession(Session):
             else:
                 self._cursor.executemany(statement.text, list(group))
 
-    def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
+    def change_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change for each of the ids, in array binds.
 
         Returns:
             How many rows it touched in all.
         """
-        statement = _statement(sql.replace(f"IN ({IDS})", "= {row_id}"), Style.NAMED)
+        statement = _statement(self.idiom.change_by_ids(change, "{row_id}"), Style.NAMED)
         rows = [statement.arguments({**values, "row_id": number}) for number in ids]
         size, touched = self.idiom.parts, 0
         for start in range(0, len(rows), size):
@@ -66,7 +64,7 @@ class OracleSession(Session):
             touched += int(self._cursor.rowcount)
         return touched
 
-    def fetch_ids(self, sql: str, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+    def fetch_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
         """Executes a query about ids, which are bound; a list is filled up with its last one."""
         found: list[Sequence[Any]] = []
         for start in range(0, len(ids), LISTED[-1]):
@@ -75,12 +73,14 @@ class OracleSession(Session):
             padded = [*part, *[part[-1]] * (size - len(part))]
             bound = {f"id{place}": number for place, number in enumerate(padded)}
             listed = ", ".join(f"{{{name}}}" for name in bound)
-            found += self.fetch(sql.replace(IDS, listed), **values, **bound)
+            found += self.fetch(query.sql(listed), **values, **bound)
         return found
 
-
-def _bound(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: kept(value) if name == "kafka_value" else value for name, value in values.items()}
+    def _bound(self, values: Mapping[str, Any]) -> dict[str, object]:
+        return {
+            name: self.idiom.stored(value) if name == "kafka_value" else value
+            for name, value in values.items()
+        }
 
 
 def _shape(row: Any) -> tuple[type | None, ...]:

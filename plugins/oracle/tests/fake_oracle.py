@@ -13,12 +13,12 @@ It is no Oracle. What it holds a statement to is documented:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlglot
 from oracledb import errors
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS
+from outbox_testkit.scripted import ScriptedConnection, ScriptedCursor
 from sqlglot import exp
 
 # "Oracle SQL Reserved Words", SQL Language Reference, appendix E.
@@ -36,8 +36,6 @@ RESERVED = set(
 )
 NOT_PARSED = ("(CACHE 1000 ORDER)", " PCTFREE 30")
 """Clauses of the DDL that the parser does not know; everything around them it does."""
-
-Reply = Callable[[Mapping[str, Any]], Any]
 
 
 def database_error(code: int, text: str = "something") -> Exception:
@@ -73,76 +71,37 @@ def placeholders(sql: str) -> list[str]:
     return re.findall(r":([A-Za-z]\w*)", re.sub(r"'[^']*'|\"[^\"]*\"", "", sql))
 
 
-class FakeOracle:
-    """The connection.
-
-    Args:
-        replies: What statements that a pattern is found in return: rows, a number of rows, or an error to
-            raise; or a function of the binds. The first that fits; else no rows, or one touched row.
-
-    Attributes:
-        log: What was asked for, in order: a statement with its binds, ``commit``, ``rollback``.
-    """
+class FakeOracle(ScriptedConnection):
+    """The connection."""
 
     version = "19.22.0.0.0"
-    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *LETTER_COLUMNS})
 
     def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
-        self.replies = dict(replies or {})
-        self.log: list[tuple[str, Any]] = []
+        super().__init__(replies)
         self.call_timeout = 0
         self.outputtypehandler: Any = None
-        self.closed = False
 
     def cursor(self) -> FakeCursor:
         if self.closed:
             raise driver_error(1001, "not connected to database")
         return FakeCursor(self)
 
-    def commit(self) -> None:
-        self.log.append(("commit", None))
 
-    def rollback(self) -> None:
-        self.log.append(("rollback", None))
-
-    def close(self) -> None:
-        self.closed = True
-
-    def said(self, kind: str) -> list[tuple[str, Any]]:
-        """Returns the statements that begin with a word, with their binds."""
-        return [entry for entry in self.log if entry[0].startswith(kind)]
-
-    @property
-    def verbs(self) -> list[str]:
-        """The first words of what was asked for."""
-        return [text.split()[0] for text, _ in self.log]
-
-
-class FakeCursor:
+class FakeCursor(ScriptedCursor):
     """Its cursor."""
 
     def __init__(self, connection: FakeOracle) -> None:
+        super().__init__()
         self._connection = connection
         self._rows: Sequence[Any] = ()
         self.arraysize = 100
         self.prefetchrows = 2
-        self.rowcount = 0
-        self.description: list[tuple[str]] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        pass
 
     def execute(self, sql: str, binds: Mapping[str, Any] | None = None) -> None:
         tree = self._checked(sql, binds or {})
         bound = {name: None if value == "" else value for name, value in (binds or {}).items()}
-        self._connection.log.append((sql, bound))
-        reply = self._reply(sql, bound)
+        self._connection.record(sql, bound)
+        reply = self._connection.reply(sql, bound)
         if isinstance(tree, exp.Select):
             names = self._connection.columns if tree.is_star and " * " in sql else tree.expressions
             self.description = [(getattr(each, "alias_or_name", each).upper(),) for each in names]
@@ -159,22 +118,13 @@ class FakeCursor:
         types = [{type(row[name]) for row in rows} - {type(None)} for name in rows[0]]
         assert all(len(kinds) <= 1 for kinds in types), "a column of the array mixes types"
         self._checked(sql, rows[0])
-        self._connection.log.append((sql, rows))
-        touched = [self._reply(sql, row) for row in rows]
+        self._connection.record(sql, rows)
+        touched = [self._connection.reply(sql, row) for row in rows]
         self.rowcount = sum(each if isinstance(each, int) else 1 for each in touched)
 
     def fetchall(self) -> list[Any]:
         assert self.description is not None, "DPY-1003: the statement returns no rows"
         return list(self._rows)
-
-    def _reply(self, sql: str, binds: Mapping[str, Any]) -> Any:
-        for pattern, reply in self._connection.replies.items():
-            if re.search(pattern, sql):
-                found = reply(binds) if callable(reply) else reply
-                if isinstance(found, Exception):
-                    raise found
-                return found
-        return None
 
     def _checked(self, sql: str, binds: Mapping[str, Any]) -> exp.Expression | None:
         names = placeholders(sql)

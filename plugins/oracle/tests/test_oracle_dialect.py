@@ -8,13 +8,12 @@ from typing import Any
 
 import oracledb
 import pytest
-from outbox_oracle import OracleDialect, OracleOptions
-from outbox_oracle.dialect import SETTINGS
+from outbox_oracle import OracleDialect, OracleOptions, outbox_dialect
+from outbox_oracle.connection import SETTINGS
+from outbox_oracle.data_source import DataSource
 from outbox_oracle.errors import meaning
 from outbox_oracle.idiom import EMPTY
-from outbox_oracle.insert import oracle_insert
 from outbox_oracle.names import table_name
-from outbox_oracle.source import Source
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
 from outbox_sdk.errors import RecordError
 from outbox_sdk.portable import ErrorKind
@@ -42,7 +41,7 @@ SECRET = "ti/g@er"
     ],
 )
 def test_a_data_source_is_read(text: str, source: tuple[str, str, str]) -> None:
-    assert Source.parse(text) == source
+    assert DataSource.parse(text) == source
 
 
 @pytest.mark.parametrize(
@@ -157,9 +156,7 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
             30006,
         )),
         *((driver_error(code), ErrorKind.PASSING) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
-        *((database_error(code), ErrorKind.REFUSED) for code in (
-            1005, 1017, 1031, 1045, 28000, 28001, 41900,
-        )),
+        *((database_error(code), ErrorKind.REFUSED) for code in (1005, 1017, 1031, 1045, 28000, 28001, 41900)),
         (driver_error(4001), ErrorKind.REFUSED),
         (database_error(942), ErrorKind.ABSENT),
         (database_error(955), ErrorKind.PRESENT),
@@ -175,7 +172,9 @@ def test_errors_mean_what_their_codes_say(error: Exception, error_kind: ErrorKin
 
 
 def test_what_the_stasher_binds() -> None:
-    insert = oracle_insert("shop.outbox")
+    offered = outbox_dialect().insert
+    assert offered is not None
+    insert = offered("shop.outbox")
     assert insert.sql.startswith('INSERT INTO "SHOP"."OUTBOX" (create_time, kafka_topic')
     assert insert.bind(Record("t", "", ""))["kafka_value"] == EMPTY
     assert insert.bind(Record("t", "k", b""))["kafka_value"] == EMPTY.encode()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from outbox_oracle import check
+from outbox_oracle import check, outbox_dialect
 from outbox_oracle.dialect import OracleDialect
-from outbox_oracle.insert import oracle_insert
 from outbox_oracle.options import OracleOptions
 from outbox_oracle.session import OracleSession
 from outbox_sdk import ColumnIs, OlderThan
-from outbox_sdk.intake import Intake
-from outbox_sdk.portable.intake import PortableIntake, extra_columns
-from outbox_sdk.portable.session import IDS, Session
+from outbox_sdk.portable.intake import extra_columns
+from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.statement import Statement, Style
+from outbox_testkit.scripted import intake_statements, portable_statements
 from sqlglot import exp
 
 from .fake_oracle import RESERVED, FakeOracle, parsed, placeholders
@@ -26,32 +25,19 @@ def statements() -> dict[str, str]:
     idiom = OracleDialect.idiom
     eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
     made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible)
-    found = {
-        name: sql
-        for name, sql in vars(made).items()
-        if isinstance(sql, str) and name[0] != "_" and " " in sql
-    }
-    for lanes, left in ((1, 1), (8, 1), (1, 3), (8, 3)):
-        found[f"choose {lanes} {left}"] = made.choose(lanes, left)
-        without, _ = made.without([f"k{number}" for number in range(2_500)][: 10**left])
-        found[f"choose sized {lanes} {left}"] = made.choose(lanes, left, without, sized=True)
-    intake = PortableIntake(
-        OracleSession(FakeOracle(), idiom, "here"),
-        Intake(table="shop.other", id="id", topic="t", key="name", value="reason"),
-        OPTIONS.outbox,
-        binary=False,
-        extras=False,
-    )
-    found |= {"take in": intake._earliest, "stash taken": intake._stash}
-    found["delete taken"] = f"{intake._deletion()} WHERE {intake._key} IN ({IDS})"
+    session = OracleSession(FakeOracle(), idiom, "here")
+    found = dict(portable_statements(made, "{id0}"))
+    found |= {f"intake {n}": sql for n, sql in intake_statements(session, OPTIONS.outbox, "{id0}").items()}
     found["extras"] = extra_columns('"OUTBOX"')[0]
-    found["insert"] = oracle_insert(OPTIONS.table).sql
+    insert = outbox_dialect().insert
+    assert insert is not None
+    found["insert"] = insert(OPTIONS.table).sql
     found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS", "INDEXED")}
     return found
 
 
 def written(sql: str) -> str:
-    return Statement(sql, Style.NAMED).text.replace("{ids}", ":id0")
+    return Statement(sql, Style.NAMED).text
 
 
 @pytest.mark.parametrize("name", statements())

@@ -44,7 +44,7 @@ def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
     assert choose.endswith("ORDER BY id FETCH FIRST :limit ROWS ONLY")
     assert "FOR UPDATE" not in choose
     assert (chosen["limit"], chosen["lane"], chosen["lanes"], chosen["left0"]) == (30, 1, 4, leader.bytes)
-    assert claim == 'UPDATE "OUTBOX" SET leader_id = :leader WHERE id = :row_id'
+    assert claim == 'UPDATE "OUTBOX" SET leader_id = :leader WHERE id IN (:row_id)'
     assert claimed == [{"leader": leader.bytes, "row_id": number} for number in range(1, 31)]
 
 
@@ -103,7 +103,7 @@ def test_ids_go_in_arrays_of_ten_thousand_and_rows_are_counted(verb: str) -> Non
     def gone(binds: Mapping[str, Any]) -> int:
         return int(binds["row_id"] % 2)
 
-    fake, table = connect(**{r"WHERE id = :row_id": gone})
+    fake, table = connect(**{r"WHERE id IN \(:row_id\)": gone})
     assert getattr(table, verb)(FENCE, uuid4(), range(25_000)) == 12_500
     changes = fake.log[1:-1]
     assert [len(rows) for _, rows in changes] == [10_000, 10_000, 5_000]
@@ -139,10 +139,10 @@ def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
     })  # fmt: skip
     poisons = [Poison(number, "", 3) for number in (5, 6, 8)]
     assert table.park(FENCE, uuid4(), poisons, [5, 6, 7, 8]) == 3
-    _, _, (query, binds) = (entry for entry in fake.said("SELECT id") if "IN" in entry[0])
+    _, _, (query, binds) = (entry for entry in fake.sent("SELECT id") if "IN" in entry[0])
     assert [binds[f"id{place}"] for place in range(10)] == [5, 6, *[8] * 8], "filled up to one of few lengths"
     assert "leader_id = :leader" in query
-    sent = [binds for _, binds in fake.said("INSERT")]
+    sent = [binds for _, binds in fake.sent("INSERT")]
     assert [len(rows) for rows in sent] == [1, 1, 1], "their values are of different types"
     letters = [row for rows in sent for row in rows]
     assert [letter["kafka_value"] for letter in letters] == [EMPTY.encode(), None, b"v"]
@@ -157,7 +157,7 @@ def test_a_letter_of_another_head_gives_way_to_one_whose_id_came_again() -> None
         r"^SELECT id, kafka_topic": [(number, "t", "k", "v", None, None) for number in (5, 6, 7)],
     })  # fmt: skip
     assert table.park(FENCE, uuid4(), [Poison(number, "", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
-    ((_, forgotten),) = fake.said("DELETE")
+    ((_, forgotten),) = fake.sent("DELETE")
     assert [binds["row_id"] for binds in forgotten] == [5]
     moved = [(binds["id"], binds["other"]) for sql, binds in fake.log if "SET id = " in sql]
     assert moved == [(6, -5), (7, -4)]
@@ -177,7 +177,7 @@ def test_redriving_an_empty_value_keeps_it_empty() -> None:
     session = OracleSession(fake, OracleDialect.idiom, "Oracle database")
     letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, binary=False)
     assert letters.redrive([5]) == [5]
-    ((_, stashed),) = fake.said('INSERT INTO "OUTBOX"')
+    ((_, stashed),) = fake.sent('INSERT INTO "OUTBOX"')
     assert stashed["kafka_value"] == EMPTY
 
 
@@ -185,7 +185,7 @@ def test_a_bump_makes_new_lanes_under_the_guard() -> None:
     fake, table = connect(**{r"AND lane = -1$": [(-1,)], r"^SELECT lane, token": [(-1, 4), (0, 4)]})
     assert table.bump(3, "somebody") == 5
     assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "UPDATE", "commit"]
-    ((_, rows),) = fake.said("INSERT")
+    ((_, rows),) = fake.sent("INSERT")
     assert [(row["lane"], row["holder"]) for row in rows] == [(1, "somebody"), (2, "somebody")]
 
 
@@ -236,7 +236,7 @@ def test_long_values_are_sent_by_themselves_in_their_place() -> None:
     rows = [{"id": number, "kafka_value": "v" * size} for number, size in enumerate((1, 2, 5000, 3))]
     with session.transaction("stash"):
         session.change_each('INSERT INTO "T" (id, kafka_value) VALUES ({id}, {kafka_value})', rows)
-    sent = [binds for _, binds in fake.said("INSERT")]
+    sent = [binds for _, binds in fake.sent("INSERT")]
     assert [[row["id"] for row in (each if isinstance(each, list) else [each])] for each in sent] == [
         [0, 1],
         [2],

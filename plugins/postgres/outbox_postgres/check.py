@@ -8,14 +8,14 @@ from typing import Any
 import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
 
-from outbox_postgres.companions import Companion, companions
-from outbox_postgres.conninfo import DataSource
+from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables
+from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
+from outbox_postgres.connection import connect
+from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.options import PostgresOptions
-from outbox_postgres.probes import SERVER_PROBES, TABLE_PROBES, Probe
-from outbox_postgres.session import connect
 
 OLDEST_SERVER = 120000
 
@@ -95,8 +95,8 @@ def _outbox(
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
-    for companion in companions(layout.fence, layout.dead_letters):
-        yield from _companion(connection, inspector, layout, companion)
+    for table in auxiliary_tables(layout.fence, layout.dead_letters):
+        yield from _auxiliary(connection, inspector, layout, table)
     if faults:
         return
     yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
@@ -107,24 +107,24 @@ def _outbox(
         yield from _run(connection, probe, (layout.oid,))
 
 
-def _companion(
-    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, companion: Companion
+def _auxiliary(
+    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, table: AuxiliaryTable
 ) -> Iterator[Finding]:
-    subject, table = companion.subject, companion.table
-    faults = list(inspector.companion_faults(layout, companion))
-    if inspector.companion_oid(companion) is None:
-        may = connection.execute("SELECT has_schema_privilege($1, 'CREATE')", (table.schema,)).fetchone()
+    subject, name = table.subject, table.name
+    faults = list(inspector.auxiliary_faults(layout, table))
+    if inspector.auxiliary_oid(table) is None:
+        may = connection.execute("SELECT has_schema_privilege($1, 'CREATE')", (name.schema,)).fetchone()
         if may and may[0]:
-            yield Finding(Level.OK, subject, f"there is none yet; the first start creates {table}")
+            yield Finding(Level.OK, subject, f"there is none yet; the first start creates {name}")
             return
-        faults = [companion.absent(layout.user)]
-    elif inspector.due_upgrade(companion):
-        yield Finding(Level.OK, subject, f"the next start adds to {table} what earlier versions did not have")
+        faults = [table.absent(layout.user)]
+    elif inspector.due_upgrade(table):
+        yield Finding(Level.OK, subject, f"the next start adds to {name} what earlier versions did not have")
         return
     for fault in faults:
         yield Finding(Level.ERROR, subject, fault.message, fault.cure)
     if not faults:
-        yield Finding(Level.OK, subject, f"{table} has the columns and privileges it needs")
+        yield Finding(Level.OK, subject, f"{name} has the columns and privileges it needs")
 
 
 def _ids(layout: Layout, options: PostgresOptions) -> Finding:

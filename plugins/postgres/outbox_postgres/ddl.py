@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from outbox_postgres.options import PostgresOptions, TableName
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.names import QuotedName
+from outbox_postgres.options import PostgresOptions
 
 _LONGEST_NAME = 63
 """Bytes of a name that the server keeps."""
@@ -94,7 +97,7 @@ def dead_letters_ddl(letters: TableName) -> str:
     suffix = "_parked"
     # Cut by us, as the server would cut off the suffix.
     stem = letters.table.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore")
-    index = TableName("", f"{stem}{suffix}")
+    index = QuotedName("", f"{stem}{suffix}")
     return f"""CREATE TABLE IF NOT EXISTS {letters} (
     name TEXT NOT NULL,
     id BIGINT NOT NULL,

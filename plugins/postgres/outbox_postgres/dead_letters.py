@@ -8,13 +8,13 @@ from typing import Any
 import psycopg
 from outbox_sdk import DeadLetter, DeadLetterStatus
 
-from outbox_postgres.conninfo import DataSource
+from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
-from outbox_postgres.parking_sql import Parking
-from outbox_postgres.raw import spelled
+from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.rows import record
-from outbox_postgres.sql import ALONE
+from outbox_postgres.sql_ascii import spelled
+from outbox_postgres.statements import ALONE
 
 
 class PostgresDeadLetters:
@@ -25,7 +25,7 @@ class PostgresDeadLetters:
         self._source = source
         self._name = layout.name
         self._raw = layout.raw
-        self._sql = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
+        self._sql = ParkingStatements(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
 
     def find(
         self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True

@@ -40,25 +40,25 @@ class PostgresDialect:
     def connect(self, eligible: Sequence[Condition] = ()) -> PostgresTable:
         """Connects to the outbox and makes sure that it can be harvested."""
         # psycopg is loaded here and not earlier: listing the drivers must not need it.
-        from outbox_postgres.session import open_table  # noqa: PLC0415 - loads psycopg only when it is needed
+        from outbox_postgres.connection import open_table  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_table(self._options, eligible)
 
     def dead_letters(self) -> PostgresDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
-        from outbox_postgres.session import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
+        from outbox_postgres.connection import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_dead_letters(self._options)
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
-        from outbox_postgres.session import open_lease  # noqa: PLC0415 - loads psycopg only when it is needed
+        from outbox_postgres.connection import open_lease  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_lease(self._options)
 
     def stash_connection(self) -> Any:
         """Opens a psycopg connection with transactions on, as an application would have."""
-        from outbox_postgres.session import connect_as_application  # noqa: PLC0415 - loads psycopg only when needed
+        from outbox_postgres.connection import connect_as_application  # noqa: PLC0415 - loads psycopg only when needed
 
         return connect_as_application(self._options)
 
@@ -68,7 +68,7 @@ class PostgresDialect:
 
     def create(self) -> Sequence[str]:
         """Creates outbox, fence and dead letters where they do not exist."""
-        from outbox_postgres.session import create  # noqa: PLC0415 - loads psycopg only when it is needed
+        from outbox_postgres.connection import create  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return create(self._options)
 

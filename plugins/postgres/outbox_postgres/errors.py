@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 from outbox_sdk import AccessDenied, DriverError
 
-from outbox_postgres.conninfo import DataSource
+from outbox_postgres.data_source import DataSource
 
 RETRYABLE_CLASSES = frozenset({"08", "40", "53", "57", "58"})
 """SQLSTATE classes: connection, rollback (deadlock, serialization), resources, operator, system."""

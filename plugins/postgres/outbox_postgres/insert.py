@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from outbox_sdk import Insert, Record
 
-from outbox_postgres.options import TableName
+from outbox_postgres.names import QuotedName
 
 
 def insert(table: str) -> Insert:
@@ -20,7 +20,7 @@ def insert(table: str) -> Insert:
     """
     columns = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
     values = "clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
-    name = str(TableName.parse(table)).replace("{", "{{").replace("}", "}}")
+    name = str(QuotedName.parse(table)).replace("{", "{{").replace("}", "}}")
     # The name is quoted, the rest is constant.
     return Insert(sql=f"INSERT INTO {name} ({columns}) VALUES ({values})", bind=bind)  # noqa: S608 - quoted
 

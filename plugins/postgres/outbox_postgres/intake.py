@@ -1,5 +1,5 @@
 """Takes rows of a table of another layout into the outbox (see ``outbox_sdk.intake``)."""
-# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import psycopg
 from outbox_sdk import DriverError, Intake, LeadershipLost
+from outbox_sdk.portable import TableName
 
-from outbox_postgres.conninfo import DataSource
+from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.errors import translated
 from outbox_postgres.insert import bind
 from outbox_postgres.layout import Column, Inspector, Layout
-from outbox_postgres.options import TableName
-from outbox_postgres.parking_sql import HELD
+from outbox_postgres.names import QuotedName, quoted
+from outbox_postgres.parking_statements import HELD
 
 PORTION = 10_000
 """So many rows are taken in at once, at most."""
@@ -106,7 +107,7 @@ class PostgresIntake:
         return int(row[0]) if row else 0
 
     def _look(self, inspector: Inspector) -> tuple[TableName, dict[str, Column]]:
-        wanted, intake = TableName.parse(self._intake.table), self._intake
+        wanted, intake = QuotedName.parse(self._intake.table), self._intake
         found = inspector.find(wanted)
         if found is None:
             raise _refusal(
@@ -117,7 +118,7 @@ class PostgresIntake:
         if missing := [name for name in intake.columns if name not in columns]:
             raise _refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(columns))}")
         if missing := inspector.missing_privileges(oid, PRIVILEGES):
-            grant = f"GRANT {', '.join(missing)} ON {table} TO {TableName('', self._layout.user)}"
+            grant = f"GRANT {', '.join(missing)} ON {table} TO {quoted(self._layout.user)}"
             raise _refusal(intake, f"user '{self._layout.user}' lacks {', '.join(missing)} on it", grant)
         if columns[intake.value].base == "bytea" and not self._layout.binary:
             raise _refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
@@ -130,9 +131,9 @@ class PostgresIntake:
     def _order(self, columns: dict[str, Column]) -> str:
         intake = self._intake
         if intake.order:
-            return f"src.{TableName('', intake.order)}, src.{TableName('', intake.id)}"
+            return f"src.{quoted(intake.order)}, src.{quoted(intake.id)}"
         if columns[intake.id].base in _NUMBERS:
-            return f"src.{TableName('', intake.id)}"
+            return f"src.{quoted(intake.id)}"
         row = self._connection.execute("SHOW track_commit_timestamp").fetchone()
         if not row or row[0] != "on":
             raise _refusal(
@@ -162,7 +163,7 @@ class PostgresIntake:
         return f"SELECT EXISTS (SELECT FROM {self._table})", earliest, insert, delete
 
     def _read(self, column: Column) -> str:
-        name = f"src.{TableName('', column.name)}"
+        name = f"src.{quoted(column.name)}"
         if column.base == "bytea":
             return name
         if column.name == self._intake.timestamp and column.base in _MOMENTS:

@@ -8,12 +8,14 @@ from typing import Any
 
 import psycopg
 from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError
+from outbox_sdk.portable import TableName
 
-from outbox_postgres.companions import Companion, Fault, companions, grant
+from outbox_postgres.auxiliary_tables import AuxiliaryTable, Fault, auxiliary_tables, grant
 from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.errors import ALREADY_THERE
-from outbox_postgres.options import PostgresOptions, TableName
-from outbox_postgres.raw import is_raw
+from outbox_postgres.names import QuotedName
+from outbox_postgres.options import PostgresOptions
+from outbox_postgres.sql_ascii import is_raw
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod),
@@ -105,7 +107,7 @@ class Layout:
         fence: The fence table with its schema.
         dead_letters: The table of dead letters with its schema.
         binary: Whether values are bytes.
-        raw: Whether the database has no encoding, see ``raw``.
+        raw: Whether the database has no encoding, see ``sql_ascii``.
         extras: Whether rows may say their partition and timestamp.
         oid: The outbox table's object id.
         sequence: The object id of the sequence that gives every id in the order of asking, or ``None`` where
@@ -127,7 +129,7 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The outbox's name in its companions: the same however the configuration writes the table."""
+        """The outbox's name in its auxiliary tables: the same however the configuration writes the table."""
         return f"{self.outbox.schema}.{self.outbox.table}"
 
 
@@ -139,7 +141,7 @@ class Inspector:
         self._options = options
 
     def layout(self) -> Layout:
-        """Finds the outbox table and says where its companions belong.
+        """Finds the outbox table and says where its auxiliary tables belong.
 
         Raises:
             DriverError: The server is read-only (retryable: a failover may be going on), or there is no
@@ -172,7 +174,7 @@ class Inspector:
         columns = self.columns(oid)
         value = columns.get("kafka_value")
         return Layout(
-            outbox=TableName(schema, table),
+            outbox=QuotedName(schema, table),
             fence=self._options.fence.within(schema),
             dead_letters=self._options.dead_letters.within(schema),
             binary=value is not None and value.base == "bytea",
@@ -185,19 +187,19 @@ class Inspector:
         )
 
     def require(self, layout: Layout, eligible: Sequence[Condition]) -> None:
-        """Makes sure that the outbox can be harvested, and creates its companions where there are none.
+        """Makes sure that the outbox can be harvested, and creates its auxiliary tables where there are none.
 
         Raises:
             DriverError: It cannot (not retryable); the message says why and what to do.
         """
         faults = list(self.faults(layout, eligible))
-        beside = companions(layout.fence, layout.dead_letters)
+        beside = auxiliary_tables(layout.fence, layout.dead_letters)
         if not faults:
-            for companion in beside:
-                self.upgrade(companion)
-            faults = [fault for companion in beside for fault in self.companion_faults(layout, companion)]
+            for table in beside:
+                self.upgrade(table)
+            faults = [fault for table in beside for fault in self.auxiliary_faults(layout, table)]
         if not faults:
-            faults = [fault for companion in beside for fault in self._make(layout, companion)]
+            faults = [fault for table in beside for fault in self._make(layout, table)]
         if faults:
             reasons = "; ".join(f"{fault.message}: {fault.cure}" for fault in faults)
             message = f"outbox {layout.outbox} in database '{layout.database}' cannot be harvested: {reasons}"
@@ -226,40 +228,40 @@ class Inspector:
                 )
         yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
 
-    def companion_faults(self, layout: Layout, companion: Companion) -> Iterator[Fault]:
-        """Says what is wrong with a companion of the outbox; nothing where there is none."""
-        oid = self.companion_oid(companion)
+    def auxiliary_faults(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
+        """Says what is wrong with a table of the outbox; nothing where there is none."""
+        oid = self.auxiliary_oid(table)
         if oid is not None:
-            yield from companion.column_faults(self.columns(oid))
-            yield from self._privilege_faults(layout, oid, companion.table, companion.privileges)
+            yield from table.column_faults(self.columns(oid))
+            yield from self._privilege_faults(layout, oid, table.name, table.privileges)
 
-    def upgrade(self, companion: Companion) -> None:
-        """Adds the columns that a companion made by an earlier version lacks, where the user may."""
-        if statement := self.due_upgrade(companion):
+    def upgrade(self, table: AuxiliaryTable) -> None:
+        """Adds the columns that a table made by an earlier version lacks, where the user may."""
+        if statement := self.due_upgrade(table):
             with self._connection.transaction():
                 # Whoever comes later waits behind this one, the leader too.
                 self._connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_PATIENCE}'")
                 self._connection.execute(statement)
 
-    def due_upgrade(self, companion: Companion) -> str | None:
+    def due_upgrade(self, table: AuxiliaryTable) -> str | None:
         """Returns what :meth:`upgrade` would run; ``None`` also where the user may not."""
-        oid = self.companion_oid(companion) if companion.additions else None
-        statement = companion.upgrade(self.columns(oid)) if oid is not None else None
+        oid = self.auxiliary_oid(table) if table.additions else None
+        statement = table.upgrade(self.columns(oid)) if oid is not None else None
         return statement if statement and self._rows(_OWNS, oid)[0][0] else None
 
     def columns(self, oid: int) -> dict[str, Column]:
         """Returns a table's columns by name."""
         return {row[0]: Column(*row) for row in self._rows(_COLUMNS, oid)}
 
-    def companion_oid(self, companion: Companion) -> int | None:
-        """Returns the object id of a companion's table, or ``None`` where there is none."""
-        found = self.find(companion.table)
+    def auxiliary_oid(self, table: AuxiliaryTable) -> int | None:
+        """Returns the object id of a table's table, or ``None`` where there is none."""
+        found = self.find(table.name)
         return found[0] if found else None
 
     def find(self, table: TableName) -> tuple[int, TableName] | None:
         """Returns the object id of a table and its name with its schema, or ``None`` if there is none."""
         found = self._rows(_TABLE, str(table))
-        return (found[0][0], TableName(found[0][1], found[0][2])) if found else None
+        return (found[0][0], QuotedName(found[0][1], found[0][2])) if found else None
 
     def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
         """Returns those of the wanted privileges that the user lacks on a table."""
@@ -275,16 +277,16 @@ class Inspector:
                 refusal=True,
             )
 
-    def _make(self, layout: Layout, companion: Companion) -> Iterator[Fault]:
-        if self.companion_oid(companion) is not None:
+    def _make(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
+        if self.auxiliary_oid(table) is not None:
             return
         try:
-            self._connection.execute(companion.ddl)
+            self._connection.execute(table.ddl)
         except ALREADY_THERE:
             # Two processes create it at the same moment, and the other one was first.
-            yield from self.companion_faults(layout, companion)
+            yield from self.auxiliary_faults(layout, table)
         except psycopg.errors.InsufficientPrivilege:
-            yield companion.absent(layout.user)
+            yield table.absent(layout.user)
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, parameters).fetchall()

@@ -1,5 +1,5 @@
 """The lease of an outbox: one more row of its fence."""
-# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from outbox_postgres.conninfo import DataSource
+from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
 
-from outbox_postgres.raw import readable
+from outbox_postgres.sql_ascii import readable
 
 Row = tuple[Any, ...]
 """Id, topic, key, value, header names, header values; then, where it is too large, its bytes in a list."""
@@ -49,7 +49,7 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
 
     Args:
         cursor: What it returned.
-        raw: Whether texts may be bytes, see ``raw``.
+        raw: Whether texts may be bytes, see ``sql_ascii``.
     """
     # The server returns what UNION ALL puts together one after the other.
     first = cursor.fetchone()

@@ -24,13 +24,13 @@ from outbox_sdk import (
     TransactionalLane,
 )
 
-from outbox_postgres import sql
-from outbox_postgres.calls import Calls
-from outbox_postgres.conninfo import DataSource
+from outbox_postgres import statements
+from outbox_postgres.data_source import DataSource
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
-from outbox_postgres.marks import Marks, Wanted
-from outbox_postgres.parking_sql import Parking
+from outbox_postgres.marking import Marking, Wanted
+from outbox_postgres.parking_statements import ParkingStatements
+from outbox_postgres.session import Session
 
 log = logging.getLogger("outbox.postgres")
 
@@ -64,31 +64,32 @@ class PostgresTable:
         intake: PostgresIntake | None = None,
     ) -> None:
         self._connection = connection
-        self._calls = Calls(connection, source, prepare=prepare)
+        self._session = Session(connection, source, prepare=prepare)
         self._layout = layout
-        self._sql = sql.Statements(layout.outbox, layout.fence, layout.dead_letters)
-        self._marks = Marks(self._calls, layout, self._sql, eligible)
+        tables = (layout.outbox, layout.fence, layout.dead_letters)
+        self._sql = statements.Statements(*tables)
+        self._marks = Marking(self._session, layout, self._sql, eligible)
         self._intake = intake
-        self._parking = Parking(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
+        self._parking = ParkingStatements(*tables, binary=layout.binary)
 
     @property
     def name(self) -> str:
-        """The outbox's name with its schema, as the rows of its companions carry it."""
+        """The outbox's name with its schema, as the rows of its auxiliary tables carry it."""
         return self._layout.name
 
     def identity(self) -> str:
         """Returns what tells this outbox from every other; drawn durably by whoever asks first."""
         doing = "read the outbox's identity"
-        rows = self._calls.fetch(self._sql.identity, (self._layout.name,), doing)
+        rows = self._session.fetch(self._sql.identity, (self._layout.name,), doing)
         if not rows:
-            with self._calls.translated("draw the outbox's identity"):
-                self._calls.execute(self._sql.identify, (self._layout.name,))
-            rows = self._calls.fetch(self._sql.identity, (self._layout.name,), doing)
+            with self._session.translated("draw the outbox's identity"):
+                self._session.execute(self._sql.identify, (self._layout.name,))
+            rows = self._session.fetch(self._sql.identity, (self._layout.name,), doing)
         return _digits(rows[0][0])
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
-        with self._calls.translated("raise the fence's token"):
+        with self._session.translated("raise the fence's token"):
             try:
                 return self._raise(lanes, holder)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
@@ -98,7 +99,7 @@ class PostgresTable:
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts one attempt at a lane."""
-        rows = self._calls.fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
+        rows = self._session.fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
         if not rows:
             raise LeadershipLost(
                 f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
@@ -153,13 +154,13 @@ class PostgresTable:
         """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
         doing = "note who publishes in transactions"
         note = (noted.lanes, noted.sender, noted.location) if noted else (0, "", "")
-        if not self._calls.fetch(self._sql.set_transactional, (*self._marks.held(fence), *note), doing):
+        if not self._session.fetch(self._sql.set_transactional, (*self._marks.held(fence), *note), doing):
             raise self._lost(fence)
 
     def transactional_lanes(self) -> dict[int, TransactionalLane]:
         """Returns the lanes that are noted to publish in transactions, with their notes."""
         doing = "read who publishes in transactions"
-        rows = self._calls.fetch(self._sql.transactional_lanes, (self._layout.name,), doing)
+        rows = self._session.fetch(self._sql.transactional_lanes, (self._layout.name,), doing)
         return {lane: TransactionalLane(*note) for lane, *note in rows}
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
@@ -181,27 +182,26 @@ class PostgresTable:
         heads = [poison.id for poison in poisons]
         reasons = [self._storable(poison.reason) for poison in poisons]
         poisonous = (heads, reasons, [poison.attempts for poison in poisons])
-        in_the_way = self._calls.fetch(
+        in_the_way = self._session.fetch(
             self._parking.in_the_way, (self._layout.name, heads, leader_id), "park"
         )
         if not in_the_way:
             return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
-        with self._calls.translated("park"), self._connection.transaction():
+        with self._session.translated("park"), self._connection.transaction():
             # Before the fence, as a release does: those who lock both lock them in one order.
-            self._calls.execute(sql.ALONE, (self._layout.name,))
-            self._calls.execute(self._parking.give_way, (self._layout.name, [row[0] for row in in_the_way]))
+            self._session.execute(statements.ALONE, (self._layout.name,))
+            self._session.execute(self._parking.give_way, (self._layout.name, [row[0] for row in in_the_way]))
             return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
 
     def parked(self) -> Parked:
         """Returns how much is parked, read through an index that holds nothing else."""
-        keys, oldest = self._calls.fetch(self._parking.parked, (self._layout.name,), "read the parked keys")[
-            0
-        ]
+        rows = self._session.fetch(self._parking.parked, (self._layout.name,), "read the parked keys")
+        keys, oldest = rows[0]
         return Parked(keys=keys, oldest=oldest)
 
     def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's meter reading."""
-        if not self._calls.fetch(
+        if not self._session.fetch(
             self._sql.heartbeat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a reading"
         ):
             raise self._lost(fence)
@@ -217,7 +217,7 @@ class PostgresTable:
                 age=age,
                 metrics=reading,
             )
-            for lane, lanes, token, attempt, holder, since, heartbeat_at, age, reading in self._calls.fetch(
+            for lane, lanes, token, attempt, holder, since, heartbeat_at, age, reading in self._session.fetch(
                 self._sql.lane_statuses, (self._layout.name,), "read the fence"
             )
         ]
@@ -230,18 +230,18 @@ class PostgresTable:
         no age.
         """
         doing = "read the backlog"
-        count = self._calls.fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
+        count = self._session.fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
         waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
-        rows = self._calls.fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
+        rows = self._session.fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
         oldest = rows[0][0] if rows else None
         if count <= COUNTED:
             return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
-        first, last = self._calls.fetch(self._sql.spread, (), doing)[0]
+        first, last = self._session.fetch(self._sql.spread, (), doing)[0]
         if first is None:
             return Backlog(records=count + waiting, exact=False, oldest=oldest)
         # No more rows can be there than ids between the first and the last.
         spread = last - first + 1
-        known = self._calls.fetch(sql.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
+        known = self._session.fetch(statements.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
         return Backlog(records=max(count, min(known, spread)) + waiting, exact=False, oldest=oldest)
 
     def close(self) -> None:
@@ -252,13 +252,13 @@ class PostgresTable:
         with self._connection.transaction():
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
-            self._calls.execute(sql.ALONE, (self._layout.name,))
-            rows = self._calls.execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
+            self._session.execute(statements.ALONE, (self._layout.name,))
+            rows = self._session.execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
         return int(rows[0][0])
 
     def _end_stalled(self) -> bool:
         # Whoever raises the token puts an end to these leaders anyway.
-        ended = self._calls.execute(sql.STALLED, (str(self._layout.fence), STALLED_AFTER)).fetchall()
+        ended = self._session.execute(statements.STALLED, (str(self._layout.fence), STALLED_AFTER)).fetchall()
         for pid, application, address, _ in ended:
             where = f" at {address}" if address else ""
             log.warning(
@@ -289,7 +289,7 @@ class PostgresTable:
     ) -> int:
         # An array literal is several times cheaper to make than psycopg's list of adapted integers.
         literal = f"{{{','.join(map(str, ids))}}}"
-        rows = self._calls.fetch(statement, (*self._marks.held(fence), leader_id, literal, *more), doing)
+        rows = self._session.fetch(statement, (*self._marks.held(fence), leader_id, literal, *more), doing)
         if not rows:
             raise self._lost(fence)
         return int(rows[0][0])

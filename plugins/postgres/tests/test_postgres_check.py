@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_postgres import check
-from outbox_postgres.probes import SERVER_PROBES
+from outbox_postgres.check_queries import SERVER_PROBES
 from outbox_sdk import Level
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -41,7 +41,7 @@ def test_all_is_well_with_a_table_of_our_own(outbox: Outbox) -> None:
 
 
 @pytest.mark.parametrize("table", ["outbox_fence", "outbox_dead_letters"])
-def test_a_missing_companion_is_well_where_it_can_be_created_and_is_not_created(
+def test_a_missing_auxiliary_table_is_well_where_it_can_be_created_and_is_not_created(
     outbox: Outbox, table: str
 ) -> None:
     outbox.admin.execute(f"DROP TABLE {table}")

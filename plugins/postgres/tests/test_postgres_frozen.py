@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from outbox_postgres import sql, table
-from outbox_postgres.marks import Wanted
+from outbox_postgres import statements, table
+from outbox_postgres.marking import Wanted
 from outbox_postgres.settled import FIRST
 from outbox_sdk import UNBOUNDED, DriverError, LeadershipLost
 from outbox_servers.services import PostgresServer
@@ -19,7 +19,7 @@ from .outbox_hands import Hand, MakeOutbox, Outbox, ask, prepare, until
 
 
 def freeze(outbox: Outbox, hand: Hand) -> None:
-    """Marks far more than sockets hold, and reads nothing of it, as a process that was stopped."""
+    """Marking far more than sockets hold, and reads nothing of it, as a process that was stopped."""
     # Compressed it would not be much.
     outbox.admin.execute("ALTER TABLE outbox ALTER kafka_value SET STORAGE EXTERNAL")
     outbox.admin.execute(
@@ -61,7 +61,9 @@ def test_the_server_ends_a_session_whose_client_does_not_read(
 ) -> None:
     assert ask(outbox.connect()._connection, "SHOW tcp_user_timeout") == "10000"
     monkeypatch.setattr(
-        sql, "SESSION", sql.SESSION.replace("'tcp_user_timeout', '10s'", "'tcp_user_timeout', '1s'")
+        statements,
+        "SESSION",
+        statements.SESSION.replace("'tcp_user_timeout', '10s'", "'tcp_user_timeout', '1s'"),
     )
     hand = outbox.lead()
     freeze(outbox, hand)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from outbox_postgres.marks import Wanted
+from outbox_postgres.marking import Wanted
 from outbox_postgres.table import PostgresTable
 from outbox_sdk import UNBOUNDED
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from outbox_postgres import PostgresOptions
-from outbox_postgres.conninfo import DataSource
-from outbox_postgres.options import TableName
+from outbox_postgres.data_source import DataSource
+from outbox_postgres.names import QuotedName
 from outbox_sdk import ConfigError, DriverError, Seam, find
 
 
@@ -67,13 +67,13 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
     ],
 )
 def test_table_names_are_read_as_postgresql_reads_them(text: str, schema: str, table: str) -> None:
-    assert TableName.parse(text) == (schema, table)
+    assert QuotedName.parse(text) == (schema, table)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a b", "1a", '"', '""', "a;drop table b", 'a"b"'])
 def test_what_is_no_table_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        TableName.parse(text)
+        QuotedName.parse(text)
 
 
 def test_fence_and_dead_letters_live_beside_the_outbox_unless_they_name_a_schema() -> None:

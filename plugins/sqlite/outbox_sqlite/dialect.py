@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding, Level
-from outbox_sdk.portable import Idiom, PortableDialect, PortableOptions, Session, TableName
+from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
 
 from outbox_sqlite.idiom import SqliteIdiom, lane, text
 
@@ -42,12 +42,9 @@ class SqliteDialect(PortableDialect):
     """An outbox in a SQLite database."""
 
     idiom: ClassVar[Idiom] = SqliteIdiom()
+    # Transactions that change something wait for one another.
+    capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES | {Capability.CONCURRENT_DDL}
     options: SqliteOptions
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What it can do; transactions that change something wait for one another."""
-        return frozenset({Capability.BYTES_VALUES, Capability.INTAKE, Capability.CONCURRENT_DDL})
 
     @property
     def place(self) -> str:
@@ -129,8 +126,7 @@ class SqliteDialect(PortableDialect):
     def known(self, session: Session) -> TableName:
         """Returns the outbox's name in the letters that it was created with."""
         named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
-        with session.transaction("ask for the outbox's name"):
-            rows = session.fetch(named, table=self.options.outbox.table)
+        rows = session.query("ask for the outbox's name", named, table=self.options.outbox.table)
         return TableName("", rows[0][0]) if rows else self.options.outbox
 
     def findings(self, session: Session) -> Iterator[Finding]:

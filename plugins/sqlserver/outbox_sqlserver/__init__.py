@@ -1,10 +1,10 @@
 """SQL Server dialect of outbox."""
 
 from outbox_sdk import Dialect, Driver, hookimpl
+from outbox_sdk.portable import portable_insert
 
 from outbox_sqlserver.dialect import SqlServerDialect
 from outbox_sqlserver.idiom import SqlServerIdiom
-from outbox_sqlserver.insert import sqlserver_insert
 from outbox_sqlserver.options import SqlServerOptions
 
 __all__ = ["SqlServerDialect", "SqlServerIdiom", "SqlServerOptions", "outbox_dialect"]
@@ -13,4 +13,4 @@ __all__ = ["SqlServerDialect", "SqlServerIdiom", "SqlServerOptions", "outbox_dia
 @hookimpl
 def outbox_dialect() -> Driver[Dialect]:
     """Offers the driver ``sqlserver``."""
-    return Driver(options=SqlServerOptions, create=SqlServerDialect, insert=sqlserver_insert)
+    return Driver(options=SqlServerOptions, create=SqlServerDialect, insert=portable_insert(SqlServerIdiom()))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from outbox_sdk import Finding, Level
 from outbox_sdk.portable import Session
+from outbox_sdk.portable.check import no_index_on_id, privileges
 
 from outbox_sqlserver.options import SqlServerOptions
 
@@ -32,7 +32,7 @@ ALLOWED = "SELECT HAS_PERMS_BY_NAME({table}, 'OBJECT', {privilege})"
 PRIVILEGES = {
     "outbox": ("SELECT", "UPDATE", "DELETE"),
     "fence": ("SELECT", "INSERT", "UPDATE"),
-    "letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "dead_letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
 }
 
 
@@ -46,19 +46,19 @@ def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
         seen = "any certificate is accepted" if options.source.encrypt else "nothing is encrypted"
         yield Finding(Level.WARNING, "encryption", seen, cure)
     yield from _database(session)
-    yield from _privileges(session, options)
+    yield _privileges(session, options)
     yield from _outbox(session, session.idiom.table(options.outbox))
 
 
 def _version(session: Session) -> Finding:
-    version, edition = _read(session, "read the version", SERVER)[0]
+    version, edition = session.query("read the version", SERVER)[0]
     if int(edition) not in AZURE and int(str(version).split(".")[0]) < OLDEST:
         return Finding(Level.ERROR, "version", f"SQL Server {version}", "use SQL Server 2016 or newer")
     return Finding(Level.OK, "version", f"SQL Server {version}")
 
 
 def _database(session: Session) -> Iterator[Finding]:
-    level, versioned, delayed, updateability = _read(session, "look at the database", DATABASE)[0]
+    level, versioned, delayed, updateability = session.query("look at the database", DATABASE)[0]
     if int(level) < COMPATIBILITY:
         cure = f"ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = {COMPATIBILITY}, or higher"
         yield Finding(Level.ERROR, "compatibility", f"level {level} knows no OPENJSON", cure)
@@ -79,28 +79,18 @@ def _database(session: Session) -> Iterator[Finding]:
         yield Finding(Level.OK, "durability", "commits wait for the disk; autocommit is off")
 
 
-def _privileges(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
+def _privileges(session: Session, options: SqlServerOptions) -> Finding:
     missing = []
-    for kind, privileges in PRIVILEGES.items():
+    for kind, wanted in PRIVILEGES.items():
         table = session.idiom.table(getattr(options, kind))
-        for privilege in privileges:
+        for privilege in wanted:
             asked = {"table": table, "privilege": privilege}
             # Nothing means that there is no such table, which is told elsewhere.
-            if _read(session, "look at the privileges", ALLOWED, **asked)[0][0] == 0:
+            if session.query("look at the privileges", ALLOWED, **asked)[0][0] == 0:
                 missing.append(f"{privilege} ON {table}")
-    if missing:
-        cure = "; ".join(f"GRANT {privilege} TO this user" for privilege in missing)
-        yield Finding(Level.ERROR, "privileges", f"missing: {', '.join(missing)}", cure)
-    else:
-        yield Finding(Level.OK, "privileges", "this user may read and change the tables that are there")
+    return privileges(missing)
 
 
 def _outbox(session: Session, outbox: str) -> Iterator[Finding]:
-    if session.columns(outbox) and not _read(session, "look at the indexes", INDEXED, outbox=outbox)[0][0]:
-        cure = "make id the primary key, or index it; without, every mark reads the whole table"
-        yield Finding(Level.WARNING, "index", "no index starts with id", cure)
-
-
-def _read(session: Session, doing: str, sql: str, **values: object) -> Sequence[Sequence[Any]]:
-    with session.transaction(doing):
-        return session.fetch(sql, **values)
+    if session.columns(outbox) and not session.query("look at the indexes", INDEXED, outbox=outbox)[0][0]:
+        yield no_index_on_id()

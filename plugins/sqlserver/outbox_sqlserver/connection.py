@@ -8,12 +8,39 @@ from typing import Any
 import pytds
 from pytds.instance_browser_client import resolve_instance_port
 
+from outbox_sqlserver.data_source import DataSource
 from outbox_sqlserver.options import SqlServerOptions
-from outbox_sqlserver.source import Source
-from outbox_sqlserver.wire import Wire
+from outbox_sqlserver.tds_socket import TdsSocket
+
+
+def settings(options: SqlServerOptions) -> str:
+    """Returns what every session of the dialect is set to.
+
+    An error ends its transaction, waits end, and no default of the server's cuts rows or values short.
+    """
+    return (
+        "SET ROWCOUNT 0; SET TEXTSIZE 2147483647; SET QUERY_GOVERNOR_COST_LIMIT 0; SET XACT_ABORT ON;"
+        f" SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(options.lock_timeout * 1000)};"
+        " SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    )
 
 
 def connect(options: SqlServerOptions) -> Any:
+    """Opens a connection whose transactions end with their first error; see :func:`connect_plain`."""
+    connection = connect_plain(options)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(settings(options))
+            while cursor.nextset():
+                pass
+        connection.commit()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_plain(options: SqlServerOptions) -> Any:
     """Opens a connection, with transactions on, encrypted unless the data source says otherwise.
 
     Raises:
@@ -21,7 +48,7 @@ def connect(options: SqlServerOptions) -> Any:
     """
     source = options.source
     port = source.port or _browsed(source, options.connect_timeout)
-    wire = Wire((source.host, port), options.connect_timeout)
+    wire = TdsSocket((source.host, port), options.connect_timeout)
     try:
         if source.encrypt:
             wire.encrypt(_context(source), source.name)
@@ -49,7 +76,7 @@ def connect(options: SqlServerOptions) -> Any:
     return connection
 
 
-def _context(source: Source) -> ssl.SSLContext:
+def _context(source: DataSource) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=source.ca_file or None)
     except OSError as error:
@@ -60,7 +87,7 @@ def _context(source: Source) -> ssl.SSLContext:
     return context
 
 
-def _browsed(source: Source, timeout: float) -> int:
+def _browsed(source: DataSource, timeout: float) -> int:
     try:
         return int(resolve_instance_port(source.host, None, source.instance.upper(), timeout))
     except (OSError, RuntimeError) as error:

@@ -6,22 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
-from outbox_sdk.portable import Idiom, PortableDialect, Session, TableName
+from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 
 from outbox_sqlserver.check import findings
 from outbox_sqlserver.ddl import guarded, tables
 from outbox_sqlserver.idiom import SqlServerIdiom
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession
-
-CAPABILITIES = frozenset(
-    {
-        Capability.BYTES_VALUES,
-        Capability.CONCURRENT_DDL,
-        Capability.CONCURRENT_WRITERS,
-        Capability.INTAKE,
-    }
-)
 
 _KNOWN = "SELECT OBJECT_SCHEMA_NAME(OBJECT_ID({table})), OBJECT_NAME(OBJECT_ID({table}))"
 
@@ -30,12 +21,9 @@ class SqlServerDialect(PortableDialect):
     """An outbox in a SQL Server database."""
 
     idiom: ClassVar[Idiom] = SqlServerIdiom()
+    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES
+    session_type: ClassVar[type[Session]] = SqlServerSession
     options: SqlServerOptions
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What the database can do beyond the contract."""
-        return CAPABILITIES
 
     @property
     def place(self) -> str:
@@ -47,37 +35,17 @@ class SqlServerDialect(PortableDialect):
         """The password."""
         return [secret for secret in (self.options.source.password,) if secret]
 
-    @property
-    def settings(self) -> str:
-        """What every session of the dialect is set to.
-
-        An error ends its transaction, waits end, and no default of the server's cuts rows or values short.
-        """
-        return (
-            "SET ROWCOUNT 0; SET TEXTSIZE 2147483647; SET QUERY_GOVERNOR_COST_LIMIT 0; SET XACT_ABORT ON;"
-            f" SET NOCOUNT OFF; SET LOCK_TIMEOUT {round(self.options.lock_timeout * 1000)};"
-            " SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        )
-
     def open(self) -> Any:
         """Opens a connection whose transactions end with their first error."""
-        connection = self.open_plain()
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(self.settings)
-                while cursor.nextset():
-                    pass
-            connection.commit()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def open_plain(self) -> Any:
-        """Opens a connection as an application would have."""
         from outbox_sqlserver.connection import connect  # noqa: PLC0415 - loads the driver only when needed
 
         return connect(self.options)
+
+    def open_plain(self) -> Any:
+        """Opens a connection as an application would have."""
+        from outbox_sqlserver.connection import connect_plain  # noqa: PLC0415 - as above
+
+        return connect_plain(self.options)
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create what does not exist of outbox, fence and dead letters."""
@@ -92,14 +60,9 @@ class SqlServerDialect(PortableDialect):
     def known(self, session: Session) -> TableName:
         """Returns the outbox's name with its schema, in the letters that it was created with."""
         table = self.options.outbox
-        with session.transaction("ask for the outbox's name"):
-            rows = session.fetch(_KNOWN, table=self.idiom.table(table))
+        rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.table(table))
         return TableName(*rows[0]) if rows and rows[0][0] else table
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges version, encryption, isolation, durability, privileges and index."""
         return findings(session, self.options)
-
-    def _session(self) -> Session:
-        with self._translated("connect"):
-            return SqlServerSession(self.open(), self.idiom, self.place, self.secrets)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
 from outbox_sdk.portable import ErrorKind, Idiom
-from outbox_sdk.portable.session import IDS
+from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
@@ -22,12 +21,15 @@ BINARY = "Latin1_General_100_BIN2"
 KEY_LENGTH = 2_000
 """Of a key, in UTF-16 code units; a comparison adds one, and 4,000 is the end of what is not large."""
 
+LISTED_IDS = "SELECT DISTINCT CAST(value AS BIGINT) AS listed_id FROM OPENJSON({ids})"
+"""A list of ids: one parameter however many there are, and therefore one plan."""
+
 
 class SqlServerIdiom(Idiom):
     """SQL Server's, from 2016.
 
     Where READ_COMMITTED_SNAPSHOT is on, a plain SELECT sees what is committed and waits for nobody. Whatever
-    changes rows takes update locks on each that it passes, so it must pass no others': see ``by_number``.
+    changes rows takes update locks on each row that it passes, so ``change_by_ids`` passes no others.
     """
 
     style: ClassVar[Style] = Style.PYFORMAT
@@ -81,6 +83,17 @@ class SqlServerIdiom(Idiom):
             {"without": json.dumps(list(keys))},
         )
 
+    def change_by_ids(self, change: ChangeByIds, ids: str) -> str:
+        """Writes an UPDATE or a DELETE that looks each row up by its id; ``ids`` is ``LISTED_IDS``."""
+        verb = "DELETE target"
+        if change.assignments:
+            verb = f"UPDATE target SET {change.assignments}"  # noqa: S608 - quoted, with parameters
+        condition = f" WHERE {change.condition}" if change.condition else ""
+        return (
+            f"{verb} FROM ({ids}) AS listed INNER LOOP JOIN {change.table} AS target WITH (ROWLOCK)"
+            f" ON target.{change.id_column} = listed.listed_id{condition}"
+        )
+
     def name(self, name: str) -> str:
         """Quotes an identifier."""
         return "[" + name.replace("]", "]]") + "]"
@@ -104,6 +117,10 @@ class SqlServerIdiom(Idiom):
         """Makes the parameter for a leader id."""
         return leader_id
 
+    def stored(self, value: str | bytes | None) -> object:
+        """Makes the parameter for a record's value."""
+        return octets(value)
+
     def octets(self, value: str | bytes | None) -> object:
         """Makes the parameter for a value of bytes."""
         return octets(Idiom.octets(self, value))
@@ -116,23 +133,3 @@ def octets(value: Any) -> Any:
     import pytds  # noqa: PLC0415 - only who connects needs it
 
     return pytds.Binary(value)
-
-
-_CHANGE = re.compile(r"(UPDATE|DELETE FROM) ((?:\[(?:[^\]]|\]\])+\]\.?)+)( SET .*?)? WHERE (.*)", re.DOTALL)
-_NAMED = re.compile(rf"(\[(?:[^\]]|\]\])+\]|\w+) IN \({re.escape(IDS)}\)")
-
-NUMBERS = "SELECT DISTINCT CAST(value AS BIGINT) AS number FROM OPENJSON({ids})"
-"""The ids that a statement is about: one parameter, whatever their number, and so one plan."""
-
-
-def by_number(sql: str) -> str:
-    """Rewrites a change of rows by their ids, so that these are looked up, and no others passed."""
-    change, named = _CHANGE.fullmatch(sql), _NAMED.search(sql)
-    if not change or not named:
-        raise ValueError(f"no change by ids: {sql}")
-    verb, table, assigned, condition = change.groups()
-    return (
-        f"{verb.removesuffix(' FROM')} target{assigned or ''}"
-        f" FROM ({NUMBERS}) AS numbers INNER LOOP JOIN {table} AS target WITH (ROWLOCK)"
-        f" ON target.{named[1]} = numbers.number WHERE {condition.replace(named[0], '1 = 1')}"
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from outbox_sdk import ConfigError, Duration
 from outbox_sdk.portable import PortableOptions
 
-from outbox_sqlserver.source import Source
+from outbox_sqlserver.data_source import DataSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,12 @@ class SqlServerOptions(PortableOptions):
 
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
-        for name in ("connect_timeout", "lock_timeout", "statement_timeout"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)} s; it must be longer")
+        self.require_times("connect_timeout", "lock_timeout", "statement_timeout")
         if any("%" in name for name in (self.table, self.fence_table, self.dead_letter_table)):
             raise ConfigError("a table's name has a % in it, which the driver takes for a parameter")
-        Source.parse(self.data_source)
+        DataSource.parse(self.data_source)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> DataSource:
         """The data source, read."""
-        return Source.parse(self.data_source)
+        return DataSource.parse(self.data_source)

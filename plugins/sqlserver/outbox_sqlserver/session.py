@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outbox_sdk.portable import Session
-from outbox_sdk.portable.session import IDS, Absent
+from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_sdk.portable.session import Absent
 
-from outbox_sqlserver.idiom import NUMBERS, by_number, octets
+from outbox_sqlserver.idiom import LISTED_IDS, octets
 
 SHORT = 4_000
 """UTF-16 code units beyond which a text is sent as NVARCHAR(MAX), which no index is made for."""
@@ -35,18 +36,18 @@ class SqlServerSession(Session):
         for row in rows:
             self.change(sql, **row)
 
-    def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
+    def change_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change of rows by their ids.
 
         Returns:
             How many rows it touched.
         """
-        return self.change(by_number(sql), ids=json.dumps(list(ids)), **values) if ids else 0
+        sql = self.idiom.change_by_ids(change, LISTED_IDS)
+        return self.change(sql, ids=json.dumps(list(ids)), **values) if ids else 0
 
-    def fetch_ids(self, sql: str, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+    def fetch_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
         """Executes a query about ids."""
-        listed = sql.replace(IDS, NUMBERS)
-        return list(self.fetch(listed, ids=json.dumps(list(ids)), **values)) if ids else []
+        return list(self.fetch(query.sql(LISTED_IDS), ids=json.dumps(list(ids)), **values)) if ids else []
 
     def define(self, ddl: str) -> None:
         """Executes a statement that is sent as it stands."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 import pytds
 import sqlglot
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS
+from outbox_testkit.scripted import ScriptedConnection, ScriptedCursor
 from pytds.tds_base import Param, _create_exception_by_message
 from sqlglot import exp
 
@@ -64,25 +64,17 @@ def parsed(sql: str) -> exp.Expression:
     return tree
 
 
-class FakeSqlServer:
+class FakeSqlServer(ScriptedConnection):
     """The connection.
 
-    Args:
-        replies: What statements that a pattern is found in return: rows, a number of rows, or an error to
-            raise; or a function of the parameters. The first that fits; else no rows, or one touched row.
-
     Attributes:
-        log: What was asked for, in order: a statement with its parameters, ``commit``, ``rollback``.
         cancelled: How often the driver would have had to cancel.
     """
 
     autocommit = False
-    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *LETTER_COLUMNS})
 
     def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
-        self.replies = dict(replies or {})
-        self.log: list[tuple[str, Any]] = []
-        self.closed = False
+        super().__init__(replies)
         self.unread = False
         self.cancelled = 0
 
@@ -91,47 +83,19 @@ class FakeSqlServer:
             raise pytds.InterfaceError("Connection closed")
         return FakeCursor(self)
 
-    def commit(self) -> None:
-        self.say("commit", None)
-
-    def rollback(self) -> None:
-        self.say("rollback", None)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def say(self, text: str, values: Any) -> None:
+    def record(self, text: str, values: Any) -> None:
         self.cancelled += self.unread
         self.unread = False
-        self.log.append((text, values))
-
-    def said(self, kind: str) -> list[tuple[str, Any]]:
-        """Returns the statements that begin with a word, with their parameters."""
-        return [entry for entry in self.log if entry[0].startswith(kind)]
-
-    @property
-    def verbs(self) -> list[str]:
-        """The first words of what was asked for."""
-        return [text.split()[0] for text, _ in self.log]
+        super().record(text, values)
 
 
-class FakeCursor:
+class FakeCursor(ScriptedCursor):
     """Its cursor."""
 
     def __init__(self, connection: FakeSqlServer) -> None:
+        super().__init__()
         self._connection = connection
         self._rows: Sequence[Any] | None = None
-        self.rowcount = -1
-        self.description: list[tuple[str]] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        pass
 
     def execute(self, sql: str, params: Mapping[str, Any] | tuple[()] = ()) -> None:
         values = dict(params)
@@ -139,9 +103,9 @@ class FakeCursor:
         plain = {name: _received(value) for name, value in values.items()}
         named = {name: "NULL" if value is None else f"@{name}" for name, value in values.items()}
         text = sql % (named or ())
-        self._connection.say(text, plain)
+        self._connection.record(text, plain)
         tree = None if text.startswith(("SET ", "IF ")) else parsed(text)
-        reply = self._reply(text, plain)
+        reply = self._connection.reply(text, plain)
         self._connection.unread = True
         if isinstance(tree, exp.Select) or "OUTPUT" in text:
             names = self._connection.columns if " * " in text else [str(number) for number in range(20)]
@@ -163,15 +127,6 @@ class FakeCursor:
 
     def nextset(self) -> bool | None:
         self._connection.unread = False
-        return None
-
-    def _reply(self, sql: str, values: Mapping[str, Any]) -> Any:
-        for pattern, reply in self._connection.replies.items():
-            if re.search(pattern, sql):
-                found = reply(values) if callable(reply) else reply
-                if isinstance(found, Exception):
-                    raise found
-                return found
         return None
 
 

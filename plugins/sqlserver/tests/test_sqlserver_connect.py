@@ -10,7 +10,7 @@ import pytest
 from outbox_sdk import AccessDenied, DriverError, Level
 from outbox_servers.services import free_port
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions
-from outbox_sqlserver.wire import Wire
+from outbox_sqlserver.tds_socket import TdsSocket
 
 from .tds_server import TdsServer, certificate, scrambled
 
@@ -119,14 +119,14 @@ def test_authorities_that_cannot_be_read_are_told(serve: Serve, trusted: Path) -
 
 
 def test_a_redirection_is_not_followed(serve: Serve) -> None:
-    wire = Wire(("localhost", serve().port), 5)
+    wire = TdsSocket(("localhost", serve().port), 5)
     # The driver closes a connection on which nothing has failed, while it signs in, for this reason only.
     with pytest.raises(pytds.Error, match="redirects"):
         wire.close()
 
 
 def test_the_driver_cannot_wait_for_ever(serve: Serve) -> None:
-    wire = Wire(("localhost", serve().port), 5)
+    wire = TdsSocket(("localhost", serve().port), 5)
     wire.ready(7)
     wire.settimeout(None)
     assert wire.gettimeout() == 7

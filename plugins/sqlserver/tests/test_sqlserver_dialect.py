@@ -9,10 +9,9 @@ import pytds
 import pytest
 from outbox_sdk import ConfigError, Level, Record, RecordError, Stasher
 from outbox_sdk.portable import ErrorKind
-from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection
+from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection, outbox_dialect
+from outbox_sqlserver.data_source import DataSource
 from outbox_sqlserver.errors import meaning
-from outbox_sqlserver.insert import sqlserver_insert
-from outbox_sqlserver.source import Source
 
 from .fake_sqlserver import FakeSqlServer, server_error
 
@@ -29,7 +28,7 @@ from .fake_sqlserver import FakeSqlServer, server_error
     ],
 )
 def test_a_data_source_is_read(text: str, expected: tuple[Any, ...]) -> None:
-    read = Source.parse(text)
+    read = DataSource.parse(text)
     assert (read.host, read.port, read.instance, read.database, read.user, read.password) == expected
     assert read.encrypt
     assert not read.trust
@@ -40,7 +39,7 @@ def test_a_data_source_is_read(text: str, expected: tuple[Any, ...]) -> None:
     ["Server=db;Encrypt=no;TrustServerCertificate=true", "mssql://db?encrypt=no&trustServerCertificate=yes"],
 )
 def test_encryption_is_for_the_user_to_switch_off(text: str) -> None:
-    read = Source.parse(text)
+    read = DataSource.parse(text)
     assert not read.encrypt
     assert read.trust
 
@@ -100,7 +99,7 @@ def test_errors_mean_what_their_numbers_say(error: Exception, error_kind: ErrorK
 
 def test_a_session_ends_its_transaction_with_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeSqlServer()
-    monkeypatch.setattr(connection, "connect", lambda _: fake)
+    monkeypatch.setattr(connection, "connect_plain", lambda _: fake)
     SqlServerDialect(SqlServerOptions(lock_timeout=2.5)).open()
     assert fake.verbs == ["SET", "commit"]
     assert fake.log[0][0].startswith("SET ROWCOUNT 0; SET TEXTSIZE 2147483647; ")
@@ -109,7 +108,9 @@ def test_a_session_ends_its_transaction_with_the_first_error(monkeypatch: pytest
 
 
 def test_what_the_stasher_binds() -> None:
-    insert = sqlserver_insert("shop.outbox")
+    offered = outbox_dialect().insert
+    assert offered is not None
+    insert = offered("shop.outbox")
     assert insert.sql.startswith("INSERT INTO [shop].[outbox] (create_time, kafka_topic")
     assert isinstance(insert.bind(Record("t", "k", b"v"))["kafka_value"], pytds.Binary)
     assert insert.bind(Record("t", "", ""))["kafka_value"] == ""
@@ -150,7 +151,7 @@ GOOD = {
 
 def checked(monkeypatch: pytest.MonkeyPatch, **replies: Any) -> dict[str, Any]:
     fake = FakeSqlServer({**replies, **{name: rows for name, rows in GOOD.items() if name not in replies}})
-    monkeypatch.setattr(connection, "connect", lambda _: fake)
+    monkeypatch.setattr(connection, "connect_plain", lambda _: fake)
     return {finding.subject: finding for finding in SqlServerDialect(SqlServerOptions()).check()}
 
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 import sqlglot
 from outbox_sdk import ColumnIs, OlderThan
-from outbox_sdk.intake import Intake
-from outbox_sdk.portable.intake import PortableIntake, extra_columns
-from outbox_sdk.portable.session import IDS
+from outbox_sdk.portable.intake import extra_columns
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.statement import Statement, Style
-from outbox_sqlserver import check
+from outbox_sqlserver import check, outbox_dialect
+from outbox_sqlserver.connection import settings
 from outbox_sqlserver.dialect import SqlServerDialect
-from outbox_sqlserver.idiom import NUMBERS, by_number
-from outbox_sqlserver.insert import sqlserver_insert
+from outbox_sqlserver.idiom import LISTED_IDS
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession
+from outbox_testkit.scripted import intake_statements, portable_statements
 from sqlglot import exp
 
 from .fake_sqlserver import RESERVED, FakeSqlServer, parsed
 
 OPTIONS = SqlServerOptions(table="shop.[out]box]".replace("]b", "_b"), fence_table="fence")
-BY_IDS = ("claim", "purge", "reset", "forget_letter", "drop_letters", "skip_gone", "remove", "delete taken")
+BY_IDS = ("claim", "purge", "reset", "forget_letter", "drop_letters", "skip_gone", "remove", "intake delete")
 
 
 def statements() -> dict[str, str]:
@@ -29,30 +28,16 @@ def statements() -> dict[str, str]:
     idiom = SqlServerDialect.idiom
     eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
     made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible)
-    found = {name: sql for name, sql in vars(made).items() if isinstance(sql, str)}
-    found = {name: sql for name, sql in found.items() if name[0] != "_" and " " in sql}
-    for lanes in (1, 8):
-        for left in (1, 3):
-            found[f"choose {lanes} {left}"] = made.choose(lanes, left)
-            without, _ = made.without(["a", "b"])
-            found[f"choose sized {lanes} {left}"] = made.choose(lanes, left, without, sized=True)
+    session = SqlServerSession(FakeSqlServer(), idiom, "here")
+    found = dict(portable_statements(made, LISTED_IDS))
+    taken_in = intake_statements(session, OPTIONS.outbox, LISTED_IDS)
+    found |= {f"intake {name}": sql for name, sql in taken_in.items()}
     wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, extras=True)
     found["choose with extras"] = wide.choose(2, 1, sized=True)
-    intake = PortableIntake(
-        SqlServerSession(FakeSqlServer(), idiom, "here"),
-        Intake(table="shop.other", id="id", topic="t", key="name", value="reason"),
-        OPTIONS.outbox,
-        binary=False,
-        extras=False,
-    )
-    found |= {"take in": intake._earliest, "stash taken": intake._stash}
-    found["delete taken"] = f"{intake._deletion()} WHERE {intake._key} IN ({IDS})"
-    found["insert"] = sqlserver_insert(OPTIONS.table).sql
-    names = ("SERVER", "DATABASE", "INDEXED", "ALLOWED")
-    found |= {name: getattr(check, name) for name in names}
-    return {
-        name: by_number(sql) if name in BY_IDS else sql.replace(IDS, NUMBERS) for name, sql in found.items()
-    }
+    insert = outbox_dialect().insert
+    assert insert is not None
+    found["insert"] = insert(OPTIONS.table).sql
+    return found | {name: getattr(check, name) for name in ("SERVER", "DATABASE", "INDEXED", "ALLOWED")}
 
 
 def written(sql: str) -> str:
@@ -87,7 +72,7 @@ def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
     assert SqlServerDialect.idiom.scans_wait
 
 
-@pytest.mark.parametrize("name", ["choose 8 3", "choose sized 8 3"])
+@pytest.mark.parametrize("name", ["choose 8 3", "choose sized 8 3 2"])
 def test_rows_are_chosen_in_order_and_without_locks(name: str) -> None:
     tree = sqlglot.parse_one(written(statements()[name]), read="tsql")
     assert not [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
@@ -95,6 +80,6 @@ def test_rows_are_chosen_in_order_and_without_locks(name: str) -> None:
 
 
 def test_a_settings_batch_is_parsed() -> None:
-    settings = SqlServerDialect(SqlServerOptions()).settings
-    assert len(sqlglot.parse(settings, read="tsql")) == 7
-    assert "LOCK_TIMEOUT 5000" in settings
+    batch = settings(SqlServerOptions())
+    assert len(sqlglot.parse(batch, read="tsql")) == 7
+    assert "LOCK_TIMEOUT 5000" in batch

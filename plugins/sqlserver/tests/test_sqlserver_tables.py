@@ -118,7 +118,7 @@ def test_parking_keeps_the_head_as_bytes() -> None:
     keys = [(row[0], f"{row[2]}.") for row in heads]
     fake, table = connect({r"^SELECT id, \(.*OPENJSON": keys, r"^SELECT id, kafka_topic.*OPENJSON": heads})
     assert table.park(FENCE, uuid4(), [Poison(number, "x", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
-    letters = [values for _, values in fake.said("INSERT")]
+    letters = [values for _, values in fake.sent("INSERT")]
     assert [letter["kafka_value"] for letter in letters] == [b"", None, "é".encode()]
     assert [letter["kafka_key"] for letter in letters] == ["", "k", "q"]
 
@@ -130,7 +130,7 @@ def test_redriving_stashes_what_the_table_holds(binary: bool) -> None:
     session = SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server")
     letters = PortableDeadLetters(session, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, binary=binary)
     assert letters.redrive([5]) == [5]
-    ((_, stashed),) = fake.said("INSERT INTO [outbox] ")
+    ((_, stashed),) = fake.sent("INSERT INTO [outbox] ")
     assert stashed["kafka_value"] == (b"v" if binary else "v")
 
 
@@ -139,7 +139,7 @@ def test_a_bump_excludes_everybody_and_makes_lanes() -> None:
     assert table.bump(2, "somebody") == 5
     assert fake.verbs == ["SELECT", "commit", "SELECT", "SELECT", "INSERT", "INSERT", "UPDATE", "commit"]
     assert "WITH (XLOCK, HOLDLOCK, ROWLOCK)" in fake.log[2][0]
-    assert "[identity]" in fake.said("INSERT")[0][0]
+    assert "[identity]" in fake.sent("INSERT")[0][0]
 
 
 def test_whoever_makes_the_guard_first_is_welcome() -> None:

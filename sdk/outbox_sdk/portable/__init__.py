@@ -7,17 +7,19 @@ leaves open, and a subclass of :class:`PortableDialect`, how to connect to it.
 Nothing here imports a database driver.
 """
 
-from outbox_sdk.portable.dialect import PortableDialect
+from outbox_sdk.portable.dead_letters import PortableDeadLetters
+from outbox_sdk.portable.dialect import CAPABILITIES, SERVER_CAPABILITIES, PortableDialect
 from outbox_sdk.portable.idiom import ErrorKind, Idiom
 from outbox_sdk.portable.insert import portable_insert
 from outbox_sdk.portable.intake import PortableIntake
-from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.options import PortableOptions
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.table import PortableTable
 
 __all__ = [
+    "CAPABILITIES",
+    "SERVER_CAPABILITIES",
     "ErrorKind",
     "Idiom",
     "PortableDeadLetters",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -11,17 +11,24 @@ from typing import Any, ClassVar
 from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, DriverError
-from outbox_sdk.finding import Finding, Level
+from outbox_sdk.finding import Finding
+from outbox_sdk.portable.check import check, missing_columns
+from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.lease import PortableLease
-from outbox_sdk.portable.letters import PortableDeadLetters
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, NOTED, OUTBOX_COLUMNS, Statements
+from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
 from outbox_sdk.portable.table import PortableTable
 from outbox_sdk.portable.upgrade import additions, upgrade
+
+CAPABILITIES = frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
+"""What every portable dialect can do beyond the contract."""
+
+SERVER_CAPABILITIES = CAPABILITIES | {Capability.CONCURRENT_DDL, Capability.CONCURRENT_WRITERS}
+"""What a dialect can do whose transactions lock rows, not the whole database."""
 
 
 class PortableDialect(ABC):
@@ -32,19 +39,18 @@ class PortableDialect(ABC):
 
     Attributes:
         idiom: How the database writes SQL.
+        capabilities: What it can do beyond the contract.
+        session_type: How statements are sent.
         intake_type: What takes in the rows of a table of another layout.
     """
 
     idiom: ClassVar[Idiom]
+    capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES
+    session_type: ClassVar[type[Session]] = Session
     intake_type: ClassVar[type[PortableIntake]] = PortableIntake
 
     def __init__(self, options: Any) -> None:
         self.options = options
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What the database can do beyond the contract."""
-        return frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
 
     @property
     @abstractmethod
@@ -93,13 +99,13 @@ class PortableDialect(ABC):
         yield from ()
 
     def connect(self, eligible: Sequence[Condition] = ()) -> PortableTable:
-        """Connects to the outbox, makes its companions where there are none, and looks at their columns."""
+        """Connects to the outbox, creates its fence and dead letters, and looks at all columns."""
         options = self.options
-        session = self._session()
+        session = self.session()
         try:
             extras = self._require(session, eligible)
             outbox = self.known(session)
-            intake = self._intake(session, extras=extras) if options.intake else None
+            intake = self.intake(session, extras=extras) if options.intake else None
         except BaseException:
             session.close()
             raise
@@ -109,8 +115,9 @@ class PortableDialect(ABC):
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
         (session, outbox), options = self._required(), self.options
-        tables = (outbox, options.fence, options.dead_letters)
-        return PortableDeadLetters(session, *tables, binary=options.binary)
+        return PortableDeadLetters(
+            session, outbox, options.fence, options.dead_letters, binary=options.binary
+        )
 
     def lease(self) -> PortableLease:
         """Connects to the outbox's lease."""
@@ -129,7 +136,7 @@ class PortableDialect(ABC):
 
     def create(self) -> Sequence[str]:
         """Creates outbox, fence and dead letters where they do not exist."""
-        session = self._session()
+        session = self.session()
         try:
             made = [str(table) for table in self.tables() if self._make(session, table)]
             upgrade(session, partial(self.outdated, session))
@@ -139,34 +146,19 @@ class PortableDialect(ABC):
 
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side; never raises."""
-        findings: list[Finding] = []
-        try:
-            session = self._session()
-        except DriverError as error:
-            cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
-            return [Finding(Level.ERROR, "connection", str(error), cure)]
-        try:
-            findings.append(Finding(Level.OK, "connection", f"connected to {self.place}"))
-            findings += self.findings(session)
-            findings += self._table_findings(session)
-            if statements := self.outdated(session):
-                seen = "fence or dead letters were made by an earlier version"
-                cure = f"the next 'outbox run' changes them, or let somebody run: {'; '.join(statements)}"
-                findings.append(Finding(Level.WARNING, "upgrade", seen, cure))
-            if self.options.intake:
-                findings.append(self._intake_finding(session))
-        except DriverError as error:
-            findings.append(Finding(Level.ERROR, "connection", str(error), "see the message"))
-        finally:
-            session.close()
-        return findings
+        return check(self)
 
-    def _session(self) -> Session:
+    def session(self) -> Session:
+        """Connects, without a look at the tables.
+
+        Raises:
+            DriverError: Unreachable (retryable), or not permitted.
+        """
         with self._translated("connect"):
-            return Session(self.open(), self.idiom, self.place, self.secrets)
+            return self.session_type(self.open(), self.idiom, self.place, self.secrets)
 
     def _required(self) -> tuple[Session, TableName]:
-        session = self._session()
+        session = self.session()
         try:
             self._require(session, ())
             return session, self.known(session)
@@ -181,7 +173,12 @@ class PortableDialect(ABC):
         except self.idiom.errors as error:
             raise translated(error, self.idiom, doing, self.place, self.secrets) from None
 
-    def _intake(self, session: Session, *, extras: bool) -> PortableIntake:
+    def intake(self, session: Session, *, extras: bool) -> PortableIntake:
+        """Returns what takes in rows of the table that the options name; part of no transaction.
+
+        Raises:
+            DriverError: They cannot be taken in.
+        """
         options = self.options
         return self.intake_type(session, options.intake, options.outbox, binary=options.binary, extras=extras)
 
@@ -193,7 +190,7 @@ class PortableDialect(ABC):
 
     def _require(self, session: Session, eligible: Sequence[Condition]) -> bool:
         """Makes sure that the outbox can be harvested; tells whether it keeps partition and timestamp."""
-        outbox, *companions = self.tables()
+        outbox, *auxiliary = self.tables()
         columns = session.columns(self.idiom.table(outbox))
         if columns is None:
             raise DriverError(
@@ -201,16 +198,14 @@ class PortableDialect(ABC):
                 retryable=False,
             )
         asked = [each.column.lower() for each in eligible if isinstance(each, ColumnIs)]
-        faults = _missing(outbox, OUTBOX_COLUMNS, columns) + _missing(outbox, asked, columns)
+        faults = missing_columns(outbox, OUTBOX_COLUMNS, columns) + missing_columns(outbox, asked, columns)
         if not faults:
-            for companion in companions:
-                self._make(session, companion)
+            for table in auxiliary:
+                self._make(session, table)
             upgrade(session, partial(self.outdated, session))
-            faults = [
-                fault
-                for companion, wanted in zip(companions, (FENCE_COLUMNS, LETTER_COLUMNS), strict=True)
-                for fault in _missing(companion, wanted, session.columns(self.idiom.table(companion)) or ())
-            ]
+            for table, wanted in zip(auxiliary, (FENCE_COLUMNS, LETTER_COLUMNS), strict=True):
+                found = session.columns(self.idiom.table(table)) or ()
+                faults += missing_columns(table, wanted, found)
         if faults:
             message = f"outbox {outbox} in {self.place} cannot be harvested: {'; '.join(faults)}"
             raise DriverError(message, retryable=False)
@@ -234,38 +229,3 @@ class PortableDialect(ABC):
                 return False  # another process was first
             raise
         return True
-
-    def _intake_finding(self, session: Session) -> Finding:
-        columns = session.columns(self.idiom.table(self.options.outbox)) or ()
-        try:
-            self._intake(session, extras=set(EXTRAS) <= set(columns))
-        except DriverError as error:
-            return Finding(Level.ERROR, "intake", str(error), "see the message")
-        return Finding(Level.OK, "intake", f"rows of table {self.options.intake.table} can be taken in")
-
-    def _table_findings(self, session: Session) -> Iterator[Finding]:
-        wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, LETTER_COLUMNS)
-        subjects = ("outbox table", "fence", "dead letters")
-        for table, columns, subject in zip(self.tables(), wanted, subjects, strict=True):
-            found = session.columns(self.idiom.table(table))
-            if found is None:
-                level = Level.ERROR if subject == "outbox table" else Level.WARNING
-                yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
-            elif faults := _missing(table, set(columns).difference(NOTED), found):
-                yield Finding(
-                    Level.ERROR,
-                    subject,
-                    "; ".join(faults),
-                    "add the columns; 'outbox init --dry-run' shows their types",
-                )
-            else:
-                yield Finding(Level.OK, subject, f"'{table}' has its columns")
-
-
-def _missing(table: TableName, wanted: Collection[str], found: Collection[str]) -> list[str]:
-    missing = sorted(set(wanted).difference(found))
-    return (
-        [f"table '{table}' lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"]
-        if missing
-        else []
-    )

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, ClassVar
 from uuid import UUID
 
+from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
@@ -43,6 +44,8 @@ class Idiom(ABC):
             something run one by one.
         alone: What a SELECT ends with to hold its rows against everybody who wants them so or so.
         free: What a SELECT ends with to return, and hold, only rows that nobody else holds; or empty.
+        id_index: The name of an outbox's index of ids, for a database that must be told to use it when it
+            changes rows by their ids; empty elsewhere.
         scans_wait: Whether a DELETE that passes rows of others waits for those that are not committed.
         line: The type of a column that holds a text of up to 4,000 characters.
         fills_create_time: Whether the outbox fills ``create_time`` by itself, so that inserts leave it out.
@@ -55,6 +58,7 @@ class Idiom(ABC):
     shared: ClassVar[str] = " FOR UPDATE"
     alone: ClassVar[str] = " FOR UPDATE"
     free: ClassVar[str] = ""
+    id_index: ClassVar[str] = ""
     scans_wait: ClassVar[bool] = False
     line: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False
@@ -108,13 +112,14 @@ class Idiom(ABC):
         """Writes an outbox to mark from, as :meth:`seen` does, to be read in the order of ids."""
         return self.seen(table)
 
-    def update(self, table: str) -> str:
-        """Begins an UPDATE of rows of an outbox by their ids; it must lock no others."""
-        return f"UPDATE {table}"
+    def change_by_ids(self, change: ChangeByIds, ids: str) -> str:
+        """Writes an UPDATE or a DELETE of rows by their ids, which locks no other rows.
 
-    def delete(self, table: str) -> str:
-        """Begins a DELETE of rows of an outbox by their ids; it must lock no others."""
-        return f"DELETE FROM {table}"  # noqa: S608 - quoted
+        Args:
+            change: The statement.
+            ids: The list of ids as the session writes it.
+        """
+        return change.sql(ids)
 
     def size(self, column: str) -> str:
         """Writes how many bytes a row's key, value or headers have; null where they are."""
@@ -147,6 +152,10 @@ class Idiom(ABC):
     def refuse(self, record: Record) -> str:  # noqa: ARG002 - for those that cannot hold all
         """Says why an outbox of ours cannot hold a record, or nothing."""
         return ""
+
+    def stored(self, value: str | bytes | None) -> object:
+        """Makes the parameter for a record's value that goes into an outbox."""
+        return value
 
     def octets(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value that goes into a column of bytes, text as UTF-8."""

@@ -13,11 +13,18 @@ from outbox_sdk.portable.statements import quoted, stash
 from outbox_sdk.record import Record
 
 
-def portable_insert(idiom: Idiom) -> Callable[[str], Insert]:
-    """Returns what a plugin's ``Driver`` offers as ``insert``; records that ``idiom`` refuses are refused."""
+def portable_insert(
+    idiom: Idiom, table_name: Callable[[str], TableName] = TableName.parse
+) -> Callable[[str], Insert]:
+    """Returns what a plugin's ``Driver`` offers as ``insert``; records that ``idiom`` refuses are refused.
+
+    Args:
+        idiom: How the database writes SQL.
+        table_name: Reads the name of a table.
+    """
 
     def insert(table: str) -> Insert:
-        sql = stash(idiom, quoted(idiom, TableName.parse(table)), COLUMNS[1:])
+        sql = stash(idiom, quoted(idiom, table_name(table)), COLUMNS[1:])
         return Insert(sql=sql, bind=partial(bound, idiom))
 
     return insert
@@ -29,10 +36,11 @@ def bound(idiom: Idiom, record: Record) -> Mapping[str, object]:
     Raises:
         ValueError: The database cannot hold it.
     """
-    names, values = header_texts(record)
-    for text in (record.topic, record.key, record.value, names, values):
+    headers = header_texts(record)
+    for text in (record.topic, record.key, record.value, *headers):
         if isinstance(text, str):
             text.encode()  # raises for half of a surrogate pair
     if problem := idiom.refuse(record):
         raise ValueError(problem)
-    return dict(zip(COLUMNS[1:], (record.topic, record.key, record.value, names, values), strict=True))
+    values = (record.topic, record.key, idiom.stored(record.value), *headers)
+    return dict(zip(COLUMNS[1:], values, strict=True))

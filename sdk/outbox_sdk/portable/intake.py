@@ -9,10 +9,11 @@ from typing import Any
 
 from outbox_sdk.errors import DriverError
 from outbox_sdk.intake import Intake
+from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.insert import bound
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import COLUMNS, EXTRAS, json_array
-from outbox_sdk.portable.session import IDS, Session
+from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import quoted, stash
 
 PORTION = 10_000
@@ -31,6 +32,10 @@ class PortableIntake:
         outbox: The outbox table.
         binary: Whether the outbox keeps values as bytes.
         extras: Whether it keeps partition and timestamp.
+
+    Attributes:
+        earliest: The query for the earliest ``{limit}`` rows.
+        stash: The INSERT into the outbox.
 
     Raises:
         DriverError: It cannot be: no such table or column (not retryable), or the database is gone.
@@ -59,13 +64,13 @@ class PortableIntake:
         self._key = _name(session, intake.id)
         order = ", ".join(dict.fromkeys(_name(session, name) for name in (intake.order, intake.id) if name))
         read = ", ".join(_name(session, name) for name in intake.columns)
-        self._earliest = idiom.first(
+        self.earliest = idiom.first(
             f"SELECT {read} FROM {idiom.seen(self._source)} ORDER BY {order}", "{limit}"
         )
         with session.transaction(f"look at table {intake.table}"):
-            self._require_order(session.fetch(self._earliest, limit=1))
+            self._require_order(session.fetch(self.earliest, limit=1))
         self._bind = partial(bound, idiom)
-        self._stash = stash(idiom, quoted(idiom, outbox), self._columns)
+        self.stash = stash(idiom, quoted(idiom, outbox), self._columns)
 
     def take(self, limit: int) -> None:
         """Moves the earliest rows, ``limit`` at most, as part of the transaction that holds the fence.
@@ -73,14 +78,14 @@ class PortableIntake:
         Raises:
             DriverError: Nothing tells the order of the rows, or the rows apart (not retryable).
         """
-        rows = self._session.fetch(self._earliest, limit=min(limit, PORTION))
+        rows = self._session.fetch(self.earliest, limit=min(limit, PORTION))
         if not rows:
             return
         intake, names = self._intake, self._intake.columns
         found = [dict(zip(names, row, strict=True)) for row in rows]
         ids = [row[intake.id] for row in found]
         self._require_order(rows)
-        self._session.change_each(self._stash, [self._values(row) for row in found])
+        self._session.change_each(self.stash, [self._values(row) for row in found])
         if (deleted := self._delete(ids)) != len(ids):
             raise _refusal(
                 intake,
@@ -98,20 +103,20 @@ class PortableIntake:
         if rows and not self._intake.order and not isinstance(rows[0][self._intake.columns.index(name)], int):
             raise _refusal(self._intake, f"'{name}' does not tell the order of its rows; set intake.order")
 
-    def _deletion(self) -> str:
-        """Begins a DELETE of rows of the source by their ids; it must lock no others."""
-        return f"DELETE FROM {self._source}"
+    def deletion(self) -> ChangeByIds:
+        """Returns the DELETE of rows of the source by their ids."""
+        return ChangeByIds(self._source, id_column=self._key)
 
     def _delete(self, keys: Sequence[Any]) -> int:
-        delete = f"{self._deletion()} WHERE {self._key} IN"
-        # They become part of the statement, so each must be a number.
+        delete = self.deletion()
+        # They may become part of the statement, so each must be a number.
         if all(isinstance(key, int) for key in keys):
-            return self._session.change_ids(f"{delete} ({IDS})", keys)
+            return self._session.change_ids(delete, keys)
         deleted = 0
         for start in range(0, len(keys), _LISTED):
             listed = {f"key{number}": key for number, key in enumerate(keys[start : start + _LISTED])}
             places = ", ".join(f"{{{name}}}" for name in listed)
-            deleted += self._session.change(f"{delete} ({places})", **listed)
+            deleted += self._session.change(delete.sql(places), **listed)
         return deleted
 
     def _values(self, row: Mapping[str, Any]) -> Mapping[str, object]:

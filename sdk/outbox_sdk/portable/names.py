@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from outbox_sdk.errors import ConfigError
 
@@ -23,7 +23,7 @@ class TableName(NamedTuple):
     table: str
 
     @classmethod
-    def parse(cls, text: str) -> TableName:
+    def parse(cls, text: str) -> Self:
         """Reads ``table`` or ``schema.table``; a part may stand in double quotes, backticks or brackets.
 
         Raises:
@@ -31,18 +31,23 @@ class TableName(NamedTuple):
         """
         found = _NAME.fullmatch(text.strip())
         if not found:
-            raise ConfigError(
-                f"'{text}' is not a table name: write table or schema.table; "
-                'put a part that holds anything but letters, digits and _ in double quotes, "like-this"'
-            )
+            raise not_a_name(text)
         return cls(_plain(found[1] or ""), _plain(found[2]))
 
-    def within(self, schema: str) -> TableName:
+    def within(self, schema: str) -> Self:
         """Returns the name in ``schema``, unless it names a schema of its own."""
-        return self if self.schema else TableName(schema, self.table)
+        return self if self.schema else type(self)(schema, self.table)
 
     def __str__(self) -> str:
         return ".".join(part for part in self if part)
+
+
+def not_a_name(text: str) -> ConfigError:
+    """Returns the error for a text that does not name a table."""
+    return ConfigError(
+        f"'{text}' is not a table name: write table or schema.table; "
+        'put a part that holds anything but letters, digits and _ in double quotes, "like-this"'
+    )
 
 
 def _plain(part: str) -> str:

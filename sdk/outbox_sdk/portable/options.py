@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar
 
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.names import TableName
 
-VALUE_TYPES: Final = ("text", "bytes")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortableOptions:
-    """What users may set for every portable dialect; a plugin's options add to it.
+    """What users may set for every dialect; a plugin's options add to it.
 
     Attributes:
         table: The outbox table, optionally with its schema.
@@ -23,7 +21,10 @@ class PortableOptions:
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
             table that exists.
         intake: A table of another layout whose rows are moved into the outbox before they are marked.
+        value_types: What ``value_type`` can be, for text and for bytes.
     """
+
+    value_types: ClassVar[tuple[str, str]] = ("text", "bytes")
 
     table: str = "outbox"
     fence_table: str = "outbox_fence"
@@ -32,30 +33,51 @@ class PortableOptions:
     intake: Intake | None = None
 
     def __post_init__(self) -> None:
-        if self.value_type not in VALUE_TYPES:
-            raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(VALUE_TYPES)}")
+        if self.value_type not in self.value_types:
+            raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(self.value_types)}")
         source = [self.intake.table] if self.intake else []
         for name in (self.table, self.fence_table, self.dead_letter_table, *source):
-            TableName.parse(name)
-        if self.intake and TableName.parse(self.intake.table) == self.outbox:
+            self.table_name(name)
+        if self.intake and self.table_name(self.intake.table) == self.outbox:
             raise ConfigError(f"intake.table is '{self.intake.table}', the outbox itself")
+
+    @classmethod
+    def table_name(cls, text: str) -> TableName:
+        """Reads a table's name as the database does.
+
+        Raises:
+            ConfigError: It is none.
+        """
+        return TableName.parse(text)
+
+    def require_times(self, *names: str, zero: bool = False) -> None:
+        """Makes sure that durations are longer than 0 s; ``zero`` permits 0 s.
+
+        Raises:
+            ConfigError: One is not.
+        """
+        for name in names:
+            seconds = getattr(self, name)
+            if seconds < 0 or not (zero or seconds):
+                limit = "it cannot be negative" if zero else "it must be more than 0 s"
+                raise ConfigError(f"{name} is {seconds} s; {limit}")
 
     @property
     def outbox(self) -> TableName:
         """The outbox table's name."""
-        return TableName.parse(self.table)
+        return self.table_name(self.table)
 
     @property
     def fence(self) -> TableName:
         """The fence table's name, in the outbox's schema unless it names its own."""
-        return TableName.parse(self.fence_table).within(self.outbox.schema)
+        return self.table_name(self.fence_table).within(self.outbox.schema)
 
     @property
     def dead_letters(self) -> TableName:
         """The name of the table of dead letters, in the outbox's schema unless it names its own."""
-        return TableName.parse(self.dead_letter_table).within(self.outbox.schema)
+        return self.table_name(self.dead_letter_table).within(self.outbox.schema)
 
     @property
     def binary(self) -> bool:
         """Whether values are bytes."""
-        return self.value_type == "bytes"
+        return self.value_type == self.value_types[1]

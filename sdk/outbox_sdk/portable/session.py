@@ -8,11 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from outbox_sdk.errors import AccessDenied, DriverError
+from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.portable.idiom import ErrorKind, Idiom
 from outbox_sdk.statement import Statement, Style
 
-IDS = "{{ids}}"
-"""Stands in a statement for the ids that it is about, which are written into it as numbers."""
+_IDS = "{{ids}}"
+"""Stands in a statement for the list of ids, which is written into it as numbers just before it is sent."""
 
 _statement = lru_cache(maxsize=1024)(Statement)
 
@@ -70,6 +71,15 @@ class Session:
         except self.idiom.errors as error:
             raise translated(error, self.idiom, doing, self.place, self._secrets) from self._cause(error)
 
+    def query(self, doing: str, sql: str, **values: object) -> Sequence[Sequence[Any]]:
+        """Executes one query in a transaction of its own and returns its rows.
+
+        Raises:
+            DriverError: The database refused, or is gone.
+        """
+        with self.transaction(doing):
+            return self.fetch(sql, **values)
+
     def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
         """Executes a query in the transaction and returns its rows."""
         return self.idiom.rows(self._execute(sql, values))
@@ -84,17 +94,18 @@ class Session:
             statement = _statement(sql, self.idiom.style)
             self._cursor.executemany(statement.text, [statement.arguments(row) for row in rows])
 
-    def change_ids(self, sql: str, ids: Sequence[int], **values: object) -> int:
-        """Executes a change that has ``IDS`` in it, for as many ids at a time as the database takes.
+    def change_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
+        """Executes a change of rows by their ids, for as many ids at a time as the database takes.
 
         Returns:
             How many rows it touched in all.
         """
-        parts = self._parts(ids)
-        return sum(int(self._execute(sql, values, part).rowcount) for part in parts)
+        sql = self.idiom.change_by_ids(change, _IDS)
+        return sum(int(self._execute(sql, values, part).rowcount) for part in self._parts(ids))
 
-    def fetch_ids(self, sql: str, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
-        """Executes a query that has ``IDS`` in it; see :meth:`change_ids`."""
+    def fetch_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+        """Executes a query for rows by their ids; see :meth:`change_ids`."""
+        sql = query.sql(_IDS)
         return [row for part in self._parts(ids) for row in self.idiom.rows(self._execute(sql, values, part))]
 
     def define(self, ddl: str) -> None:

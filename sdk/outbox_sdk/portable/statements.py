@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import COLUMNS, EXTRAS
-from outbox_sdk.portable.session import IDS
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
 _READ = ", ".join(COLUMNS)
@@ -39,7 +39,7 @@ OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
 
 
 class Statements:
-    """The statements for one outbox and its companions; see :class:`outbox_sdk.OutboxTable` for what they do.
+    """The statements for one outbox; see :class:`outbox_sdk.OutboxTable` for what they do.
 
     Args:
         idiom: How the database writes SQL.
@@ -48,6 +48,9 @@ class Statements:
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
         extras: Whether to read partition and timestamp, too.
+
+    Attributes:
+        idiom: As given.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Statements:
         extras: bool = False,
     ) -> None:
         self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
-        self._idiom = idiom
+        self.idiom = idiom
         self._extras = EXTRAS if extras else ()
         self._marked = ", ".join((*COLUMNS, *self._extras))
         self._key = idiom.exact("COALESCE(kafka_key, '')")
@@ -73,19 +76,7 @@ class Statements:
         self._fence_statements()
         self._lease_statements()
         self._letter_statements()
-        free = f"SELECT id FROM {idiom.head(self.outbox)} WHERE id IN ({IDS}){idiom.free}"
-        self.free = free if idiom.free else ""
-        self.keys = f"SELECT id, kafka_key FROM {self.outbox} WHERE id IN ({IDS})"
-        self.claim = f"{idiom.update(self.outbox)} SET leader_id = {{leader}} WHERE id IN ({IDS})"
-        carried = f"WHERE id IN ({IDS}) AND leader_id = {{leader}}"
-        self.purge = f"{idiom.delete(self.outbox)} {carried}"
-        self.reset = f"{idiom.update(self.outbox)} SET leader_id = NULL {carried}"
-        self.carried = f"SELECT id FROM {self.outbox} {carried}"
-        self.carried_rows = f"SELECT {self._marked} FROM {self.outbox} {carried}"
-        self.carried_keys = f"SELECT id, {self._key} FROM {self.outbox} {carried}"
-        self.carried_heads = (
-            f"SELECT {', '.join((self._without(*COLUMNS[3:]), *self._extras))} FROM {self.outbox} {carried}"
-        )
+        self._row_statements()
         batch = "id BETWEEN {first} AND {last} AND leader_id = {leader}"
         self.finish = f"DELETE FROM {self.outbox} WHERE {batch}"
         self.batch = f"SELECT id FROM {idiom.seen(self.outbox)} WHERE {batch}"
@@ -98,8 +89,26 @@ class Statements:
             "1",
         )
 
+    def _row_statements(self) -> None:
+        idiom, outbox = self.idiom, self.outbox
+        free = SelectByIds("id", idiom.head(outbox), suffix=idiom.free)
+        self.free = free if idiom.free else None
+        self.keys = SelectByIds("id, kafka_key", outbox)
+        carried = "leader_id = {leader}"
+        self.claim = ChangeByIds(outbox, carried, index=idiom.id_index)
+        self.purge = ChangeByIds(outbox, condition=carried, index=idiom.id_index)
+        self.reset = ChangeByIds(outbox, "leader_id = NULL", carried, index=idiom.id_index)
+        self.remove = ChangeByIds(outbox, index=idiom.id_index)
+        self.carried = SelectByIds("id", outbox, carried)
+        self.carried_rows = SelectByIds(self._marked, outbox, carried)
+        self.carried_keys = SelectByIds(f"id, {self._key}", outbox, carried)
+        heads = ", ".join((self._without(*COLUMNS[3:]), *self._extras))
+        self.carried_heads = SelectByIds(heads, outbox, carried)
+        self.heads = SelectByIds(_READ, outbox)
+        self.head_keys = SelectByIds(f"id, {self._key}", outbox)
+
     def _fence_statements(self) -> None:
-        idiom, fence = self._idiom, self.fence
+        idiom, fence = self.idiom, self.fence
         identity = idiom.name("identity")  # a word of its own in some databases
         guard = f"name = {{name}} AND lane = {GUARD}"
         self.hold = idiom.held("lane", fence, _HELD, idiom.shared)
@@ -138,7 +147,7 @@ class Statements:
         )
 
     def _lease_statements(self) -> None:
-        idiom, fence = self._idiom, self.fence
+        idiom, fence = self.idiom, self.fence
         lease = f"name = {{name}} AND lane = {LEASE}"
         self.lease = idiom.held(f"holder, {idiom.age('since')}, token, attempt", fence, lease, idiom.alone)
         self.renew_lease = (
@@ -148,14 +157,12 @@ class Statements:
         self.release_lease = f"UPDATE {fence} SET token = -1 WHERE {lease} AND holder = {{holder}}"
 
     def _letter_statements(self) -> None:
-        idiom, letters = self._idiom, self.letters
-        chosen = f"WHERE name = {{name}} AND fate = {{fate}} AND id IN ({IDS})"
+        idiom, letters = self.idiom, self.letters
+        named, chosen = "name = {name}", "name = {name} AND fate = {fate}"
         columns = ", ".join(LETTER_COLUMNS)
         values = ", ".join(f"{{{column}}}" for column in LETTER_COLUMNS[:-1])
-        self.forget_letter = f"DELETE FROM {letters} WHERE name = {{name}} AND id IN ({IDS})"
-        self.letters_at = (
-            f"SELECT id, fate, {self._key} FROM {letters} WHERE name = {{name}} AND id IN ({IDS})"
-        )
+        self.forget_letter = ChangeByIds(letters, condition=named)
+        self.letters_at = SelectByIds(f"id, fate, {self._key}", letters, named)
         self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"
         self.move_letter = f"UPDATE {letters} SET id = {{other}} WHERE name = {{name}} AND id = {{id}}"
         self._copies(columns)
@@ -170,34 +177,31 @@ class Statements:
         )
         self.list_letters = f"SELECT {_READ}, {rest}"
         self.list_without_values = f"SELECT {self._without('kafka_value')}, {rest}"
-        self.chosen = f"SELECT {_READ} FROM {letters} {chosen} ORDER BY id"
-        self.chosen_heads = f"SELECT {self._without('kafka_value')} FROM {letters} {chosen} ORDER BY id"
-        self.chosen_keys = f"SELECT id, {self._key} FROM {letters} {chosen}"
-        self.drop_letters = f"DELETE FROM {letters} {chosen}"
+        self.chosen = SelectByIds(_READ, letters, chosen, " ORDER BY id")
+        self.chosen_heads = SelectByIds(self._without("kafka_value"), letters, chosen, " ORDER BY id")
+        self.chosen_keys = SelectByIds(f"id, {self._key}", letters, chosen)
+        self.drop_letters = ChangeByIds(letters, condition=chosen)
         self.skip = (
             f"UPDATE {letters} SET fate = 'skipped', kafka_topic = {{kafka_topic}},"
             " kafka_value = {kafka_value}, kafka_header_keys = {kafka_header_keys},"
             " kafka_header_values = {kafka_header_values}"
             " WHERE name = {name} AND id = {id}"
         )
-        self.skip_gone = f"UPDATE {letters} SET fate = 'skipped' {chosen}"
-        self.heads = f"SELECT {_READ} FROM {self.outbox} WHERE id IN ({IDS})"
-        self.head_keys = f"SELECT id, {self._key} FROM {self.outbox} WHERE id IN ({IDS})"
-        self.remove = f"{idiom.delete(self.outbox)} WHERE id IN ({IDS})"
+        self.skip_gone = ChangeByIds(letters, "fate = 'skipped'", chosen)
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.exact('{key}')}"
         self.stash = stash(idiom, self.outbox, COLUMNS[1:])
 
     def _copies(self, columns: str) -> None:
         """Makes what copies a head within the database; empty where values must pass through the client."""
-        copies = {**{column: column for column in COLUMNS}, "kafka_key": self._idiom.utf8("kafka_key")}
-        copies["kafka_value"] = self._idiom.utf8("kafka_value")
+        copies = {**{column: column for column in COLUMNS}, "kafka_key": self.idiom.utf8("kafka_key")}
+        copies["kafka_value"] = self.idiom.utf8("kafka_value")
         self.copy_head = self.copy_skipped = ""
         if not copies["kafka_value"]:
             return
         head = f"FROM {self.outbox} WHERE id = {{id}}"
         self.copy_head = (
             f"INSERT INTO {self.letters} ({columns}) SELECT {{name}}, {', '.join(copies.values())},"
-            f" {{fate}}, {{reason}}, {{attempts}}, {self._idiom.now} {head}"
+            f" {{fate}}, {{reason}}, {{attempts}}, {self.idiom.now} {head}"
         )
         kept = ", ".join(f"{column} = (SELECT {copies[column]} {head})" for column in COLUMNS[1:])
         self.copy_skipped = (
@@ -206,12 +210,12 @@ class Statements:
 
     def restore(self, *, binary: bool) -> str:
         """Makes the INSERT that stashes a letter's value within the database; empty where that cannot be."""
-        if not (value := self._idiom.restored("kafka_value", binary=binary)):
+        if not (value := self.idiom.restored("kafka_value", binary=binary)):
             return ""
         columns = list(COLUMNS[1:])
         values = [value if column == "kafka_value" else f"{{{column}}}" for column in columns]
-        if not self._idiom.fills_create_time:
-            columns, values = ["create_time", *columns], [self._idiom.now, *values]
+        if not self.idiom.fills_create_time:
+            columns, values = ["create_time", *columns], [self.idiom.now, *values]
         return (
             f"INSERT INTO {self.outbox} ({', '.join(columns)}) SELECT {', '.join(values)}"
             f" FROM {self.letters} WHERE name = {{name}} AND id = {{id}}"
@@ -219,7 +223,7 @@ class Statements:
 
     def without(self, keys: Collection[str]) -> tuple[str, Mapping[str, object]]:
         """Makes the condition that a row's key is none of ``keys``, and its parameters; empty for no keys."""
-        return self._idiom.without(self._key, list(keys)) if keys else ("", {})
+        return self.idiom.without(self._key, list(keys)) if keys else ("", {})
 
     def _without(self, *absent: str) -> str:
         """Names the columns that are read of a row, null instead of some."""
@@ -227,7 +231,7 @@ class Statements:
 
     def _sized(self) -> str:
         """Names the columns that are marked, null where they exceed ``{small}`` bytes, and the row's size."""
-        sizes = {column: self._idiom.size(column) for column in COLUMNS[2:]}
+        sizes = {column: self.idiom.size(column) for column in COLUMNS[2:]}
         small = [
             f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
         ]
@@ -246,16 +250,16 @@ class Statements:
         carried = ", ".join(f"{{left{number}}}" for number in range(left_out))
         wanted = [f"(leader_id IS NULL OR leader_id NOT IN ({carried}))"]
         if lanes > 1:
-            wanted.append(f"{self._idiom.lane(self._key)} = {{lane}}")
+            wanted.append(f"{self.idiom.lane(self._key)} = {{lane}}")
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
         if without:
             wanted.append(without)
         wanted.append(f"{self._key} NOT IN ({self._parked})")
-        source = self._idiom.head(self.outbox)
+        source = self.idiom.head(self.outbox)
         columns = self._sized() if sized else self._marked
         select = f"SELECT {columns} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
-        return self._idiom.first(select, "{limit}")
+        return self.idiom.first(select, "{limit}")
 
 
 def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:

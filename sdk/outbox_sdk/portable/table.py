@@ -11,6 +11,7 @@ from outbox_sdk.affinity import Condition
 from outbox_sdk.dialect import UNBOUNDED, Advanced, Backlog, Fence, LaneStatus, TransactionalLane
 from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
@@ -248,10 +249,12 @@ class PortableTable:
         if not self._session.fetch(self._sql.hold, **self._held(fence)):
             raise _lost(fence)
 
-    def _touch(self, sql: str, fence: Fence, leader_id: UUID, ids: Sequence[int], doing: str) -> int:
+    def _touch(
+        self, change: ChangeByIds, fence: Fence, leader_id: UUID, ids: Sequence[int], doing: str
+    ) -> int:
         with self._session.transaction(doing):
             self._hold(fence)
-            return self._session.change_ids(sql, ids, leader=self._idiom.uuid(leader_id))
+            return self._session.change_ids(change, ids, leader=self._idiom.uuid(leader_id))
 
     def _write(self, sql: str, fence: Fence, doing: str, **values: object) -> None:
         with self._session.transaction(doing):

@@ -9,8 +9,8 @@ from typing import Final
 from outbox_sdk import DriverError, Finding, Level
 from outbox_sdk.portable import Session
 
+from outbox_mysql.check_tables import table_findings
 from outbox_mysql.options import MySqlOptions
-from outbox_mysql.table_findings import table_findings
 
 _OLDEST: Final = {"MySQL": (8, 0, 20), "MariaDB": (10, 6)}
 _VARIABLES: Final = (

@@ -10,7 +10,7 @@ from outbox_sdk import ConfigError
 PORTS = {"tcp": 1521, "tcps": 2484}
 
 
-class Source(NamedTuple):
+class DataSource(NamedTuple):
     """A database and who connects to it.
 
     Attributes:
@@ -24,7 +24,7 @@ class Source(NamedTuple):
     password: str
 
     @classmethod
-    def parse(cls, text: str) -> Source:
+    def parse(cls, text: str) -> DataSource:
         """Reads a URL, or ``user/password@`` before a connect string, or a connect string alone.
 
         Raises:
@@ -45,7 +45,7 @@ class Source(NamedTuple):
         return self.dsn.partition("?")[0] or "the default address"
 
 
-def _of_url(text: str) -> Source:
+def _of_url(text: str) -> DataSource:
     try:
         url = urlsplit(text)
         port = url.port
@@ -63,4 +63,4 @@ def _of_url(text: str) -> Source:
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     rest = "&".join(f"{name}={quote(value, safe='/:.,-_')}" for name, value in settings.items())
     dsn = f"{protocol}://{host}:{port or PORTS[protocol]}/{service}{f'?{rest}' if rest else ''}"
-    return Source(dsn, unquote(url.username or ""), unquote(url.password or ""))
+    return DataSource(dsn, unquote(url.username or ""), unquote(url.password or ""))

@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_postgres import locked
-from outbox_postgres.locked import LOOK_INTERVAL, Locked
+from outbox_postgres import locked_rows
+from outbox_postgres.locked_rows import LOOK_INTERVAL, LockedRows
 from outbox_sdk import Batch
 
 from .outbox_hands import MakeOutbox, Outbox
@@ -17,7 +17,7 @@ from .test_postgres_settled import Clock
 
 def test_keys_are_left_out_until_none_of_their_rows_is_locked() -> None:
     clock = Clock()
-    rows = Locked(clock)
+    rows = LockedRows(clock)
     assert not rows.due()
     rows.found({1: "a", 2: "b"})
     rows.found({3: "a"})
@@ -39,7 +39,7 @@ def test_keys_are_left_out_until_none_of_their_rows_is_locked() -> None:
 @pytest.fixture
 def box(make_outbox: MakeOutbox, outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> Outbox:
     """An outbox whose marks wait for a moment only."""
-    monkeypatch.setattr(locked, "LOOK_INTERVAL", 0.0)
+    monkeypatch.setattr(locked_rows, "LOOK_INTERVAL", 0.0)
     outbox.fill(12, keys=3)
     return make_outbox(lock_timeout=0.3)
 

@@ -1,5 +1,5 @@
-"""The statements that mark, and those that delete whole batches, by the rules of ``sql``."""
-# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+"""The statements that mark, and those that delete whole batches, by the rules of ``statements``."""
+# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from functools import cache
 
 from outbox_sdk import ColumnIs, Condition
+from outbox_sdk.portable import TableName
 
 from outbox_postgres.ddl import EXTRAS
-from outbox_postgres.options import TableName
-from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
+from outbox_postgres.names import quoted
+from outbox_postgres.parking_statements import HELD, KEY, PARKED_KEYS
 from outbox_postgres.settled import FIRST
 
 _FIRST_CONDITION = 12
@@ -43,7 +44,7 @@ _BYTES = (
 """How many bytes a row has."""
 
 
-class Marking:
+class MarkingStatements:
     """The statements that mark rows of one outbox table.
 
     Args:
@@ -246,5 +247,5 @@ def _conditions(eligible: Sequence[Condition]) -> list[str]:
 
 def _condition(condition: Condition, number: int) -> str:
     if isinstance(condition, ColumnIs):
-        return f"{TableName('', condition.column)} = ${number}"
+        return f"{quoted(condition.column)} = ${number}"
     return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"

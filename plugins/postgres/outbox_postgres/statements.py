@@ -1,14 +1,15 @@
-"""The statements that the dialect sends while it harvests, but for marks (``marking_sql``) and parking.
+"""The statements that the dialect sends while it harvests, without those that mark and park.
 
 Parameters are numbered as in the server's own protocol. ``HELD`` is the fence: $1 to $5 are the outbox's
 name, lane, lanes, token and attempt in each statement that it is part of.
 """
-# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
-from outbox_postgres.options import TableName
-from outbox_postgres.parking_sql import HELD, KEY, PARKED_KEYS
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.parking_statements import HELD, KEY, PARKED_KEYS
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -84,10 +85,10 @@ class Statements:
         bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new epoch and the lane's identity, or
             nothing when fenced.
-        heartbeat: $6 the lane's metrics as JSON. Returns nothing when the fence is lost.
-        set_transactional: $6 the number of lanes, 0 for an end, $7 the sender, $8 where its checkpoint is.
-            Returns nothing when the fence is lost.
-        transactional_lanes: $1 name. The lanes, each with what ``set_transactional`` was given.
+        heartbeat_at: $6 the reading as JSON. Returns nothing when the fence is lost.
+        set_transactional: $6 the number of lanes, 0 for an end, $7 the sender, $8 the checkpoint's place. Returns nothing
+            when the fence is lost.
+        transactional_lanes: $1 name. The lanes that are noted, each with what ``set_transactional`` was given.
         identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
         identify: $1 name. Draws the outbox's identity where there is none.
         lane_statuses: $1 name.

@@ -51,7 +51,7 @@ def fence(table: str) -> str:
 ) {_END}"""
 
 
-def dead_letters(table: str) -> str:
+def find(table: str) -> str:
     """Returns the statement that creates the table of dead letters; ``table`` is quoted.
 
     It takes every row that an outbox may hold, sound or not.

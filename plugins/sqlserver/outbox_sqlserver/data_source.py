@@ -39,7 +39,7 @@ _NO: Final = ("no", "false", "0", "optional")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """A data source, read.
 
     Attributes:
@@ -67,7 +67,7 @@ class Source:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> Source:
+    def parse(cls, text: str) -> DataSource:
         """Reads a data source.
 
         Raises:

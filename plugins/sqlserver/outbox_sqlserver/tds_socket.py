@@ -28,7 +28,7 @@ _VERSION, _ENCRYPTION, _INSTANCE, _THREAD, _END = 0x00, 0x01, 0x02, 0x03, 0xFF
 _ON, _NOT_SUPPORTED, _REQUIRED = 0x01, 0x02, 0x03
 
 
-class Wire:
+class TdsSocket:
     """What the driver takes for a socket.
 
     Args:

@@ -1,9 +1,9 @@
-"""The statements that park keys and free them, by the rules of ``sql``."""
-# ruff: noqa: S608 - names come quoted from TableName, and every value is a parameter
+"""The statements that park keys and free them, by the rules of ``statements``."""
+# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
-from outbox_postgres.options import TableName
+from outbox_sdk.portable import TableName
 
 HELD = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
 
@@ -17,7 +17,7 @@ _COPIED = ("kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafk
 _COPY = ", ".join(_COPIED)
 
 
-class Parking:
+class ParkingStatements:
     """The statements for the dead letters of one outbox.
 
     A value is kept as its bytes, in the encoding of the database where it is text.

@@ -1,4 +1,4 @@
-"""Marks over one connection: where they start, what they leave out, and what they find locked."""
+"""Marking over one connection: where they start, what they leave out, and what they find locked."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from uuid import UUID
 import psycopg
 from outbox_sdk import UNBOUNDED, Batch, Condition, Fence
 
-from outbox_postgres.calls import Calls
 from outbox_postgres.layout import Layout
-from outbox_postgres.locked import Locked
-from outbox_postgres.marking_sql import Marking
-from outbox_postgres.raw import readable, spelled
+from outbox_postgres.locked_rows import LockedRows
+from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
+from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST, Settled
-from outbox_postgres.sql import Statements
+from outbox_postgres.sql_ascii import readable, spelled
+from outbox_postgres.statements import Statements
 
 log = logging.getLogger("outbox.postgres")
 
@@ -42,8 +42,8 @@ class Wanted(NamedTuple):
     excluded: frozenset[str] = frozenset()
 
 
-class Marks:
-    """Marks the rows of one outbox.
+class Marking:
+    """Marking the rows of one outbox.
 
     Args:
         calls: The connection.
@@ -53,19 +53,20 @@ class Marks:
     """
 
     def __init__(
-        self, calls: Calls, layout: Layout, statements: Statements, eligible: Sequence[Condition]
+        self, session: Session, layout: Layout, statements: Statements, eligible: Sequence[Condition]
     ) -> None:
-        self.sql = Marking(layout.outbox, layout.fence, layout.dead_letters, eligible, extras=layout.extras)
+        tables = (layout.outbox, layout.fence, layout.dead_letters)
+        self.sql = MarkingStatements(*tables, eligible, extras=layout.extras)
         self.settled = Settled() if layout.sequence else None
-        self._calls = calls
+        self._session = session
         self._layout = layout
         self._listing = statements.listing
-        self._locked = Locked()
+        self._locked = LockedRows()
         # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
         self._releases = _UNKNOWN
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
-        """Marks by one leader id; returns ``None`` when the fence is lost."""
+        """Marking by one leader id; returns ``None`` when the fence is lost."""
         lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
         statements = (self.sql.mark(lane=lane, bounded=bounded), self.sql.locked(lane=lane, batches=False))
         claimant = (fence.lane, fence.lanes, leader_id)
@@ -94,7 +95,7 @@ class Marks:
     def finish(self, fence: Fence, finished: Sequence[Batch]) -> int | None:
         """Deletes batches; returns how many rows, or ``None`` when the fence is lost."""
         statement = self.sql.finish(len(finished))
-        rows = self._calls.fetch(statement, (*self.held(fence), *self.purged(finished)), "delete batches")
+        rows = self._session.fetch(statement, (*self.held(fence), *self.purged(finished)), "delete batches")
         if rows and self.settled:
             self.settled.finished([batch.leader_id for batch in finished])
         return rows[0][0] if rows else None
@@ -138,9 +139,9 @@ class Marks:
             keys = wanted.excluded | self._locked.keys
             start = self._start(claimant, left_out, keys)
             parameters = (*self.claim(fence, leader_id, wanted._replace(excluded=keys), start), *more)
-            with self._calls.translated("mark"):
+            with self._session.translated("mark"):
                 try:
-                    return claimed(self._calls.execute(mark, parameters), raw=self._layout.raw)
+                    return claimed(self._session.execute(mark, parameters), raw=self._layout.raw)
                 except psycopg.errors.LockNotAvailable:
                     if not again or not self._find_locked(look, parameters):
                         raise
@@ -151,7 +152,8 @@ class Marks:
             return FIRST
         if self.settled.due():
             parameters = (self.settled.floor(), self._layout.sequence)
-            newest, holders, prepared = self._calls.fetch(self._listing, parameters, "read the newest id")[0]
+            [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
+            newest, holders, prepared = listed
             self.settled.listed(newest, holders, prepared=prepared)
         return self.settled.begin(claimant, left_out, keys)
 
@@ -172,7 +174,7 @@ class Marks:
         return taken
 
     def _find_locked(self, look: str, parameters: tuple[object, ...]) -> bool:
-        found = self._calls.execute(look, parameters).fetchall()
+        found = self._session.execute(look, parameters).fetchall()
         rows = {number: readable(key) for number, key in found}
         if rows:
             self._locked.found(rows)
@@ -184,13 +186,13 @@ class Marks:
 
     def _look_again(self) -> None:
         before = self._locked.ids
-        rows = self._calls.fetch(self.sql.locked_still, (before,), "look at locked rows")
+        rows = self._session.fetch(self.sql.locked_still, (before,), "look at locked rows")
         self._locked.looked({row[0] for row in rows})
         if not self._locked.keys:
             log.info("%s: no row is locked any more", self._layout.name)
 
     def _blockers(self, ids: list[int]) -> str:
-        found = self._calls.execute(self.sql.blockers, (ids,)).fetchall()
+        found = self._session.execute(self.sql.blockers, (ids,)).fetchall()
         return (
             ", ".join(
                 f"server process {pid} ({application}, user {user}, since {since or '?'})"

@@ -13,7 +13,7 @@ LOOK_INTERVAL = 1.0
 """Seconds between two looks whether rows are locked still."""
 
 
-class Locked:
+class LockedRows:
     """Remembers for one connection which rows are locked. Pure: it is told what was seen.
 
     Args:

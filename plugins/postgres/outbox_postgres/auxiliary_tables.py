@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from outbox_sdk.portable import TableName
+
 from outbox_postgres.ddl import FENCE_ADDITIONS, dead_letters_ddl, fence_ddl
-from outbox_postgres.options import TableName
+from outbox_postgres.names import quoted
 
 _FENCE_COLUMNS = frozenset(
     {"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", *FENCE_ADDITIONS}
@@ -44,13 +46,13 @@ class Fault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Companion:
+class AuxiliaryTable:
     """What a table beside the outbox must be.
 
     Attributes:
         subject: What to call it.
         option: The option that names it.
-        table: The table with its schema.
+        name: The table's name with its schema.
         ddl: What creates it.
         columns: The columns it must have.
         privileges: What the user must be allowed to do with it.
@@ -59,7 +61,7 @@ class Companion:
 
     subject: str
     option: str
-    table: TableName
+    name: TableName
     ddl: str
     columns: frozenset[str]
     privileges: Sequence[str]
@@ -75,36 +77,36 @@ class Companion:
         if not missing or not self.additions.keys() >= set(missing):
             return None
         added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column} {self.additions[column]}" for column in missing)
-        return f"ALTER TABLE {self.table} {added}"
+        return f"ALTER TABLE {self.name} {added}"
 
     def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
         """Says which columns are missing."""
         missing = sorted(self.columns.difference(found))
         if upgrade := self.upgrade(found):
             yield Fault(
-                f"{self.subject} {self.table} was made by an earlier version and lacks {', '.join(missing)}",
+                f"{self.subject} {self.name} was made by an earlier version and lacks {', '.join(missing)}",
                 f"let somebody who may run: {upgrade}",
                 refusal=True,
             )
         elif missing:
             yield Fault(
-                f"{self.subject} {self.table} lacks the columns {', '.join(missing)}",
+                f"{self.subject} {self.name} lacks the columns {', '.join(missing)}",
                 f"set {self.option} to another name, or drop the table while no harvester runs",
             )
 
     def absent(self, user: str) -> Fault:
         """Returns what to say where there is no such table and ``user`` may not create it."""
         return Fault(
-            f"there is no {self.subject} {self.table} and user '{user}' may not create it",
-            f"let somebody who may run {self.ddl}; {grant(self.privileges, self.table, user)}",
+            f"there is no {self.subject} {self.name} and user '{user}' may not create it",
+            f"let somebody who may run {self.ddl}; {grant(self.privileges, self.name, user)}",
             refusal=True,
         )
 
 
-def companions(fence: TableName, dead_letters: TableName) -> tuple[Companion, Companion]:
+def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[AuxiliaryTable, AuxiliaryTable]:
     """Returns what the tables beside an outbox must be."""
     return (
-        Companion(
+        AuxiliaryTable(
             "fence table",
             "fenceTable",
             fence,
@@ -113,7 +115,7 @@ def companions(fence: TableName, dead_letters: TableName) -> tuple[Companion, Co
             ("SELECT", "INSERT", "UPDATE"),
             FENCE_ADDITIONS,
         ),
-        Companion(
+        AuxiliaryTable(
             "dead-letter table",
             "deadLetterTable",
             dead_letters,
@@ -126,4 +128,4 @@ def companions(fence: TableName, dead_letters: TableName) -> tuple[Companion, Co
 
 def grant(privileges: Sequence[str], table: TableName, user: str) -> str:
     """Returns the statement that grants ``privileges`` on ``table``."""
-    return f"GRANT {', '.join(privileges)} ON {table} TO {TableName('', user)}"
+    return f"GRANT {', '.join(privileges)} ON {table} TO {quoted(user)}"

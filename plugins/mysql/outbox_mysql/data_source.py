@@ -36,7 +36,7 @@ _FORM: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DataSource:
     """A data source, read. Empty and 0 are what it leaves open.
 
     Attributes:
@@ -58,7 +58,7 @@ class Address:
     query: Mapping[str, str]
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> DataSource:
         """Reads an address.
 
         Raises:

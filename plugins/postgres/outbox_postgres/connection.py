@@ -1,0 +1,139 @@
+"""Connections: opening one, making sure of what it leads to, creating what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from outbox_sdk import AccessDenied, Condition
+from outbox_sdk.portable import TableName
+from psycopg.conninfo import make_conninfo
+from psycopg.types.numeric import Int8BinaryDumper
+
+from outbox_postgres import statements
+from outbox_postgres.auxiliary_tables import auxiliary_tables
+from outbox_postgres.data_source import DataSource
+from outbox_postgres.ddl import ddl
+from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_postgres.errors import ALREADY_THERE, translated
+from outbox_postgres.intake import PostgresIntake
+from outbox_postgres.layout import Inspector, Layout
+from outbox_postgres.lease import PostgresLease
+from outbox_postgres.options import PostgresOptions
+from outbox_postgres.sql_ascii import is_raw, read_raw
+from outbox_postgres.table import PostgresTable
+
+
+def connect(source: DataSource) -> psycopg.Connection[Any]:
+    """Connects in autocommit mode, with parameters numbered as in the server's own protocol.
+
+    Raises:
+        DriverError: Unreachable (retryable) or refused (not).
+    """
+    with translated(source, "connect"):
+        connection: psycopg.Connection[Any] = psycopg.Connection.connect(
+            make_conninfo(**source.parameters), autocommit=True, cursor_factory=psycopg.RawCursor
+        )
+    # One width for every integer: a statement is then prepared once, not once for each size of a number.
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    with translated(source, "connect"):
+        if is_raw(connection):
+            read_raw(connection)
+    return connection
+
+
+def connect_as_application(options: PostgresOptions) -> psycopg.Connection[Any]:
+    """Connects as psycopg does by default; the work behind ``PostgresDialect.stash_connection``."""
+    source = DataSource(options.data_source, options.connect_timeout)
+    with translated(source, "connect"):
+        return psycopg.connect(make_conninfo(**source.parameters))
+
+
+def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> PostgresTable:
+    """Connects to the outbox; the work behind ``PostgresDialect.connect``."""
+    source, connection, layout = _open(options, eligible)
+    with ExitStack() as unless_it_works:
+        unless_it_works.callback(connection.close)
+        with translated(source, "set up the session"):
+            connection.execute(statements.PLANNING)
+        if eligible or not options.skip_settled:
+            # A row can become eligible long after it appeared, so no id is ever settled.
+            layout = replace(layout, sequence=None)
+        intake = None
+        if options.intake:
+            inspector = Inspector(connection, options)
+            intake = PostgresIntake(connection, source, layout, options.intake, inspector)
+        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare, intake=intake)
+        unless_it_works.pop_all()
+        return table
+
+
+def open_dead_letters(options: PostgresOptions) -> PostgresDeadLetters:
+    """Connects to the dead letters; the work behind ``PostgresDialect.dead_letters``."""
+    source, connection, layout = _open(options, ())
+    return PostgresDeadLetters(connection, source, layout)
+
+
+def open_lease(options: PostgresOptions) -> PostgresLease:
+    """Connects to the lease; the work behind ``PostgresDialect.lease``."""
+    source, connection, layout = _open(options, ())
+    return PostgresLease(connection, source, layout)
+
+
+def _open(
+    options: PostgresOptions, eligible: Sequence[Condition]
+) -> tuple[DataSource, psycopg.Connection[Any], Layout]:
+    source = DataSource(options.data_source, options.connect_timeout)
+    connection = connect(source)
+    with ExitStack() as unless_it_works:
+        unless_it_works.callback(connection.close)
+        if not options.prepare:
+            connection.prepare_threshold = None
+        with translated(source, "look at the outbox"):
+            timeouts = (options.lock_timeout, options.statement_timeout)
+            connection.execute(statements.SESSION, [f"{seconds * 1000:.0f}ms" for seconds in timeouts])
+            inspector = Inspector(connection, options)
+            layout = inspector.layout()
+            inspector.require(layout, eligible)
+        unless_it_works.pop_all()
+    return source, connection, layout
+
+
+def create(options: PostgresOptions) -> Sequence[str]:
+    """Creates what is missing; the work behind ``PostgresDialect.create``."""
+    source = DataSource(options.data_source, options.connect_timeout)
+    created: list[str] = []
+    with connect(source) as connection:
+        for name, statement in ddl(options).items():
+            with translated(source, f"create table {name}"):
+                try:
+                    if _create(connection, name, statement):
+                        created.append(".".join(part for part in name if part))
+                except psycopg.errors.InsufficientPrivilege as error:
+                    raise AccessDenied(
+                        f"the user may not create table {name} in {source}; let somebody who may run: "
+                        f"{'; '.join(ddl(options).values())}"
+                    ) from error
+        with translated(source, "add what earlier versions did not have"):
+            inspector = Inspector(connection, options)
+            layout = inspector.layout()
+            for table in auxiliary_tables(layout.fence, layout.dead_letters):
+                inspector.upgrade(table)
+    return created
+
+
+def _create(connection: psycopg.Connection[Any], name: TableName, statement: str) -> bool:
+    try:
+        with connection.transaction():
+            # Of several processes that create it at the same moment, one says so.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"create {name}",))
+            found = connection.execute("SELECT to_regclass($1) IS NOT NULL", (str(name),)).fetchone()
+            if found and found[0]:
+                return False
+            connection.execute(statement)
+    except ALREADY_THERE:
+        return False  # the others need not be ours
+    return True

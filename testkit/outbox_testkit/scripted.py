@@ -1,0 +1,128 @@
+"""A DB-API connection that answers by a script: tests of a dialect where its database is not available.
+
+It is no database. A plugin's tests derive a connection and a cursor that check each statement against the
+rules of the driver and the database, and read from the log what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from outbox_sdk.intake import Intake
+from outbox_sdk.portable import PortableIntake, Session, TableName
+from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
+
+
+class ScriptedConnection:
+    """The connection.
+
+    Args:
+        replies: Pattern → the reply to statements in which it is found: rows, a number of rows, or an error
+            to raise; or a function of the parameters that returns one of these. The first pattern that
+            matches decides; without one a query returns no rows, and a change touches one.
+
+    Attributes:
+        log: What was asked for, in order: a statement with its parameters, ``commit``, ``rollback``.
+    """
+
+    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *LETTER_COLUMNS})
+
+    def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
+        self.replies = dict(replies or {})
+        self.log: list[tuple[str, Any]] = []
+        self.closed = False
+
+    def commit(self) -> None:
+        """Logs a commit."""
+        self.record("commit", None)
+
+    def rollback(self) -> None:
+        """Logs a rollback."""
+        self.record("rollback", None)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self.closed = True
+
+    def record(self, text: str, values: Any) -> None:
+        """Appends an entry to the log."""
+        self.log.append((text, values))
+
+    def reply(self, sql: str, values: Any) -> Any:
+        """Returns the script's reply to a statement; ``None`` where it has none."""
+        for pattern, reply in self.replies.items():
+            if re.search(pattern, sql):
+                found = reply(values) if callable(reply) else reply
+                if isinstance(found, Exception):
+                    raise found
+                return found
+        return None
+
+    def sent(self, start: str) -> list[tuple[str, Any]]:
+        """Returns the statements that begin with ``start``, with their parameters."""
+        return [entry for entry in self.log if entry[0].startswith(start)]
+
+    @property
+    def verbs(self) -> list[str]:
+        """The first words of what was asked for."""
+        return [text.split()[0] for text, _ in self.log]
+
+
+class ScriptedCursor:
+    """What the cursors of scripted connections have in common."""
+
+    def __init__(self) -> None:
+        self.rowcount = -1
+        self.description: list[tuple[str]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str, str]]:
+    """Returns all statements for an outbox but those of an intake, by a name for each.
+
+    Args:
+        statements: The statements.
+        ids: A list of ids as the dialect's session writes it.
+    """
+    for name, value in vars(statements).items():
+        if isinstance(value, SelectByIds):
+            yield name, value.sql(ids)
+        elif isinstance(value, ChangeByIds):
+            yield name, statements.idiom.change_by_ids(value, ids)
+        elif isinstance(value, str) and name[0] != "_" and " " in value:
+            yield name, value
+    for lanes in (1, 8):
+        for left_out in (1, 3):
+            yield f"choose {lanes} {left_out}", statements.choose(lanes, left_out)
+            for keys in (2, 1_500):
+                without, _ = statements.without([f"k{number}" for number in range(keys)])
+                sized = statements.choose(lanes, left_out, without, sized=True)
+                yield f"choose sized {lanes} {left_out} {keys}", sized
+
+
+def intake_statements(session: Session, outbox: TableName, ids: str) -> dict[str, str]:
+    """Returns the statements that take in rows of another table, by a name for each.
+
+    Args:
+        session: The dialect's session over a scripted connection.
+        outbox: The outbox.
+        ids: A list of ids as the session writes it.
+    """
+    source = Intake(table="shop.other", id="id", topic="t", key="name", value="reason")
+    intake = PortableIntake(session, source, outbox, binary=False, extras=False)
+    return {
+        "read": intake.earliest,
+        "stash": intake.stash,
+        "delete": session.idiom.change_by_ids(intake.deletion(), ids),
+    }
