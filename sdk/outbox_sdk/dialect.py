@@ -115,7 +115,8 @@ class TransactionalLane:
         lanes: How many lanes there were.
         sender: The name that its transactional sender was opened under; empty where an earlier version noted
             it, which did not say.
-        location: Where that sender keeps the lane's checkpoint, see ``TransactionalSender.place``; empty likewise.
+        location: Where that sender keeps the lane's checkpoint, see ``TransactionalSender.location``; empty
+            likewise.
     """
 
     lanes: int

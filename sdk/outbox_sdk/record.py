@@ -57,9 +57,9 @@ class MarkedRecord(NamedTuple):
 class Batch(NamedTuple):
     """The rows that one mark claimed; what exactly-once delivery marks, publishes and purges as one.
 
-    The broker's transaction that publishes a batch carries the *checkpoint* with it: all batches that are in the
-    log, or about to be, and whose rows may still be in the outbox. After a crash the checkpoint tells which rows
-    to delete (they are in the log) and thereby which to mark again (they are not).
+    The broker's transaction that publishes a batch carries the *checkpoint* with it: all batches that are in
+    the log, or about to be, and whose rows may still be in the outbox. After a crash the checkpoint tells
+    which rows to delete (they are in the log) and thereby which to mark again (they are not).
 
     Attributes:
         leader_id: The batch's name, used for no other: what its rows carry.

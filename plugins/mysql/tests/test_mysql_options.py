@@ -95,7 +95,7 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "trouble"),
+    ("number", "error_kind"),
     [
         (2013, ErrorKind.PASSING),
         (1213, ErrorKind.PASSING),

@@ -156,7 +156,9 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
             30006,
         )),
         *((driver_error(code), ErrorKind.PASSING) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
-        *((database_error(code), ErrorKind.REFUSED) for code in (1005, 1017, 1031, 1045, 28000, 28001, 41900)),
+        *((database_error(code), ErrorKind.REFUSED) for code in (
+            1005, 1017, 1031, 1045, 28000, 28001, 41900,
+        )),
         (driver_error(4001), ErrorKind.REFUSED),
         (database_error(942), ErrorKind.ABSENT),
         (database_error(955), ErrorKind.PRESENT),

@@ -1,4 +1,4 @@
-"""Marking over one connection: where they start, what they leave out, and what they find locked."""
+"""Marks over one connection: where they start, what they leave out, and what they find locked."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
 
 
 class Marking:
-    """Marking the rows of one outbox.
+    """Marks the rows of one outbox.
 
     Args:
         calls: The connection.
@@ -66,7 +66,7 @@ class Marking:
         self._releases = _UNKNOWN
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
-        """Marking by one leader id; returns ``None`` when the fence is lost."""
+        """Marks by one leader id; returns ``None`` when the fence is lost."""
         lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
         statements = (self.sql.mark(lane=lane, bounded=bounded), self.sql.locked(lane=lane, batches=False))
         claimant = (fence.lane, fence.lanes, leader_id)

@@ -85,10 +85,11 @@ class Statements:
         bump: $1 name, $2 lanes, $3 holder. Returns the new token, once for each lane.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new epoch and the lane's identity, or
             nothing when fenced.
-        heartbeat_at: $6 the reading as JSON. Returns nothing when the fence is lost.
-        set_transactional: $6 the number of lanes, 0 for an end, $7 the sender, $8 the checkpoint's place. Returns nothing
-            when the fence is lost.
-        transactional_lanes: $1 name. The lanes that are noted, each with what ``set_transactional`` was given.
+        heartbeat: $6 the metrics as JSON. Returns nothing when the fence is lost.
+        set_transactional: $6 the number of lanes, 0 for an end, $7 the sender, $8 the checkpoint's location.
+            Returns nothing when the fence is lost.
+        transactional_lanes: $1 name. The lanes that use transactions, each with what ``set_transactional``
+            was given.
         identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
         identify: $1 name. Draws the outbox's identity where there is none.
         lane_statuses: $1 name.

@@ -115,7 +115,7 @@ class Outbox:
         self.admin.execute(f'ALTER DATABASE "{self.admin.info.dbname}" SET {name} = {value}')
 
     def park(self, hand: Hand, *keys: str) -> dict[str, int]:
-        """Marking everything, parks keys by their first rows, resets the rest; returns key → head."""
+        """Marks everything, parks keys by their first rows, resets the rest; returns key → head."""
         marked = hand.mark(100_000)
         heads = {record.key: record.id for record in reversed(marked) if record.key in keys}
         assert hand.park([record.id for record in marked if record.key in keys], *heads.values()) == len(keys)
@@ -144,7 +144,7 @@ class Hand:
     def ids(
         self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
     ) -> list[int]:
-        """Marking, and returns the ids only."""
+        """Marks, and returns the ids only."""
         return [record.id for record in self.mark(limit, max_bytes=max_bytes, excluded=excluded)]
 
     def purge(self, *ids: int) -> int:

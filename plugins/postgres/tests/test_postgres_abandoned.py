@@ -200,7 +200,7 @@ def test_a_late_commit_is_found_at_once(outbox: Outbox, lane: BatchHand) -> None
 
 
 class Sender:
-    """Marking ahead, and delivers or abandons batches by the dice, noting what was delivered."""
+    """Marks ahead, and delivers or abandons batches by the dice, noting what was delivered."""
 
     def __init__(self, hand: BatchHand) -> None:
         self.sent: dict[str, list[int]] = defaultdict(list)

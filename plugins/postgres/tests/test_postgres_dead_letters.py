@@ -151,7 +151,7 @@ def test_redriving_needs_the_right_to_insert(
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_fence, outbox_dead_letters TO {name}"
     )
     try:
-        theirs = make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")).find()
+        theirs = make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")).dead_letters()
         with pytest.raises(DriverError, match="grant the permission") as caught:
             theirs.redrive([1])
         assert not caught.value.retryable

@@ -19,7 +19,7 @@ from .outbox_hands import Hand, MakeOutbox, Outbox, ask, prepare, until
 
 
 def freeze(outbox: Outbox, hand: Hand) -> None:
-    """Marking far more than sockets hold, and reads nothing of it, as a process that was stopped."""
+    """Marks far more than sockets hold, and reads nothing of it, as a process that was stopped."""
     # Compressed it would not be much.
     outbox.admin.execute("ALTER TABLE outbox ALTER kafka_value SET STORAGE EXTERNAL")
     outbox.admin.execute(

@@ -1,4 +1,4 @@
-"""ParkingStatements: what is copied, what stays, what flows on, and at what cost."""
+"""Parking: what is copied, what stays, what flows on, and at what cost."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_what_is_no_text_is_a_fault_of_its_row_and_parks_its_key(
     assert letters.waiting(odd.key) == 2
     assert letters.skip([odd.id]) == [odd.id]
     assert hand.ids() == [tail.id]
-    assert [letter.fate for letter in letters.find([odd.key])] == [DeadLetterStatus.SKIPPED]
+    assert [letter.status for letter in letters.find([odd.key])] == [DeadLetterStatus.SKIPPED]
     assert letters.redrive([odd.id]) == [odd.id]
     (again,) = hand.mark()
     assert (again.key, again.topic, again.value) == (odd.key, odd.topic, "1")

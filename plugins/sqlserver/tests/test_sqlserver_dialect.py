@@ -77,7 +77,7 @@ def test_options_keep_their_secrets_and_travel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "trouble"),
+    ("error", "error_kind"),
     [
         *((server_error(number), ErrorKind.PASSING) for number in (
             1205, 1222, 233, 3906, 9002, 10053, 10054, 10060, 10061, 40197, 40501, 40613, 49918,

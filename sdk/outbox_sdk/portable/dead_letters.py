@@ -128,9 +128,9 @@ class PortableDeadLetters:
             self._session.change(self._sql.copy_skipped or self._sql.skip, name=self._name, **row)
 
     def _drop(self, ids: Sequence[int], status: DeadLetterStatus) -> list[int]:
-        chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, name=self._name, status=status.value)
+        chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, name=self._name, fate=status.value)
         found = sorted(int(row[0]) for row in chosen)
-        self._session.change_ids(self._sql.drop_letters, found, name=self._name, status=status.value)
+        self._session.change_ids(self._sql.drop_letters, found, name=self._name, fate=status.value)
         return found
 
     def _record(self, row: Sequence[Any]) -> MarkedRecord:

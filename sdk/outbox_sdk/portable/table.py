@@ -179,9 +179,9 @@ class PortableTable:
             for lane, lanes, sender, place in rows
         }
 
-    def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
-        """Writes the lane's meter reading."""
-        self._write(self._sql.heartbeat, fence, "write a reading", metrics=json.dumps(dict(reading)))
+    def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
+        """Writes the lane's metrics."""
+        self._write(self._sql.heartbeat, fence, "write a heartbeat", reading=json.dumps(dict(metrics)))
 
     def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
