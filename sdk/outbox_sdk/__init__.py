@@ -1,18 +1,7 @@
 """What applications and plugins import: records, the stasher, the four seams and their errors."""
 
 from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan
-from outbox_sdk.dialect import (
-    UNBOUNDED,
-    Advanced,
-    Backlog,
-    Capability,
-    Dialect,
-    Fence,
-    Insert,
-    LaneStatus,
-    OutboxTable,
-    TransactionalLane,
-)
+from outbox_sdk.dialect import Capability, Dialect, Insert
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import (
     AccessDenied,
@@ -23,10 +12,12 @@ from outbox_sdk.errors import (
     PluginError,
     RecordError,
 )
+from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
+from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Backlog, OutboxTable
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record

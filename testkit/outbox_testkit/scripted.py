@@ -13,7 +13,8 @@ from typing import Any, Self
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
+from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.statements import Statements
 
 
 class ScriptedConnection:
@@ -28,7 +29,7 @@ class ScriptedConnection:
         log: What was asked for, in order: a statement with its parameters, ``commit``, ``rollback``.
     """
 
-    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *LETTER_COLUMNS})
+    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *DEAD_LETTER_COLUMNS})
 
     def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
         self.replies = dict(replies or {})

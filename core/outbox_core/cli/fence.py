@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from outbox_sdk.dialect import LaneStatus, OutboxTable, TransactionalLane
 from outbox_sdk.errors import LeadershipLost
+from outbox_sdk.fence import LaneStatus, TransactionalLane
+from outbox_sdk.outbox_table import OutboxTable
 from rich import box
 from rich.table import Table
 from rich.text import Text

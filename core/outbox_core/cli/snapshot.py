@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outbox_sdk.dialect import Backlog, LaneStatus, OutboxTable
+from outbox_sdk.fence import LaneStatus
+from outbox_sdk.outbox_table import Backlog, OutboxTable
 from outbox_sdk.parking import Parked
 from rich import box
 from rich.console import Group, RenderableType

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from outbox_sdk.dialect import OutboxTable
 from outbox_sdk.elector import Elector
+from outbox_sdk.outbox_table import OutboxTable
 
 from outbox_core.config.identity import default_leader_group, default_leader_topic
 from outbox_core.config.settings import Choice

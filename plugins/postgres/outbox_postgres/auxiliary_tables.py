@@ -7,28 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS
 
 from outbox_postgres.ddl import FENCE_ADDITIONS, dead_letters_ddl, fence_ddl
 from outbox_postgres.names import quoted
-
-_FENCE_COLUMNS = frozenset(
-    {"name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", *FENCE_ADDITIONS}
-)
-_DEAD_LETTER_COLUMNS = frozenset(
-    {
-        "name",
-        "id",
-        "kafka_topic",
-        "kafka_key",
-        "kafka_value",
-        "kafka_header_keys",
-        "kafka_header_values",
-        "fate",
-        "reason",
-        "attempts",
-        "since",
-    }
-)
 
 
 class Fault(NamedTuple):
@@ -111,7 +93,7 @@ def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[Auxilia
             "fenceTable",
             fence,
             fence_ddl(fence),
-            _FENCE_COLUMNS,
+            frozenset({*FENCE_COLUMNS, *FENCE_ADDITIONS}),
             ("SELECT", "INSERT", "UPDATE"),
             FENCE_ADDITIONS,
         ),
@@ -120,7 +102,7 @@ def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[Auxilia
             "deadLetterTable",
             dead_letters,
             dead_letters_ddl(dead_letters),
-            _DEAD_LETTER_COLUMNS,
+            frozenset(DEAD_LETTER_COLUMNS),
             ("SELECT", "INSERT", "UPDATE", "DELETE"),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import EXTRAS
 
 from outbox_postgres.names import QuotedName
 from outbox_postgres.options import PostgresOptions
@@ -20,7 +21,7 @@ def ddl(options: PostgresOptions) -> dict[TableName, str]:
     }
 
 
-EXTRAS = {"kafka_partition": "INTEGER", "kafka_timestamp": "BIGINT"}
+EXTRA_TYPES = dict(zip(EXTRAS, ("INTEGER", "BIGINT"), strict=True))
 """Columns of an outbox that keeps what its intake says of partition and timestamp (milliseconds)."""
 
 
@@ -31,7 +32,7 @@ def outbox_ddl(options: PostgresOptions) -> str:
     there is room in each page, so that a mark writes no index entry.
     """
     wanted = options.intake and (options.intake.partition or options.intake.timestamp)
-    extras = "".join(f"\n    {name} {type_}," for name, type_ in EXTRAS.items()) if wanted else ""
+    extras = "".join(f"\n    {name} {type_}," for name, type_ in EXTRA_TYPES.items()) if wanted else ""
     return f"""CREATE TABLE IF NOT EXISTS {options.outbox} (
     id BIGSERIAL PRIMARY KEY,
     create_time TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),

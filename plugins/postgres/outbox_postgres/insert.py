@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outbox_sdk import Insert, Record
+from outbox_sdk.portable.rows import header_text
 
 from outbox_postgres.names import QuotedName
 
@@ -32,7 +33,7 @@ def bind(record: Record) -> Mapping[str, object]:
         ValueError: PostgreSQL cannot hold it.
     """
     names = [name for name, _ in record.headers]
-    values = [_text(value, name) for name, value in record.headers]
+    values = [header_text(name, value) for name, value in record.headers]
     for text in (record.topic, record.key, record.value, *names, *values):
         if not isinstance(text, str):
             continue
@@ -48,14 +49,3 @@ def bind(record: Record) -> Mapping[str, object]:
         "header_names": names,
         "header_values": values,
     }
-
-
-def _text(value: str | bytes | None, name: str) -> str | None:
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"header '{name}' is not UTF-8; a PostgreSQL outbox keeps header values as text"
-        ) from error

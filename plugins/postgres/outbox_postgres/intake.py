@@ -9,17 +9,16 @@ from typing import Any
 import psycopg
 from outbox_sdk import DriverError, Intake, LeadershipLost
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import COLUMNS, EXTRAS
+from outbox_sdk.portable.intake import PORTION, refusal
 
 from outbox_postgres.data_source import DataSource
-from outbox_postgres.ddl import EXTRAS
+from outbox_postgres.ddl import EXTRA_TYPES
 from outbox_postgres.errors import translated
 from outbox_postgres.insert import bind
 from outbox_postgres.layout import Column, Inspector, Layout
 from outbox_postgres.names import QuotedName, quoted
 from outbox_postgres.parking_statements import HELD
-
-PORTION = 10_000
-"""So many rows are taken in at once, at most."""
 
 PRIVILEGES = ("SELECT", "DELETE")
 
@@ -110,22 +109,22 @@ class PostgresIntake:
         wanted, intake = QuotedName.parse(self._intake.table), self._intake
         found = inspector.find(wanted)
         if found is None:
-            raise _refusal(
+            raise refusal(
                 intake, "there is no such table, or the user does not see it", "correct intake.table"
             )
         oid, table = found
         columns = inspector.columns(oid)
         if missing := [name for name in intake.columns if name not in columns]:
-            raise _refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(columns))}")
+            raise refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(columns))}")
         if missing := inspector.missing_privileges(oid, PRIVILEGES):
             grant = f"GRANT {', '.join(missing)} ON {table} TO {quoted(self._layout.user)}"
-            raise _refusal(intake, f"user '{self._layout.user}' lacks {', '.join(missing)} on it", grant)
+            raise refusal(intake, f"user '{self._layout.user}' lacks {', '.join(missing)} on it", grant)
         if columns[intake.value].base == "bytea" and not self._layout.binary:
-            raise _refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
+            raise refusal(intake, f"'{intake.value}' holds bytes, the outbox text", "set valueType: bytea")
         if (intake.partition or intake.timestamp) and not self._layout.extras:
-            added = ", ".join(f"ADD COLUMN {name} {type_}" for name, type_ in EXTRAS.items())
+            added = ", ".join(f"ADD COLUMN {name} {type_}" for name, type_ in EXTRA_TYPES.items())
             cure = f"ALTER TABLE {self._layout.outbox} {added}"
-            raise _refusal(intake, "the outbox has no columns for partition and timestamp", cure)
+            raise refusal(intake, "the outbox has no columns for partition and timestamp", cure)
         return table, columns
 
     def _order(self, columns: dict[str, Column]) -> str:
@@ -136,7 +135,7 @@ class PostgresIntake:
             return f"src.{quoted(intake.id)}"
         row = self._connection.execute("SHOW track_commit_timestamp").fetchone()
         if not row or row[0] != "on":
-            raise _refusal(
+            raise refusal(
                 intake,
                 f"'{intake.id}' does not tell the order of its rows",
                 "name a column that does as intake.order, or set track_commit_timestamp = on in the server, "
@@ -153,8 +152,7 @@ class PostgresIntake:
             f"DELETE FROM {self._table} AS src"
             f" WHERE src.ctid = ANY ($1::text[]::tid[]) AND {_VERSION} = ANY ($2::text[])"
         )
-        names = ["kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values"]
-        names += list(EXTRAS) if self._layout.extras else []
+        names = COLUMNS[1:] + (EXTRAS if self._layout.extras else ())
         places = ", ".join(f"${number}" for number, _ in enumerate(names, 1))
         insert = (
             f"INSERT INTO {self._layout.outbox} (create_time, {', '.join(names)})"
@@ -175,7 +173,3 @@ class PostgresIntake:
         taken = self._intake.take(row, binary=self._layout.binary, bind=bind)
         values = (taken.topic, taken.key, taken.value, taken.names, taken.values)
         return (*values, taken.partition, taken.timestamp_ms) if self._layout.extras else values
-
-
-def _refusal(intake: Intake, reason: str, cure: str) -> DriverError:
-    return DriverError(f"table {intake.table} cannot be taken in: {reason}; {cure}", retryable=False)

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import EXTRAS
 
 from outbox_postgres.auxiliary_tables import AuxiliaryTable, Fault, auxiliary_tables, grant
-from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.errors import ALREADY_THERE
 from outbox_postgres.names import QuotedName
 from outbox_postgres.options import PostgresOptions
@@ -179,7 +179,7 @@ class Inspector:
             dead_letters=self._options.dead_letters.within(schema),
             binary=value is not None and value.base == "bytea",
             raw=is_raw(self._connection),
-            extras=EXTRAS.keys() <= columns.keys(),
+            extras=columns.keys() >= set(EXTRAS),
             oid=oid,
             sequence=sequence[0][0] if sequence else None,
             database=database,

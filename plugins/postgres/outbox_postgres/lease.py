@@ -6,13 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from outbox_sdk.portable.columns import LEASE
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
-
-LEASE = -2
-"""The lane of the row: it says when the lease was taken, for how many milliseconds, by whom, and the term."""
 
 _MS = 1000
 

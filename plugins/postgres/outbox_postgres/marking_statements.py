@@ -8,8 +8,8 @@ from functools import cache
 
 from outbox_sdk import ColumnIs, Condition
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.ddl import EXTRAS
 from outbox_postgres.names import quoted
 from outbox_postgres.parking_statements import HELD, KEY, PARKED_KEYS
 from outbox_postgres.settled import FIRST

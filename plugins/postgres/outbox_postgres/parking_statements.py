@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import COLUMNS
 
 HELD = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
 
@@ -13,7 +14,7 @@ KEY = "coalesce(kafka_key, '')::text COLLATE \"C\""
 PARKED_KEYS = f"SELECT {KEY} FROM {{}} WHERE name = $1 AND fate = 'parked'"
 """The parked keys in a table of dead letters."""
 
-_COPIED = ("kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
+_COPIED = COLUMNS[1:]
 _COPY = ", ".join(_COPIED)
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
+from outbox_sdk.portable.marking import too_large
+from outbox_sdk.portable.rows import header_fault, null_fault
 
 from outbox_postgres.sql_ascii import readable
 
@@ -100,28 +102,19 @@ def record(row: Row) -> MarkedRecord:
     """Makes one row into a record, with a fault if it cannot be made into a message."""
     number, topic, key, value, names, values, huge = row
     headers: list[Header] = []
-    fault = _oversize(huge[0]) if huge else _fault(topic, key, names or (), values or ())
+    fault = too_large(huge[0]) if huge else _fault(topic, key, names or (), values or ())
     if fault is None:
         headers = list(zip(names or (), values or (), strict=True))
     return MarkedRecord(number, readable(topic or ""), readable(key or ""), value, headers, fault=fault)
-
-
-def _oversize(size: int) -> str:
-    return (
-        f"the row has {size:,} bytes, more than one mark may read; raise limits.maxLaneBytes, "
-        "or skip the record"
-    )
 
 
 def _fault(topic: Any, key: Any, names: Sequence[Any], values: Sequence[Any]) -> str | None:
     if reason := intake.fault(names, values) or _unreadable(topic, key, names):
         return reason
     if topic is None or key is None:
-        return f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
-    if len(names) != len(values):
-        return f"the row has {len(names)} header names and {len(values)} header values; write as many of each"
-    if None in names:
-        return "the row has a header whose name is null; give it a name"
+        return null_fault(topic)
+    if reason := header_fault(names, values):
+        return reason
     if any(isinstance(part, list) for part in (*names, *values)):
         return "the row's header arrays have several dimensions; write one name and one value for each header"
     return None

@@ -8,6 +8,7 @@ name, lane, lanes, token and attempt in each statement that it is part of.
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import GUARD
 
 from outbox_postgres.parking_statements import HELD, KEY, PARKED_KEYS
 
@@ -40,9 +41,6 @@ SELECT -- The head of the table is read through its primary key whatever the sta
        set_config('plan_cache_mode', 'force_generic_plan', false)
 """
 """Settings of a session that marks."""
-
-OUTBOX = -1
-"""The lane of the fence's row that holds the identity of the outbox as a whole."""
 
 ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
 """Lets one transaction at a time write several rows of the fence of the outbox $1."""
@@ -129,10 +127,10 @@ class Statements:
         self.transactional_lanes = f"""
             SELECT lane, transacting, sender, marker_place FROM {fence}
             WHERE name = $1 AND transacting > 0 ORDER BY lane"""
-        self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {OUTBOX}"
+        self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {GUARD}"
         self.identify = f"""
             INSERT INTO {fence} (name, lane, lanes, token, attempt, holder, since)
-            VALUES ($1, {OUTBOX}, 0, 0, 0, '', clock_timestamp()) ON CONFLICT DO NOTHING"""
+            VALUES ($1, {GUARD}, 0, 0, 0, '', clock_timestamp()) ON CONFLICT DO NOTHING"""
         self.lane_statuses = f"""
             SELECT lane, lanes, token, attempt, holder, since, beat,
                    extract(epoch FROM clock_timestamp() - beat)::float8, reading

@@ -17,12 +17,14 @@ from outbox_sdk import (
     Condition,
     Fence,
     LaneStatus,
-    LeadershipLost,
     MarkedRecord,
     Parked,
     Poison,
     TransactionalLane,
 )
+from outbox_sdk.fence import IDENTITY_DIGITS, lost_token
+from outbox_sdk.outbox_table import MAX_COUNTED
+from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.data_source import DataSource
@@ -34,20 +36,14 @@ from outbox_postgres.session import Session
 
 log = logging.getLogger("outbox.postgres")
 
-IDENTITY_DIGITS = 12
-"""Of an identity; enough to be unlike any other at one broker."""
-
 STALLED_AFTER = 3.0
 """Seconds after which a session that holds the fence, and whose client does not read, is ended by a bump.
 
 A bump looks when it has waited in vain for as long as it may.
 """
 
-COUNTED = 10_000
-"""Up to this many rows the backlog is counted, beyond it is estimated."""
-
-PASSED = 100_000
-"""So many rows of parked keys are passed to find the oldest of the others."""
+MAX_PASSED = 100_000
+"""How many rows of parked keys a look for the oldest of the others passes at most."""
 
 
 class PostgresTable:
@@ -101,9 +97,7 @@ class PostgresTable:
         """Starts one attempt at a lane."""
         rows = self._session.fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
         if not rows:
-            raise LeadershipLost(
-                f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
-            )
+            raise lost_token(lane, lanes, token)
         attempt, identity = rows[0]
         return Fence(lane, lanes, token, attempt, _digits(identity))
 
@@ -120,7 +114,7 @@ class PostgresTable:
         wanted = Wanted(limit, max_bytes, frozenset(excluded_keys))
         taken = self._marks.mark(fence, leader_id, wanted)
         if taken is None:
-            raise self._lost(fence)
+            raise fence.lost()
         return taken.records
 
     def advance(  # noqa: PLR0917 - as the contract has it
@@ -142,12 +136,12 @@ class PostgresTable:
         if not limit:
             deleted = self._marks.finish(fence, finished)
             if deleted is None:
-                raise self._lost(fence)
+                raise fence.lost()
             return Advanced(deleted, [])
         self._take_in(fence, limit)
         taken = self._marks.advance(fence, finished, leader_id, Wanted(limit, max_bytes), pending)
         if taken is None:
-            raise self._lost(fence)
+            raise fence.lost()
         return Advanced(taken.purged, taken.records)
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
@@ -155,7 +149,7 @@ class PostgresTable:
         doing = "note who publishes in transactions"
         note = (noted.lanes, noted.sender, noted.location) if noted else (0, "", "")
         if not self._session.fetch(self._sql.set_transactional, (*self._marks.held(fence), *note), doing):
-            raise self._lost(fence)
+            raise fence.lost()
 
     def transactional_lanes(self) -> dict[int, TransactionalLane]:
         """Returns the lanes that are noted to publish in transactions, with their notes."""
@@ -180,7 +174,8 @@ class PostgresTable:
         """
         self._marks.released()
         heads = [poison.id for poison in poisons]
-        reasons = [self._storable(poison.reason) for poison in poisons]
+        unicode = self._connection.info.parameter_status("server_encoding") == "UTF8"
+        reasons = [storable(poison.reason, "utf-8" if unicode else "ascii") for poison in poisons]
         poisonous = (heads, reasons, [poison.attempts for poison in poisons])
         in_the_way = self._session.fetch(
             self._parking.in_the_way, (self._layout.name, heads, leader_id), "park"
@@ -204,7 +199,7 @@ class PostgresTable:
         if not self._session.fetch(
             self._sql.heartbeat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a reading"
         ):
-            raise self._lost(fence)
+            raise fence.lost()
 
     def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
@@ -223,26 +218,17 @@ class PostgresTable:
         ]
 
     def backlog(self) -> Backlog:
-        """Returns how much waits: counted up to ``COUNTED`` rows, estimated beyond.
+        """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.
 
-        The oldest is exact unless ``PASSED`` rows or more of parked keys lie at the head: then it is at most
-        as old as said, which is the age of the row behind so many. Rows to be taken in are counted, and have
+        The oldest is exact unless ``MAX_PASSED`` rows or more of parked keys lie at the head; then it is the
+        age of the row behind so many, an upper bound. Rows that an intake has yet to take in count, and have
         no age.
         """
         doing = "read the backlog"
-        count = self._session.fetch(self._sql.count, (COUNTED + 1,), doing)[0][0]
-        waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
-        rows = self._session.fetch(self._sql.oldest, (self._layout.name, PASSED), doing)
-        oldest = rows[0][0] if rows else None
-        if count <= COUNTED:
-            return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
-        first, last = self._session.fetch(self._sql.spread, (), doing)[0]
-        if first is None:
-            return Backlog(records=count + waiting, exact=False, oldest=oldest)
-        # No more rows can be there than ids between the first and the last.
-        spread = last - first + 1
-        known = self._session.fetch(statements.ESTIMATE, (self._layout.oid,), doing)[0][0] or spread
-        return Backlog(records=max(count, min(known, spread)) + waiting, exact=False, oldest=oldest)
+        count = self._session.fetch(self._sql.count, (MAX_COUNTED + 1,), doing)[0][0]
+        to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
+        rows = self._session.fetch(self._sql.oldest, (self._layout.name, MAX_PASSED), doing)
+        return Backlog.of(count, to_take_in, rows[0][0] if rows else None, self._estimate)
 
     def close(self) -> None:
         """Disconnects."""
@@ -267,16 +253,20 @@ class PostgresTable:
             )
         return bool(ended)
 
+    def _estimate(self) -> int:
+        doing = "estimate the backlog"
+        first, last = self._session.fetch(self._sql.spread, (), doing)[0]
+        if first is None:
+            return 0
+        # The table cannot have more rows than there are ids between the first and the last.
+        spread = int(last) - int(first) + 1
+        known = self._session.fetch(statements.ESTIMATE, (self._layout.oid,), doing)[0][0]
+        return min(known or spread, spread)
+
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all, so that the rows keep their order.
         if self._intake and fence.lane == 0:
             self._intake.take(self._marks.held(fence), limit * fence.lanes)
-
-    def _storable(self, reason: str) -> str:
-        # A reason is anybody's words; what the database's text cannot hold is written as an escape.
-        unicode = self._connection.info.parameter_status("server_encoding") == "UTF8"
-        codec = "utf-8" if unicode else "ascii"
-        return reason.replace("\0", "\\0").encode(codec, "backslashreplace").decode(codec)
 
     def _touch(
         self,
@@ -291,12 +281,8 @@ class PostgresTable:
         literal = f"{{{','.join(map(str, ids))}}}"
         rows = self._session.fetch(statement, (*self._marks.held(fence), leader_id, literal, *more), doing)
         if not rows:
-            raise self._lost(fence)
+            raise fence.lost()
         return int(rows[0][0])
-
-    def _lost(self, fence: Fence) -> LeadershipLost:
-        holder = f"token {fence.token}, attempt {fence.epoch}"
-        return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")
 
 
 def _digits(identity: UUID) -> str:

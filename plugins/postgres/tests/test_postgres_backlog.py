@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from outbox_postgres import table as module
 from outbox_postgres.dead_letters import PostgresDeadLetters
-from outbox_postgres.table import COUNTED
 from outbox_sdk import Backlog
+from outbox_sdk.outbox_table import MAX_COUNTED
 
 from .outbox_hands import Hand, Outbox
 
@@ -33,11 +33,11 @@ def test_the_backlog_is_counted_while_small_and_estimated_when_large(outbox: Out
     small = table.backlog()
     assert (small.records, small.exact) == (2, True)
     assert 59 < (small.oldest or 0) < 120
-    outbox.fill(COUNTED * 4)
+    outbox.fill(MAX_COUNTED * 4)
     outbox.admin.execute("ANALYZE outbox")
     large = table.backlog()
     assert not large.exact
-    assert large.records == pytest.approx(COUNTED * 4, rel=0.1)
+    assert large.records == pytest.approx(MAX_COUNTED * 4, rel=0.1)
     assert 59 < (large.oldest or 0) < 120
 
 
@@ -74,18 +74,18 @@ def test_behind_many_rows_of_parked_keys_the_oldest_is_at_most_as_old_as_said(
     outbox.park(hand, "hot")
     age(outbox, 60, range(1, 5))
     age(outbox, 1, [5])
-    monkeypatch.setattr(module, "PASSED", passed)
+    monkeypatch.setattr(module, "MAX_PASSED", passed)
     assert hand.table.backlog().oldest == oldest
 
 
 def test_an_estimate_counts_the_rows_of_parked_keys(outbox: Outbox, hand: Hand) -> None:
     outbox.fill(1, keys=1)
     outbox.park(hand, "k0")
-    outbox.fill(COUNTED * 2, keys=1)
+    outbox.fill(MAX_COUNTED * 2, keys=1)
     outbox.write("k")
-    age(outbox, 1, [COUNTED * 2 + 2])
+    age(outbox, 1, [MAX_COUNTED * 2 + 2])
     outbox.admin.execute("ANALYZE outbox")
     backlog = hand.table.backlog()
     assert not backlog.exact
-    assert backlog.records == pytest.approx(COUNTED * 2, rel=0.1)
+    assert backlog.records == pytest.approx(MAX_COUNTED * 2, rel=0.1)
     assert backlog.oldest == MINUTE

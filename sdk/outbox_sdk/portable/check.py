@@ -7,11 +7,16 @@ from typing import Any, Protocol
 
 from outbox_sdk.errors import DriverError
 from outbox_sdk.finding import Finding, Level
+from outbox_sdk.portable.columns import (
+    ADDED_FENCE_COLUMNS,
+    DEAD_LETTER_COLUMNS,
+    EXTRAS,
+    FENCE_COLUMNS,
+    OUTBOX_COLUMNS,
+)
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, NOTED, OUTBOX_COLUMNS
 
 
 class Checked(Protocol):
@@ -74,14 +79,14 @@ def no_index_on_id() -> Finding:
 
 
 def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
-    wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, LETTER_COLUMNS)
+    wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, DEAD_LETTER_COLUMNS)
     subjects = ("outbox table", "fence", "dead letters")
     for table, columns, subject in zip(dialect.tables(), wanted, subjects, strict=True):
         found = session.columns(dialect.idiom.table(table))
         if found is None:
             level = Level.ERROR if subject == "outbox table" else Level.WARNING
             yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
-        elif faults := missing_columns(table, set(columns).difference(NOTED), found):
+        elif faults := missing_columns(table, set(columns).difference(ADDED_FENCE_COLUMNS), found):
             cure = "add the columns; 'outbox init --dry-run' shows their types"
             yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
         else:

@@ -13,14 +13,14 @@ from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding
 from outbox_sdk.portable.check import check, missing_columns
+from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS, OUTBOX_COLUMNS
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import EXTRAS
 from outbox_sdk.portable.session import Session, translated
-from outbox_sdk.portable.statements import FENCE_COLUMNS, LETTER_COLUMNS, OUTBOX_COLUMNS, Statements
+from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import PortableTable
 from outbox_sdk.portable.upgrade import additions, upgrade
 
@@ -77,7 +77,7 @@ class PortableDialect(ABC):
     def tables(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, in this order, by table.
 
-        The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``LETTER_COLUMNS``.
+        The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``DEAD_LETTER_COLUMNS``.
         """
 
     def known(self, session: Session) -> TableName:  # noqa: ARG002 - for those that ask
@@ -203,7 +203,7 @@ class PortableDialect(ABC):
             for table in auxiliary:
                 self._make(session, table)
             upgrade(session, partial(self.outdated, session))
-            for table, wanted in zip(auxiliary, (FENCE_COLUMNS, LETTER_COLUMNS), strict=True):
+            for table, wanted in zip(auxiliary, (FENCE_COLUMNS, DEAD_LETTER_COLUMNS), strict=True):
                 found = session.columns(self.idiom.table(table)) or ()
                 faults += missing_columns(table, wanted, found)
         if faults:

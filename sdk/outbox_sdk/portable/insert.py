@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from outbox_sdk.dialect import Insert
+from outbox_sdk.portable.columns import COLUMNS
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, header_texts
+from outbox_sdk.portable.rows import header_texts
 from outbox_sdk.portable.statements import quoted, stash
 from outbox_sdk.record import Record
 

@@ -10,9 +10,10 @@ from typing import Any
 from outbox_sdk.errors import DriverError
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.by_ids import ChangeByIds
+from outbox_sdk.portable.columns import COLUMNS, EXTRAS
 from outbox_sdk.portable.insert import bound
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, EXTRAS, json_array
+from outbox_sdk.portable.rows import json_array
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import quoted, stash
 
@@ -51,14 +52,12 @@ class PortableIntake:
         source = TableName.parse(intake.table)
         columns = session.columns(idiom.table(source))
         if columns is None:
-            raise _refusal(
-                intake, "there is no such table, or the user does not see it; correct intake.table"
-            )
+            raise refusal(intake, "there is no such table, or the user does not see it; correct intake.table")
         if missing := [name for name in intake.columns if name.lower() not in columns]:
-            raise _refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
+            raise refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
         if (intake.partition or intake.timestamp) and not extras:
             added = "; ".join(extra_columns(idiom.table(outbox)))
-            raise _refusal(intake, f"the outbox has no columns for partition and timestamp; {added}")
+            raise refusal(intake, f"the outbox has no columns for partition and timestamp; {added}")
         self._columns = COLUMNS[1:] + (EXTRAS if extras else ())
         self._source = quoted(idiom, source)
         self._key = _name(session, intake.id)
@@ -87,7 +86,7 @@ class PortableIntake:
         self._require_order(rows)
         self._session.change_each(self.stash, [self._values(row) for row in found])
         if (deleted := self._delete(ids)) != len(ids):
-            raise _refusal(
+            raise refusal(
                 intake,
                 f"of {len(ids)} rows that were read {deleted} would be deleted; "
                 f"'{intake.id}' is null or not unique, or somebody else deletes rows, too",
@@ -101,7 +100,7 @@ class PortableIntake:
     def _require_order(self, rows: Sequence[Sequence[Any]]) -> None:
         name = self._intake.id
         if rows and not self._intake.order and not isinstance(rows[0][self._intake.columns.index(name)], int):
-            raise _refusal(self._intake, f"'{name}' does not tell the order of its rows; set intake.order")
+            raise refusal(self._intake, f"'{name}' does not tell the order of its rows; set intake.order")
 
     def deletion(self) -> ChangeByIds:
         """Returns the DELETE of rows of the source by their ids."""
@@ -136,5 +135,7 @@ def _name(session: Session, column: str) -> str:
     return quoted(session.idiom, TableName("", column)) if column else ""
 
 
-def _refusal(intake: Intake, reason: str) -> DriverError:
+def refusal(intake: Intake, reason: str, cure: str = "") -> DriverError:
+    """Returns the error for a table whose rows cannot be taken in."""
+    reason = f"{reason}; {cure}" if cure else reason
     return DriverError(f"table {intake.table} cannot be taken in: {reason}", retryable=False)

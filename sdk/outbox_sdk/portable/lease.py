@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from outbox_sdk.portable.columns import LEASE
 from outbox_sdk.portable.session import Present, Session
-from outbox_sdk.portable.statements import LEASE, Statements
+from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import new_lane
 
 _MS = 1000

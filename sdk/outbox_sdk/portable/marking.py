@@ -13,7 +13,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from outbox_sdk.dialect import UNBOUNDED, Fence
+from outbox_sdk.fence import Fence
+from outbox_sdk.outbox_table import UNBOUNDED
 from outbox_sdk.portable.rows import records
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
@@ -162,9 +163,8 @@ def fitting(sizes: Iterable[int], most: int) -> int:
     return number
 
 
-def too_large(size: int, most: int) -> str:
-    """Says why a row is not read."""
-    return (
-        f"the row has {size:,} bytes, and limits.maxLaneBytes lets a record have {most:,}: "
-        "raise it, or skip the row"
-    )
+def too_large(size: int, limit: int | None = None) -> str:
+    """Says why a row of ``size`` bytes is not read; ``limit`` is what a mark may read, if it is known."""
+    permitted = f" ({limit:,})" if limit else ""
+    cure = "raise it, or skip the row"
+    return f"the row has {size:,} bytes, more than limits.maxLaneBytes permits{permitted}; {cure}"

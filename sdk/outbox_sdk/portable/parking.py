@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outbox_sdk.parking import DeadLetterStatus, Poison
+from outbox_sdk.portable.columns import COLUMNS
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.rows import COLUMNS, octets
+from outbox_sdk.portable.rows import octets, storable
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 
@@ -65,7 +66,7 @@ class Parking:
             "name": self._name,
             "id": poison.id,
             "fate": DeadLetterStatus.PARKED.value,
-            "reason": _storable(poison.reason),
+            "reason": storable(poison.reason),
             "attempts": poison.attempts,
         }
 
@@ -74,7 +75,3 @@ def copied(row: Sequence[Any], idiom: Idiom) -> dict[str, object]:
     """Makes the parameters for a row of the outbox that is copied through the client."""
     values = dict(zip(COLUMNS, row, strict=False))
     return {**values, "kafka_value": octets(values["kafka_value"], idiom)}
-
-
-def _storable(reason: str) -> str:
-    return reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

@@ -9,14 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from outbox_sdk import intake
+from outbox_sdk.portable.columns import COLUMNS
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.record import Header, MarkedRecord, Record
-
-COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
-"""What is read of a row; headers are two JSON arrays of equal length, or null for none."""
-
-EXTRAS = ("kafka_partition", "kafka_timestamp")
-"""Columns of an outbox that keeps what its intake says of partition and timestamp (milliseconds)."""
 
 _TEXTS = {str, type(None)}
 _SHORT = 1000
@@ -38,7 +33,7 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
     headers: list[Header] = []
     fault = None
     if topic is None or key is None:
-        fault = f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
+        fault = null_fault(topic)
     elif not (_readable(topic) and _readable(key)):
         fault = f"the row's {'key' if _readable(topic) else 'topic'} is not UTF-8"
     elif names is not None or values is not None:
@@ -75,8 +70,39 @@ def header_texts(record: Record) -> tuple[str | None, str | None]:
     if not record.headers:
         return None, None
     names = [name for name, _ in record.headers]
-    values = [_text(value, name) for name, value in record.headers]
+    values = [header_text(name, value) for name, value in record.headers]
     return json_array(names), json_array(values)
+
+
+def header_text(name: str, value: str | bytes | None) -> str | None:
+    """Returns a header's value as text.
+
+    Raises:
+        ValueError: It is bytes that are not UTF-8.
+    """
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"header '{name}' is not UTF-8; this outbox keeps header values as text") from error
+
+
+def null_fault(topic: object) -> str:
+    """Says that the topic, or else the key, of a row is null."""
+    return f"the row's {'topic' if topic is None else 'key'} is null; a record needs both"
+
+
+def header_fault(names: Sequence[object], values: Sequence[object]) -> str | None:
+    """Says why header names and values cannot be paired; ``None`` if they can."""
+    if len(names) != len(values):
+        return f"the row has {len(names)} header names and {len(values)} header values; write as many of each"
+    return "the row has a header whose name is null; give it a name" if None in names else None
+
+
+def storable(text: str, encoding: str = "utf-8") -> str:
+    """Writes what a column of text cannot hold as escapes: NUL, and what ``encoding`` does not have."""
+    return text.replace("\0", "\\0").encode(encoding, "backslashreplace").decode(encoding)
 
 
 def json_array(texts: Sequence[str | None]) -> str | None:
@@ -91,15 +117,8 @@ def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str |
         texts = _array(idiom.text(values))
     except (ValueError, RecursionError) as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
-    if reason := intake.fault(keys, texts):
+    if reason := intake.fault(keys, texts) or header_fault(keys, texts):
         return [], reason
-    if len(keys) != len(texts):
-        return (
-            [],
-            f"the row has {len(keys)} header names and {len(texts)} header values; write as many of each",
-        )
-    if None in keys:
-        return [], "the row has a header whose name is null; give it a name"
     return [(str(name), text) for name, text in zip(keys, texts, strict=True)], None
 
 
@@ -127,12 +146,3 @@ def _array(text: str | None) -> list[str | None]:
 
 
 _names = lru_cache(maxsize=256)(_array)  # most rows of an outbox have the same
-
-
-def _text(value: str | bytes | None, name: str) -> str | None:
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"header '{name}' is not UTF-8; this outbox keeps header values as text") from error

@@ -12,30 +12,12 @@ from functools import lru_cache
 
 from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_sdk.portable.columns import COLUMNS, DEAD_LETTER_COLUMNS, EXTRAS, GUARD, LEASE
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.rows import COLUMNS, EXTRAS
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
 _READ = ", ".join(COLUMNS)
-
-GUARD = -1
-"""The lane of the fence's row that bumps and operators lock first, and that exists before there are lanes."""
-
-LEASE = -2
-"""The lane of the fence's row that is the lease."""
-
-LETTER_COLUMNS = (
-    "name", "id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values",
-    "fate", "reason", "attempts", "since",
-)  # fmt: skip
-FENCE_COLUMNS = (
-    "name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", "transacting",
-    "identity", "sender", "marker_place",
-)  # fmt: skip
-NOTED = ("sender", "marker_place")
-"""Columns that the fence of an earlier version lacks."""
-OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
 
 
 class Statements:
@@ -159,8 +141,8 @@ class Statements:
     def _letter_statements(self) -> None:
         idiom, letters = self.idiom, self.letters
         named, chosen = "name = {name}", "name = {name} AND fate = {fate}"
-        columns = ", ".join(LETTER_COLUMNS)
-        values = ", ".join(f"{{{column}}}" for column in LETTER_COLUMNS[:-1])
+        columns = ", ".join(DEAD_LETTER_COLUMNS)
+        values = ", ".join(f"{{{column}}}" for column in DEAD_LETTER_COLUMNS[:-1])
         self.forget_letter = ChangeByIds(letters, condition=named)
         self.letters_at = SelectByIds(f"id, fate, {self._key}", letters, named)
         self.lowest_letter = f"SELECT MIN(id) FROM {letters} WHERE name = {{name}}"

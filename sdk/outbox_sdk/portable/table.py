@@ -8,25 +8,20 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from outbox_sdk.affinity import Condition
-from outbox_sdk.dialect import UNBOUNDED, Advanced, Backlog, Fence, LaneStatus, TransactionalLane
-from outbox_sdk.errors import LeadershipLost
+from outbox_sdk.fence import IDENTITY_DIGITS, Fence, LaneStatus, TransactionalLane, lost_token
+from outbox_sdk.outbox_table import MAX_COUNTED, UNBOUNDED, Advanced, Backlog
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.by_ids import ChangeByIds
+from outbox_sdk.portable.columns import GUARD
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.session import Locked, Present, Session
-from outbox_sdk.portable.statements import GUARD, Statements
+from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import Batch, MarkedRecord
 
 Done = TypeVar("Done")
-
-IDENTITY_DIGITS = 12
-"""Of a lane's identity; enough to be unlike any other at one broker."""
-
-COUNTED = 10_000
-"""Up to this many rows the backlog is counted, beyond it is estimated."""
 
 
 class PortableTable:
@@ -69,8 +64,8 @@ class PortableTable:
     def identity(self) -> str:
         """Returns what tells this outbox from every other: what was drawn for its guard."""
         make_guard(self._session, self._sql, self._name)
-        with self._session.transaction("read the outbox's identity"):
-            return str(self._session.fetch(self._sql.guard, name=self._name)[0][0])
+        [(identity,)] = self._session.query("read the outbox's identity", self._sql.guard, name=self._name)
+        return str(identity)
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -86,15 +81,13 @@ class PortableTable:
         return token
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
-        """Starts one attempt at a lane."""
+        """Starts a lane: raises its epoch."""
         with self._session.transaction("enter a lane"):
             place = {"name": self._name, "lane": lane}
             if not self._session.change(self._sql.enter, **place, lanes=lanes, token=token):
-                raise LeadershipLost(
-                    f"lane {lane} of {lanes} is no longer held by token {token}: another process leads"
-                )
-            attempt, identity = self._session.fetch(self._sql.entered, **place)[0]
-        return Fence(lane, lanes, token, int(attempt), identity)
+                raise lost_token(lane, lanes, token)
+            epoch, identity = self._session.fetch(self._sql.entered, **place)[0]
+        return Fence(lane, lanes, token, int(epoch), identity)
 
     def mark(
         self,
@@ -159,8 +152,7 @@ class PortableTable:
 
     def parked(self) -> Parked:
         """Returns how much is parked."""
-        with self._session.transaction("read the parked keys"):
-            keys, oldest = self._session.fetch(self._sql.parked, name=self._name)[0]
+        [(keys, oldest)] = self._session.query("read the parked keys", self._sql.parked, name=self._name)
         return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
@@ -171,8 +163,9 @@ class PortableTable:
 
     def transactional_lanes(self) -> dict[int, TransactionalLane]:
         """Returns the lanes that are noted to publish in transactions, and how."""
-        with self._session.transaction("read who publishes in transactions"):
-            rows = self._session.fetch(self._sql.transactional_lanes, name=self._name)
+        rows = self._session.query(
+            "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
+        )
         text = self._idiom.text
         return {
             int(lane): TransactionalLane(int(lanes), text(sender) or "", text(place) or "")
@@ -185,38 +178,33 @@ class PortableTable:
 
     def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
-        with self._session.transaction("read the fence"):
-            rows = self._session.fetch(self._sql.lane_statuses, name=self._name)
+        rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
         moment, text = self._idiom.moment, self._idiom.text
         return [
             LaneStatus(
-                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(attempt)),
+                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
                 holder=holder,
                 since=moment(since),
                 heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
                 age=None if age is None else float(age),
-                metrics=json.loads(text(reading) or "{}"),
+                metrics=json.loads(text(metrics) or "{}"),
             )
-            for lane, lanes, token, attempt, holder, since, heartbeat_at, age, reading in rows
+            for lane, lanes, token, epoch, holder, since, heartbeat_at, age, metrics in rows
         ]
 
     def backlog(self) -> Backlog:
-        """Returns how much waits: counted up to ``COUNTED`` rows, at most as many as the ids' range beyond.
+        """Returns how many records wait: counted up to ``MAX_COUNTED``, beyond at most the range of ids.
 
-        To find the oldest it passes the rows of parked keys at the head. Rows to be taken in are counted, and
-        have no age.
+        To find the oldest it passes the rows of parked keys at the head. Rows that an intake has yet to take
+        in count, and have no age.
         """
         with self._session.transaction("read the backlog"):
-            count = int(self._session.fetch(self._sql.count, limit=COUNTED + 1)[0][0])
+            count = int(self._session.fetch(self._sql.count, limit=MAX_COUNTED + 1)[0][0])
             rows = self._session.fetch(self._sql.oldest, name=self._name)
-            # A moment that cannot be read has no age.
+            # A timestamp that cannot be read has no age.
             oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
-            waiting = self._intake.waiting(COUNTED + 1) if self._intake else 0
-            if count <= COUNTED:
-                return Backlog(records=count + waiting, exact=waiting <= COUNTED, oldest=oldest)
-            first, last = self._session.fetch(self._sql.spread)[0]
-        spread = 0 if first is None else int(last) - int(first) + 1
-        return Backlog(records=max(count, spread) + waiting, exact=False, oldest=oldest)
+            to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
+            return Backlog.of(count, to_take_in, oldest, self._id_range)
 
     def close(self) -> None:
         """Disconnects."""
@@ -245,9 +233,13 @@ class PortableTable:
         ids = [int(row[0]) for row in self._session.fetch(self._sql.batch, **where)]
         return self._session.change_ids(self._sql.purge, ids, leader=leader)
 
+    def _id_range(self) -> int:
+        first, last = self._session.fetch(self._sql.spread)[0]
+        return 0 if first is None else int(last) - int(first) + 1
+
     def _hold(self, fence: Fence) -> None:
         if not self._session.fetch(self._sql.hold, **self._held(fence)):
-            raise _lost(fence)
+            raise fence.lost()
 
     def _touch(
         self, change: ChangeByIds, fence: Fence, leader_id: UUID, ids: Sequence[int], doing: str
@@ -259,7 +251,7 @@ class PortableTable:
     def _write(self, sql: str, fence: Fence, doing: str, **values: object) -> None:
         with self._session.transaction(doing):
             if not self._session.change(sql, **self._held(fence), **values):
-                raise _lost(fence)
+                raise fence.lost()
 
     def _held(self, fence: Fence) -> dict[str, object]:
         return {
@@ -273,9 +265,8 @@ class PortableTable:
 
 def make_guard(session: Session, sql: Statements, name: str) -> None:
     """Makes sure that the fence has the row that bumps and operators lock first."""
-    with session.transaction("look at the fence"):
-        if session.fetch(sql.guard, name=name):
-            return
+    if session.query("look at the fence", sql.guard, name=name):
+        return
     try:
         with session.transaction("make the fence's guard"):
             session.change(sql.make_lane, **new_lane(name, GUARD, "nobody"))
@@ -287,8 +278,3 @@ def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:
     """Returns what a new row of the fence holds."""
     identity = uuid4().hex[:IDENTITY_DIGITS]
     return {"name": name, "lane": lane, "lanes": 0, "token": 0, "holder": holder, "identity": identity}
-
-
-def _lost(fence: Fence) -> LeadershipLost:
-    holder = f"token {fence.token}, attempt {fence.epoch}"
-    return LeadershipLost(f"lane {fence.lane} of {fence.lanes} is no longer held by {holder}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from outbox_sdk.errors import AccessDenied, DriverError
+from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.session import Session
-from outbox_sdk.portable.statements import NOTED
 
 
 def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[str]:
     """Returns the statements that add to a fence what it lacks of the columns that came later."""
-    missing = [column for column in NOTED if column not in found]
+    missing = [column for column in ADDED_FENCE_COLUMNS if column not in found]
     return [f"ALTER TABLE {idiom.table(fence)} ADD {column} {idiom.line}" for column in missing]
 
 

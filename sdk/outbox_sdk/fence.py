@@ -1,0 +1,82 @@
+"""The fence: one row for each lane, which decides who may change the rows of an outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from outbox_sdk.errors import LeadershipLost
+
+IDENTITY_DIGITS = 12
+"""Length of an identity: enough to be unique at one broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The right of one process to work on one lane. Every mark, purge and reset compares it.
+
+    Attributes:
+        lane: The lane's number, from 0.
+        lanes: How many lanes share the outbox; a record belongs to lane ``hash(key) mod lanes``.
+        token: Every new leader raises it; a process with a lower token can change nothing.
+        epoch: Raised whenever the lane starts anew under one leader, so that a frozen copy of the lane can
+            change nothing either.
+        identity: Random letters and digits that distinguish the lane from those of any other outbox, in
+            whatever database. Created with the lane's row and never changed.
+    """
+
+    lane: int
+    lanes: int
+    token: int
+    epoch: int
+    identity: str = ""
+
+    def lost(self) -> LeadershipLost:
+        """Returns the error for a call whose fence is no longer in force."""
+        holder = f"token {self.token}, epoch {self.epoch}"
+        return LeadershipLost(f"lane {self.lane} of {self.lanes} is no longer held by {holder}")
+
+
+def lost_token(lane: int, lanes: int, token: int) -> LeadershipLost:
+    """Returns the error for a process that starts a lane under a token that is no longer in force."""
+    return LeadershipLost(f"lane {lane} of {lanes} is no longer held by token {token}: another process leads")
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """What the fence stores about one lane, for operators.
+
+    Attributes:
+        fence: The lane's current fence, without its identity.
+        holder: The name of the process that holds it.
+        since: When that leader raised the token (database clock).
+        heartbeat_at: When the lane last wrote its metrics; ``None`` before the first time.
+        age: Seconds since ``heartbeat_at`` by the database's clock; ``None`` before the first time.
+        metrics: The lane's metrics as they were written last.
+    """
+
+    fence: Fence
+    holder: str
+    since: datetime
+    heartbeat_at: datetime | None
+    age: float | None
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalLane:
+    """What the fence stores about a lane that publishes in Kafka transactions.
+
+    Attributes:
+        lanes: How many lanes there were.
+        sender: The name that its transactional sender was opened under; empty if an earlier version stored
+            the row, which did not store the name.
+        location: Where that sender keeps the lane's checkpoint, see ``TransactionalSender.location``; empty
+            in the same case.
+    """
+
+    lanes: int
+    sender: str = ""
+    location: str = ""

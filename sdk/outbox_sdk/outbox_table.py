@@ -1,0 +1,269 @@
+"""The connection to one outbox table: the contract that the lanes of a harvester rely on.
+
+Three ways to mark exist; a dialect picks the one that its database does in the least SQL: one statement
+(``UPDATE … RETURNING``), one statement with ``OUTPUT``, or a transaction (``SELECT … FOR UPDATE``,
+``UPDATE``, commit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
+from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.record import Batch, MarkedRecord
+
+UNBOUNDED = 2**62
+"""A number of bytes that limits no mark."""
+
+MAX_COUNTED = 10_000
+"""The backlog is counted up to this many rows, and estimated beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many records wait in the outbox.
+
+    Attributes:
+        records: Rows in the table, marked or not; an estimate when ``exact`` is false.
+        exact: Whether ``records`` was counted.
+        oldest: Age in seconds, by the database's clock, of the oldest row whose key is not parked; ``None``
+            if there is none. Behind very many rows of parked keys it is an upper bound.
+    """
+
+    records: int
+    exact: bool
+    oldest: float | None
+
+    @classmethod
+    def of(cls, count: int, to_take_in: int, oldest: float | None, estimate: Callable[[], int]) -> Backlog:
+        """Makes a backlog of what a dialect has counted.
+
+        Args:
+            count: Rows of the outbox, counted up to ``MAX_COUNTED + 1``.
+            to_take_in: Rows of the intake's table, counted likewise.
+            oldest: As above.
+            estimate: Estimates the rows of the outbox; called only if there are more than ``MAX_COUNTED``.
+        """
+        if count <= MAX_COUNTED:
+            return cls(count + to_take_in, exact=to_take_in <= MAX_COUNTED, oldest=oldest)
+        return cls(max(count, estimate()) + to_take_in, exact=False, oldest=oldest)
+
+
+class Advanced(NamedTuple):
+    """The result of :meth:`OutboxTable.advance`.
+
+    Attributes:
+        purged: How many rows it deleted.
+        records: The rows it marked, ordered by id.
+    """
+
+    purged: int
+    records: list[MarkedRecord]
+
+
+class OutboxTable(Protocol):
+    """A connection to one outbox table and its fence; used by one thread at a time.
+
+    A lane has two: it marks and resets over the one, never both at once, and purges over the other meanwhile.
+
+    Every method raises ``DriverError`` if the database refuses or cannot be reached. After a retryable one
+    the outcome of the call is unknown and the connection may be broken: close it and connect anew. A call on
+    a connection that somebody has closed raises a retryable one, too.
+    """
+
+    @property
+    def name(self) -> str:
+        """The outbox's name with its schema, as the database knows it, however it was configured."""
+        ...
+
+    def identity(self) -> str:
+        """Returns what distinguishes this outbox from every other, of whatever name, in whatever database.
+
+        Random letters and digits. They are created durably beside the fence when they are first asked for,
+        and never changed. Two processes that ask at once get the same.
+        """
+        ...
+
+    def bump(self, lanes: int, holder: str) -> int:
+        """Makes the caller the leader: raises the token of every lane, durably before it returns.
+
+        Creates the rows of lanes that are new. Rows beyond ``lanes`` are raised, too, so that a leader with
+        another number of lanes is fenced as well.
+
+        Returns:
+            The new token, higher than any before.
+        """
+        ...
+
+    def enter(self, lane: int, lanes: int, token: int) -> Fence:
+        """Starts a lane under the leader's token: raises its epoch, which ends every earlier start.
+
+        Raises:
+            LeadershipLost: The token is no longer the lane's.
+        """
+        ...
+
+    def mark(
+        self,
+        fence: Fence,
+        leader_id: UUID,
+        limit: int,
+        max_bytes: int = UNBOUNDED,
+        excluded_keys: Collection[str] = (),
+    ) -> list[MarkedRecord]:
+        """Claims the lane's earliest rows that ``leader_id`` has not claimed (docs/algorithm.md, step A3).
+
+        Checks the fence in the same statement or transaction, and holds it against a concurrent bump.
+        Always starts at the table's head, and leaves out the rows of parked and of excluded keys. Need not be
+        durable. If another transaction has locked a row, the mark waits for it, or leaves out its whole key.
+
+        Args:
+            fence: The caller's fence.
+            leader_id: What the rows will carry.
+            limit: How many rows to claim at most.
+            max_bytes: How many bytes the claimed rows may have together, by their keys, values and headers.
+                Claims rows from the first up to the one that would exceed it. A row that exceeds it alone
+                does not count: it is claimed and returned as faulty, without its value and headers, which are
+                never loaded.
+            excluded_keys: Keys of which no row is claimed. Another call may exclude others: a key that is no
+                longer excluded is claimed from its earliest row on.
+
+        Returns:
+            The rows, ordered by id; none if nothing waits.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was marked.
+        """
+        ...
+
+    def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        """Deletes rows that still carry ``leader_id`` (docs/algorithm.md, B1), durably before it returns.
+
+        Idempotent: a row that is gone does not count.
+
+        Returns:
+            How many rows were deleted.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was deleted.
+        """
+        ...
+
+    def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
+        """Clears the leader id of rows that still carry ``leader_id`` (docs/algorithm.md, B2). Idempotent.
+
+        Returns:
+            How many rows were reset.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was reset.
+        """
+        ...
+
+    def advance(  # noqa: PLR0917 - finished and following batches, each with what bounds it
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        leader_id: UUID,
+        limit: int,
+        pending: Sequence[UUID],
+        max_bytes: int = UNBOUNDED,
+    ) -> Advanced:
+        """Deletes batches that are published, and marks the next: one transaction, durable on return.
+
+        Marks as :meth:`mark` does, but durably, and leaves out rows that carry ``leader_id`` or one of
+        ``pending`` (the names of batches that are marked and not finished). A batch that is in neither
+        ``finished`` nor ``pending`` when rows are marked was abandoned: its rows are marked again, in their
+        order.
+
+        Args:
+            fence: The caller's fence.
+            finished: Batches whose rows are to be deleted if they still carry the batch's leader id.
+            leader_id: The new batch's name, never used before.
+            limit: How many rows to mark at most; 0 only deletes.
+            pending: The names of batches that are marked and not finished; ignored if ``limit`` is 0.
+            max_bytes: As for :meth:`mark`.
+
+        Returns:
+            How many rows were deleted, and the marked rows.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was deleted or marked.
+        """
+        ...
+
+    def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
+        """Stores durably that the lane publishes in transactions, and how.
+
+        ``None`` stores that it no longer does: nobody has to read its checkpoint any more. Bumps and new
+        starts of the lane do not change what is stored.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was stored.
+        """
+        ...
+
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
+        """Returns the lanes that publish in transactions, as they may still after a crash.
+
+        Returns:
+            Lane → what was stored about it, ordered by lane. May contain lanes that no longer exist.
+        """
+        ...
+
+    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+        """Parks the keys of poisonous records, and clears the leader id of rows, durably before it returns.
+
+        One transaction, which holds the fence against a concurrent bump as a mark does: it copies each of
+        ``poisons`` whose row still carries ``leader_id`` to the dead letters, which parks its key, and
+        resets those of ``ids`` that still carry it. Idempotent: a row that is reset already is left out.
+
+        If an outbox gives out ids anew, a dead letter may have the id of such a row, although it is skipped
+        or of another key. It is the only copy of its record, and gets a new id: negative, and below those of
+        all dead letters of the outbox, so that several keep their order.
+
+        Args:
+            fence: The caller's fence.
+            leader_id: What the rows carry.
+            poisons: The heads; their ids are among ``ids``.
+            ids: All rows of these keys that ``leader_id`` has marked.
+
+        Returns:
+            How many keys were parked.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's; nothing was changed.
+        """
+        ...
+
+    def parked(self) -> Parked:
+        """Returns how much is parked; reads the parked keys only."""
+        ...
+
+    def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
+        """Writes the lane's metrics beside its fence, for ``outbox status``.
+
+        Args:
+            fence: The caller's fence.
+            metrics: Name → number, or anything else that JSON can hold.
+
+        Raises:
+            LeadershipLost: The fence is no longer the caller's.
+        """
+        ...
+
+    def lane_statuses(self) -> list[LaneStatus]:
+        """Returns what the fence stores about each lane, ordered by lane; empty before the first leader."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """Returns how many records wait, without a full scan of a large table."""
+        ...
+
+    def close(self) -> None:
+        """Disconnects. Idempotent, and never raises."""
+        ...

@@ -1,0 +1,29 @@
+"""The columns of the tables of an outbox, and the rows of its fence that are no lanes."""
+
+COLUMNS = ("id", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values")
+"""What is read of a row; in portable outboxes headers are two JSON arrays of equal length, or null."""
+
+EXTRAS = ("kafka_partition", "kafka_timestamp")
+"""Columns of an outbox whose intake tells partition and timestamp (milliseconds)."""
+
+OUTBOX_COLUMNS = (*COLUMNS, "create_time", "leader_id")
+
+FENCE_COLUMNS = (
+    "name", "lane", "lanes", "token", "attempt", "holder", "since", "beat", "reading", "transacting",
+    "identity", "sender", "marker_place",
+)  # fmt: skip
+
+ADDED_FENCE_COLUMNS = ("sender", "marker_place")
+"""Columns that the fence of an earlier version lacks."""
+
+DEAD_LETTER_COLUMNS = ("name", *COLUMNS, "fate", "reason", "attempts", "since")
+
+GUARD = -1
+"""The lane of the fence's row that bumps and operators lock first. It carries the outbox's identity."""
+
+LEASE = -2
+"""The lane of the fence's row that is the lease of ``outbox_sdk.lease``.
+
+The row holds when the lease was taken (``since``), for how many milliseconds (``token``), by whom
+(``holder``), and the number of the leadership (``attempt``).
+"""
