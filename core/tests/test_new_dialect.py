@@ -86,7 +86,7 @@ def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: P
         asked.append(step[3])
         assert step[1] == str(len(asked)), "the steps are asked for in order"
         setattr(idiom if step[2] == "Idiom" else dialect, step[3], donated(step[3]))
-    assert asked == ["errors", "open", "place", "tables", "trouble", "open_plain", "age", "lane"]
+    assert asked == ["errors", "open", "place", "tables", "error_kind", "open_plain", "age", "lane"]
     use(tmp_path / "shop.db")
 
 
