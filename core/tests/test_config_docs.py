@@ -1,6 +1,7 @@
-"""The tables of docs/configuration.md say what the code does: every key, its type and its default."""
+"""docs/configuration.md has every key with its type and default, and READMEs have every option of a driver."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from enum import EnumType
@@ -14,8 +15,11 @@ from outbox_core.config.duration import format_duration
 from outbox_core.config.reader import HarvestKeys
 from outbox_core.config.seams import DEFAULT_DRIVERS
 from outbox_sdk import Intake, Seam, Unit, find
+from outbox_sdk.registry import Installed, installed
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "configuration.md"
+DRIVERS = [(driver, seam) for driver in installed() for seam in driver.seams]
 SHARED = {
     "data_source",
     "table",
@@ -113,6 +117,20 @@ def test_types_and_defaults_are_those_of_the_code(key: str):
     assert row[0] == kind
     if default is not None:
         assert row[1] == default
+
+
+@pytest.mark.parametrize(("driver", "seam"), DRIVERS, ids=lambda value: getattr(value, "name", str(value)))
+def test_every_option_of_a_driver_is_in_the_readme_of_its_plugin(driver: Installed, seam: Seam):
+    options = {camel(field.name) for field in fields(find(seam, driver.name).options)}
+    projects = (ROOT / "plugins").glob("*/pyproject.toml")
+    pages = [project.with_name("README.md") for project in projects if _name(project) == driver.distribution]
+    text = "".join(page.read_text("utf-8") for page in pages)
+    cells = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
+    assert options <= {option for cell in cells for option in re.findall(r"`(\w+)`", cell)}
+
+
+def _name(project: Path) -> str:
+    return str(tomllib.loads(project.read_text("utf-8"))["project"]["name"])
 
 
 def test_every_example_of_an_intake_can_be_used():
