@@ -14,44 +14,8 @@ from psycopg.conninfo import conninfo_to_dict
 from .harvesters import Fleet, Measure, until
 from .shop import INSERT, Shop
 
-REAPER = """\
-harvest:
-  baseKafkaConfig:
-    bootstrap.servers: {bootstrap}
-  producerKafkaConfig:
-    compression.type: lz4
-    delivery.timeout.ms: 10000
-  leaderTopic: my-app-name
-  leaderGroupID: my-app-name
-  dataSource: host={host} port={port} user={user} password={password} dbname={dbname} sslmode=disable
-  outboxTable: outbox
-  limits:
-    minPollInterval: 1s
-    heartbeatTimeout: 5s
-    maxInFlightRecords: 1000
-    minMetricsInterval: 5s
-    sendConcurrency: 4
-    sendBuffer: 10
-logging:
-  level: Debug
-"""
-
-REAPER_SECURE = """\
-harvest:
-  baseKafkaConfig:
-    bootstrap.servers: {bootstrap}
-    security.protocol: sasl_ssl
-    ssl.ca.location: ca-cert.pem
-    sasl.mechanism: SCRAM-SHA-512
-    sasl.username: alice
-    sasl.password: alice-secret
-  leaderTopic: __consumer_offsets
-  leaderGroupID: my-app-name
-  dataSource: host={host} port={port} user={user} password={password} dbname={dbname} sslmode=disable
-  outboxTable: outbox
-logging:
-  level: Debug
-"""
+GOHARVEST = Path(__file__).with_name("goharvest")
+DATA_SOURCE = "host=localhost port=5432 user=postgres password= dbname=postgres"
 
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
@@ -101,8 +65,10 @@ def as_sent(row: Row) -> Content:
     return key.encode(), None if value is None else value.encode(), headers
 
 
-def fill(text: str, shop: Shop) -> str:
-    return text.format(bootstrap=shop.kafka.bootstrap, **conninfo_to_dict(shop.dsn))
+def reaper_file(name: str, shop: Shop) -> str:
+    """Returns goharvest's file with our servers in place of its own."""
+    text = (GOHARVEST / name).read_text().replace(DATA_SOURCE, shop.dsn)
+    return re.sub(r"localhost:909\d", shop.kafka.bootstrap, text)
 
 
 def password(shop: Shop) -> str:
@@ -113,7 +79,7 @@ def password(shop: Shop) -> str:
 def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: Measure) -> None:
     with psycopg.connect(shop.dsn) as connection, connection.cursor() as cursor:
         cursor.executemany(INSERT, [(shop.topic, *row) for row in ROWS])
-    reaper = fleet.launch("reaper", fill(REAPER, shop))
+    reaper = fleet.launch("reaper", reaper_file("reaper.yaml", shop))
     acquired = reaper.wait_for("leader acquired", 150)
     shop.wait_until_harvested(30)
     measure("the program's start to leader acquired, on Spark", acquired.at - reaper.started)
@@ -133,7 +99,7 @@ def test_goharvests_secure_file_says_what_a_plaintext_broker_lacks(
     tmp_path: Path, shop: Shop, fleet: Fleet
 ) -> None:
     (tmp_path / "ca-cert.pem").write_text(CERTIFICATE)
-    reaper = fleet.launch("reaper", fill(REAPER_SECURE, shop))
+    reaper = fleet.launch("reaper", reaper_file("reaper_secure.yaml", shop))
     assert reaper.wait(30) == 69
     said = reaper.log.read_text()
     assert f"cannot reach Kafka at {shop.kafka.bootstrap}" in said, said
@@ -147,8 +113,12 @@ def test_goharvests_secure_file_harvests_where_nothing_is_secured(shop: Shop, fl
     """Its leader topic is one of Kafka's internal topics, to which no client may write."""
     with psycopg.connect(shop.dsn) as connection:
         connection.execute(INSERT, (shop.topic, *ROWS[1]))
-    plain = [line for line in REAPER_SECURE.splitlines() if not re.match(r"\s+(sasl|ssl|security)\.", line)]
-    reaper = fleet.launch("reaper", fill("\n".join(plain), shop), "--engine", "inline")
+    plain = [
+        line
+        for line in reaper_file("reaper_secure.yaml", shop).splitlines()
+        if not re.match(r"\s+(sasl|ssl|security)\.", line)
+    ]
+    reaper = fleet.launch("reaper", "\n".join(plain), "--engine", "inline")
     reaper.wait_for("leader acquired", 20)
     shop.wait_until_harvested(20)
     assert [message.key() for message in shop.messages()] == [ROWS[1][0].encode()]

@@ -126,27 +126,7 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
     assert rest.splitlines()[-1].endswith("stopped")
 
 
-REAPER = """\
-harvest:
-  baseKafkaConfig:
-    bootstrap.servers: {bootstrap}
-  producerKafkaConfig:
-    compression.type: lz4
-    delivery.timeout.ms: 10000
-  leaderTopic: {group}
-  leaderGroupID: {group}
-  dataSource: {dsn} sslmode=disable
-  outboxTable: outbox
-  limits:
-    minPollInterval: 1s
-    heartbeatTimeout: 5s
-    maxInFlightRecords: 1000
-    minMetricsInterval: 5s
-    sendConcurrency: 4
-    sendBuffer: 10
-logging:
-  level: Debug
-"""
+REAPER = Path(__file__).parents[2] / "tests" / "goharvest" / "reaper.yaml"
 REAPER_DDL = """
 CREATE TABLE IF NOT EXISTS outbox (
   id                  BIGSERIAL PRIMARY KEY,
@@ -165,7 +145,11 @@ def test_goharvests_file_runs_with_its_own_table(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
     file = tmp_path / "reaper.yaml"
-    file.write_text(REAPER.format(bootstrap=kafka_bootstrap, group=f"group-{topic}", dsn=postgres_dsn))
+    text = (
+        REAPER.read_text().replace("localhost:9092", kafka_bootstrap)
+    text = text.replace("my-app-name", f"group-{topic}")
+    )
+    file.write_text(re.sub("dataSource: .* sslmode", f"dataSource: {postgres_dsn} sslmode", text))
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(REAPER_DDL)
         connection.execute(INSERT, (topic, 300))

@@ -10,44 +10,9 @@ import pytest
 from outbox_core.config import Delivery, Limits, LogLevel, configure, load, locate, parse
 from outbox_sdk import ConfigError, Seam
 
-REAPER = """\
-harvest:
-  baseKafkaConfig:
-    bootstrap.servers: localhost:9092
-  producerKafkaConfig:
-    compression.type: lz4
-    delivery.timeout.ms: 10000
-  leaderTopic: my-app-name
-  leaderGroupID: my-app-name
-  dataSource: host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable
-  outboxTable: outbox
-  limits:
-    minPollInterval: 1s
-    heartbeatTimeout: 5s
-    maxInFlightRecords: 1000
-    minMetricsInterval: 5s
-    sendConcurrency: 4
-    sendBuffer: 10
-logging:
-  level: Debug
-"""
-
-REAPER_SECURE = """\
-harvest:
-  baseKafkaConfig:
-    bootstrap.servers: localhost:9094
-    security.protocol: sasl_ssl
-    ssl.ca.location: ca-cert.pem
-    sasl.mechanism: SCRAM-SHA-512
-    sasl.username: alice
-    sasl.password: alice-secret
-  leaderTopic: __consumer_offsets
-  leaderGroupID: my-app-name
-  dataSource: host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable
-  outboxTable: outbox
-logging:
-  level: Debug
-"""
+GOHARVEST = Path(__file__).parents[2] / "tests" / "goharvest"
+REAPER = (GOHARVEST / "reaper.yaml").read_text()
+REAPER_SECURE = (GOHARVEST / "reaper_secure.yaml").read_text()
 
 
 def test_goharvests_file_is_read_as_it_is():
