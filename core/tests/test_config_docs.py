@@ -1,4 +1,4 @@
-"""docs/configuration.md has every key with its type and default, and READMEs have every option of a driver."""
+"""docs/configuration.md has every key with its type and default, and READMEs have every option of drivers."""
 
 import re
 import tomllib

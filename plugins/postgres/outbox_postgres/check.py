@@ -24,7 +24,7 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
     """Connects and looks at everything; never raises. The work behind ``PostgresDialect.check``."""
     findings: list[Finding] = []
     try:
-        source = DataSource(options.data_source, options.connect_timeout)
+        source = DataSource(options)
     except DriverError as error:
         return [Finding(Level.ERROR, "data source", str(error), "correct dataSource")]
     try:

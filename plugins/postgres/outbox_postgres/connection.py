@@ -47,7 +47,7 @@ def connect(source: DataSource) -> psycopg.Connection[Any]:
 
 def connect_as_application(options: PostgresOptions) -> psycopg.Connection[Any]:
     """Connects as psycopg does by default; the work behind ``PostgresDialect.stash_connection``."""
-    source = DataSource(options.data_source, options.connect_timeout)
+    source = DataSource(options)
     with translated(source, "connect"):
         return psycopg.connect(make_conninfo(**source.parameters))
 
@@ -86,7 +86,7 @@ def open_lease(options: PostgresOptions) -> PostgresLease:
 def _open(
     options: PostgresOptions, eligible: Sequence[Condition]
 ) -> tuple[DataSource, psycopg.Connection[Any], Layout]:
-    source = DataSource(options.data_source, options.connect_timeout)
+    source = DataSource(options)
     connection = connect(source)
     with ExitStack() as unless_it_works:
         unless_it_works.callback(connection.close)
@@ -104,7 +104,7 @@ def _open(
 
 def create(options: PostgresOptions) -> Sequence[str]:
     """Creates what is missing; the work behind ``PostgresDialect.create``."""
-    source = DataSource(options.data_source, options.connect_timeout)
+    source = DataSource(options)
     created: list[str] = []
     with connect(source) as connection:
         for name, statement in ddl(options).items():

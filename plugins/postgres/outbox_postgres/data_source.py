@@ -8,6 +8,8 @@ from outbox_sdk import DriverError
 from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict
 
+from outbox_postgres.options import PostgresOptions
+
 _PAIR = re.compile(
     r"""\s*(?P<key>\w+)\s*=
         (?: \s*(?P<quoted>'(?:\\.|[^'\\])*')
@@ -34,12 +36,13 @@ class DataSource:
         parameters: libpq's connection parameters.
     """
 
-    def __init__(self, text: str, connect_timeout: float) -> None:
-        """Parses ``text`` and adds defaults: application name, keepalives, time-out.
+    def __init__(self, options: PostgresOptions) -> None:
+        """Parses ``options.data_source`` and adds defaults: application name, keepalives, time-out.
 
         Raises:
             DriverError: It cannot be parsed (not retryable). The message quotes nothing of it.
         """
+        text, connect_timeout = options.data_source, options.connect_timeout
         self._secrets = _secrets_of_url(text)
         try:
             parsed = conninfo_to_dict(_with_empty_values(text))

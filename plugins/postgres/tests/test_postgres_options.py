@@ -15,7 +15,7 @@ from outbox_sdk import ConfigError, DriverError, Seam, find
 
 
 def parameters(text: str) -> dict[str, str]:
-    return DataSource(text, 5.0).parameters
+    return DataSource(PostgresOptions(data_source=text)).parameters
 
 
 def test_the_driver_is_found_by_its_name() -> None:
@@ -148,7 +148,7 @@ def test_defaults_are_added_and_do_not_replace_what_is_written() -> None:
 )
 def test_a_data_source_that_cannot_be_parsed_is_not_quoted(text: str) -> None:
     with pytest.raises(DriverError) as caught:
-        DataSource(text, 5.0)
+        DataSource(PostgresOptions(data_source=text))
     assert not caught.value.retryable
     assert "s3cret" not in str(caught.value)
     assert caught.value.__cause__ is None
