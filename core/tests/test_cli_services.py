@@ -145,10 +145,8 @@ def test_goharvests_file_runs_with_its_own_table(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
     file = tmp_path / "reaper.yaml"
-    text = (
-        REAPER.read_text().replace("localhost:9092", kafka_bootstrap)
+    text = REAPER.read_text().replace("localhost:9092", kafka_bootstrap)
     text = text.replace("my-app-name", f"group-{topic}")
-    )
     file.write_text(re.sub("dataSource: .* sslmode", f"dataSource: {postgres_dsn} sslmode", text))
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(REAPER_DDL)
