@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outbox_core.config.settings import Failures
-from outbox_core.lanes import group
+from outbox_core.config.settings import Failures, Limits
+from outbox_core.lanes import group, threads
 from outbox_core.leadership import tcp as channel
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import Orders, Report
@@ -167,26 +167,21 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
 
         def exchange(self, report):
             self.heard += 1
-            return Orders(0.1) if self.heard <= 2 else self.remote.exchange(report)
+            return Orders(0.1) if self.heard <= 1 else self.remote.exchange(report)
 
     class Idle:
         """A lane that waits for the end."""
 
-        metrics = LaneMetrics()
-
-        def __init__(self, plan, number, control):
+        def __init__(self, plan, number, control, telemetry):
             self.control = control
 
         def run(self):
             while not self.control.over:
                 time.sleep(0.01)
 
-        def take_events(self):
-            return []
-
-    monkeypatch.setattr(group, "LaneLoop", Idle)
-    plan: Any = SimpleNamespace(token=7, failures=Failures())
-    lanes = group.LaneGroup(plan, 0, [0], Leader())
+    monkeypatch.setattr(threads, "LaneLoop", Idle)
+    plan: Any = SimpleNamespace(token=7, failures=Failures(), limits=Limits())
+    lanes = threads.LaneThreads(plan, 0, [0], Leader())
     working = threading.Thread(target=lambda: list(lanes.run()))
     working.start()
     working.join(10)

@@ -8,8 +8,8 @@ import time
 import pytest
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.lanes import restarts
-from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.threads import LaneThreads
 from outbox_core.leadership.protocol import Orders
 from outbox_sdk import AccessDenied, DriverError, Seam
 
@@ -46,7 +46,7 @@ def run(dialect, stop_after, patience=5.0):
         failures=Failures(stop_after=stop_after),
     )
     leader = Leader(patience)
-    for _ in LaneGroup(plan, 0, [0], leader).run():
+    for _ in LaneThreads(plan, 0, [0], leader).run():
         pass
     return leader.refusals
 

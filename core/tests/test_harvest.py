@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from threading import Event, Lock, Thread
 
 import pytest
-from outbox_core import harvest as harvesting
 from outbox_core.config.settings import EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
-from outbox_core.leadership import leader as terms
+from outbox_core.leadership.candidacy import Timeouts
 from outbox_core.leadership.protocol import Report
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 
@@ -108,7 +108,16 @@ class Engine:
 
 
 @pytest.fixture
-def world(monkeypatch):
+def quick():
+    """Lanes are soon found silent, and engines are soon given up."""
+    return {"stop": 0.1, "cancel": 0.1, "join": 0.1, "silent": 0.2, "start": 0.3}
+
+
+@pytest.fixture
+def world(monkeypatch, request):
+    if "quick" in request.fixturenames:
+        quick = request.getfixturevalue("quick")
+        monkeypatch.setattr("outbox_core.harvest.Timeouts", partial(Timeouts, **quick))
     dialect, elector, engine = Dialect(), Elector(), Engine()
     events: list[object] = []
     settings = HarvestSettings(
@@ -273,15 +282,6 @@ def test_what_ends_an_elector_ends_the_harvest(world):
     with pytest.raises(DriverError, match="refused"):
         until(lambda: harvest.wait(0.01))
     assert engine.terms[0].stopped
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Lanes that are soon found silent, and engines that are soon given up."""
-    monkeypatch.setattr(terms, "START_SECONDS", 0.3)
-    monkeypatch.setattr(terms, "SILENT_SECONDS", 0.2)
-    for name in ("STOP_SECONDS", "CANCEL_SECONDS", "JOIN_SECONDS"):
-        monkeypatch.setattr(harvesting, name, 0.1)
 
 
 def test_a_leader_without_lanes_gives_up_its_office_and_stands_by_anew(world, quick):

@@ -8,13 +8,14 @@ from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Delivery, Failures, Limits
-from outbox_core.delivery.recovery import Entered, Opened, Recovery
+from outbox_core.delivery.recovery import Entered, Opened, Recovery, TakenOver, take_over
 from outbox_core.delivery.requests import (
     CloseSender,
     EmptyCheckpoint,
     Enter,
     OpenSender,
     PurgeBatches,
+    RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
@@ -23,7 +24,7 @@ from outbox_core.delivery.requests import (
     WriteNote,
 )
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import enter_lane, open_lane, recover_lanes
+from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, TransactionalLane
 
 BATCH = Batch(UUID(int=1), 10, 20)
@@ -41,7 +42,8 @@ def noted(*lanes, of=1, sender="public.box", location=HERE):
 
 FENCE = Fence(0, 1, 1, 1, "x")
 NOBODY_PARKED = Parked(0, None)
-RECOVERY = Recovery("box", 1, 1, Delivery.EXACTLY_ONCE)
+BATCHES = Delivery.EXACTLY_ONCE
+RECOVERY = Recovery("box", 1, 1, BATCHES)
 
 
 def conversation(steps, *replies):
@@ -88,6 +90,20 @@ def test_former_lanes_are_settled_at_the_same_time():
     assert ended.value.value == {0: 5, 3: 0}
 
 
+def test_a_leader_settles_former_lanes_once_the_fence_is_raised():
+    recoveries = []
+    requests, taken = conversation(
+        take_over(2, "one", lambda token: recoveries.append(token) or Recovery("box", 2, token, BATCHES)),
+        7,
+        noted(0, 3, of=4),
+        [5, 0],
+    )
+    assert requests[:2] == [RaiseFence(2, "one"), ReadNotes()]
+    assert next(requests[2].steps[0]) == Enter(0, 2, 7)
+    assert recoveries == [7]
+    assert taken == TakenOver(7, {0: 5, 3: 0})
+
+
 def test_an_error_ends_a_recovery_at_the_request_that_met_it():
     steps = RECOVERY.open(0)
     next(steps)
@@ -124,9 +140,18 @@ class World:
         made: Any = SimpleNamespace(create=lambda: self)
         return Plan("box", 1, lanes, made, made, made, Limits(), Failures(), delivery)
 
+    def settings(self, lanes, delivery=Delivery.EXACTLY_ONCE):
+        made, limits = SimpleNamespace(create=lambda: self), Limits(send_concurrency=lanes)
+        return SimpleNamespace(
+            name="one", outbox="box", dialect=made, publisher=made, limits=limits, delivery=delivery
+        )
+
     def connect(self):
         self.connections += 1
         return self
+
+    def bump(self, lanes, holder):
+        return self.token
 
     def open_transactional(self, name):
         self.asked.append(f"open {name}")
@@ -320,18 +345,18 @@ def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first
     world = World(
         checkpoints={(note.sender, note.location): [BATCH] for note in notes.values()}, notes=dict(notes)
     )
-    recover_lanes(world.plan(lanes, delivery), notes)
+    assert begin_leadership(world.settings(lanes, delivery)) == world.token
     for lane in settled:
         first = [f"enter {lane}", f"open {notes[lane].sender}", f"purge {lane}", f"end {lane}"]
         assert sorted(first, key=world.asked.index) == first
     assert sum(asked.startswith("end") for asked in world.asked) == len(settled)
     assert world.notes == {lane: note for lane, note in notes.items() if lane not in settled}
-    assert world.open == 0
+    assert (world.open, world.connections) == (0, 0)
 
 
 def test_a_former_lane_whose_checkpoint_is_gone_ends_the_settlement():
     world = World(notes=noted(0, 1, of=2))
     with pytest.raises(DriverError, match="no checkpoint"):
-        recover_lanes(world.plan(1), world.notes)
+        begin_leadership(world.settings(1))
     assert world.notes == noted(0, 1, of=2)
-    assert world.open == 0
+    assert (world.open, world.connections) == (0, 0)

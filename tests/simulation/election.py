@@ -6,7 +6,7 @@ a process whose clock stood still with it; the second by any step of a wall cloc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from outbox_neli_kafka.leadership import Leadership, LeadershipEvent
@@ -37,6 +37,10 @@ class Member(Protocol):
 
     def hand_over(self) -> None:
         """Is asked to let another lead."""
+        ...
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Leaves the election, as its process asks; ``then`` is called when it is left."""
         ...
 
 
@@ -94,11 +98,15 @@ class GroupMember:
         self._process = process
         self._leadership = Leadership(TERM_SECONDS)
         self._handing_over = False
+        self._leaving: list[Callable[[], None]] = []
+        self._gone = False
 
     def lease(self) -> float:
         return self._leadership.lease(self.host.clock())
 
     def tick(self) -> None:
+        if self._gone:
+            return
         now, world = self.host.clock(), self._coordinator.world
         self._handle_answer(self._leadership.tick(now))
         if world.scheduler.now >= self.cut_until and not self._handing_over:
@@ -110,7 +118,7 @@ class GroupMember:
     def answered(self, owns: bool, assignment: int, sent_at: float) -> None:
         """Takes the coordinator's answer to a heartbeat."""
         now, leadership = self.host.clock(), self._leadership
-        if self._handing_over or self._coordinator.world.scheduler.now < self.cut_until:
+        if self._handing_over or self._gone or self._coordinator.world.scheduler.now < self.cut_until:
             return
         if not owns:
             if leadership.owns:
@@ -130,10 +138,24 @@ class GroupMember:
             else:
                 self._handed_over()
 
+    def leave(self, then: Callable[[], None]) -> None:
+        self._leaving.append(then)
+        self.hand_over()
+        if not self._handing_over:
+            self._leave()
+
     def _handed_over(self) -> None:
         self._handing_over = False
         self._leadership.ended()
         self._coordinator.left(self)
+        if self._leaving:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._gone = True
+        leaving, self._leaving = self._leaving, []
+        for then in leaving:
+            then()
 
     def _handle_answer(self, events: Sequence[LeadershipEvent]) -> None:
         for event in events:
@@ -181,11 +203,15 @@ class WallClockMember:
         self._until = float("-inf")
         self._leads = False
         self._quiet_until = 0.0
+        self._handing_over = self._gone = False
+        self._leaving: list[Callable[[], None]] = []
 
     def lease(self) -> float:
         return self._until - self._wall()
 
     def tick(self) -> None:
+        if self._gone:
+            return
         world = self._clocks.world
         self._look()
         if world.scheduler.now >= max(self.cut_until, self._quiet_until):
@@ -193,7 +219,7 @@ class WallClockMember:
         self.host.after(TICK_SECONDS, self.tick)
 
     def answered(self, granted: bool, wall: float) -> None:
-        if self._clocks.world.scheduler.now < max(self.cut_until, self._quiet_until):
+        if self._gone or self._clocks.world.scheduler.now < max(self.cut_until, self._quiet_until):
             return
         self._until = wall + TERM_SECONDS if granted else float("-inf")
         self._look()
@@ -203,13 +229,28 @@ class WallClockMember:
 
     def hand_over(self) -> None:
         if self._leads:
-            self._leads = False
+            self._leads, self._handing_over = False, True
             self._quiet_until = self._clocks.world.scheduler.now + SESSION_SECONDS
             self._process.revoked(self._handed_over)
 
+    def leave(self, then: Callable[[], None]) -> None:
+        self._leaving.append(then)
+        self.hand_over()
+        if not self._handing_over:
+            self._leave()
+
     def _handed_over(self) -> None:
+        self._handing_over = False
         self._until = float("-inf")
         self._clocks.left(self)
+        if self._leaving:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._gone = True
+        leaving, self._leaving = self._leaving, []
+        for then in leaving:
+            then()
 
     def _look(self) -> None:
         if self._leads and self.lease() <= 0:

@@ -112,7 +112,7 @@ def lie(world: World) -> None:
 def hand_over(world: World) -> None:
     """Has the election ask its leader to make room."""
     for process in world.processes:
-        if process.office:
+        if process.elected:
             process.host.do(process.elector.hand_over)
 
 
@@ -219,7 +219,7 @@ def _on_workers(world: World) -> list[Group]:
 def _replace(world: World, group: Group) -> None:
     """Freezes a run of a lane group; its leader starts another soon."""
     _freeze(world, group.host, counted=True)
-    world.scheduler.after(world.chance.random() * 0.2, _start_copy, world, group)
+    world.scheduler.after(world.chance.random() * 0.2, setattr, group, "replaced", True)  # by its engine
 
 
 def _freeze(world: World, host: Host, *, counted: bool) -> None:
@@ -228,14 +228,6 @@ def _freeze(world: World, host: Host, *, counted: bool) -> None:
         world.frozen.append(host)
         seconds = world.chance.choice((0.05, 0.5, 2.0, 5.0)) * world.chance.random()
         world.scheduler.after(seconds, lambda: host.resume(counted=counted))
-
-
-def _start_copy(world: World, group: object) -> None:
-    for process in world.processes:
-        for each in process.groups:
-            if each is group:
-                process.host.do(process.start_copy, each)
-                return
 
 
 def _later(world: World, end: Callable[[], None]) -> None:

@@ -1,28 +1,40 @@
-"""The lanes of one group, as ``outbox_core.lanes.group`` keeps them: beats, restarts, and the end.
-
-The leash, the reports, the orders and the leader's end of them are the real ones.
-"""
+"""Carries out what ``outbox_core.lanes.group`` asks for: runs attempts at lanes, and talks to the leader."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from outbox_core.config.settings import Delivery
-from outbox_core.lanes.group import ORPHAN_SECONDS
+from outbox_core.lanes.group import (
+    AwaitLanes,
+    Exchange,
+    GroupRequest,
+    JoinLanes,
+    Receipts,
+    RunLane,
+    Sleep,
+    StartLanes,
+)
+from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
-from outbox_sdk import DriverError
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Report
+from outbox_core.leadership.tcp import ANSWER_SECONDS
+from outbox_sdk import DriverError, LeadershipLost
 
 from .batch_lane import BatchLane
 from .lane_run import LaneRun
 from .record_lane import RecordLane
 from .scheduler import Host
+from .threads import Reply, Thread
 
 if TYPE_CHECKING:
     from .process import Process
 
 RESTART_SECONDS = (0.1, 1.0)
 """The pause before a lane is started anew: at first, doubling up to at last. Shorter than the real one."""
+NETWORK_SECONDS = 0.003
+"""How long a report or an answer travels at most."""
 
 
 class Group:
@@ -39,6 +51,7 @@ class Group:
         settings: How its leader is configured.
         recovery: How its lanes begin.
         over: Whether all its lanes have ended for good.
+        replaced: Whether its engine has given it up.
     """
 
     def __init__(
@@ -47,91 +60,116 @@ class Group:
         self.world = process.world
         self.host = host
         self.number = number
-        self.numbers = numbers
         self.lanes = process.lanes
         self.token = leadership.token
         self.settings = process.settings
         self.recovery = process.recovery(leadership.token)
         self.leadership = leadership
-        self.control = LaneControl()
-        self.over = False
+        self.over = self.replaced = False
         self.running: dict[int, LaneRun] = {}
+        self.telemetry: dict[int, Telemetry] = {}
+        self._numbers = numbers
         self._kind = BatchLane if process.delivery is Delivery.EXACTLY_ONCE else RecordLane
-        self.world.runs += 1
-        self._run = str(self.world.runs)
         self._leader = process.host
-        self._lost = ""
-        self._waiting = len(numbers)
-        random = self.world.chance.random
-        self._restarts = {
-            number: self.world.parts.restarts(float("inf"), random, RESTART_SECONDS) for number in numbers
-        }
-        host.do(self._begin)
+        self._lanes_left = 0
+        self._ends: dict[int, Reply] = {}
+        self.world.runs += 1
+        self._group = self.world.parts.group(
+            leadership.token,
+            number,
+            numbers,
+            interval=REPORT_SECONDS,
+            new_restarts=self._restarts,
+            run=str(self.world.runs),
+            clock=host.clock,
+        )
+        Thread(host, self._group.run(), self._carry_out, self._finish)
 
-    def _begin(self) -> None:
-        self._exchange()
-        for number in self.numbers:
-            self._start(number)
-        self._beat()
+    @property
+    def control(self) -> LaneControl:
+        """The orders that its lanes follow."""
+        return self._group.control
 
-    def _beat(self) -> None:
-        if not self.over:
-            self._exchange()
-            self.host.after(REPORT_SECONDS, self._beat)
+    def _restarts(self) -> Restarts:
+        return self.world.parts.restarts(float("inf"), self.world.chance.random, RESTART_SECONDS)
 
-    def _exchange(self) -> None:
-        sent_at = self.host.clock()
-        report = Report(self.token, self.number, self._run, {}, (), self._lost)
-        if self._leader is self.host:
-            self.control.follow(self.leadership.exchange(report), sent_at)
-            return
-        if self.control.lease_until + ORPHAN_SECONDS < sent_at and self.control.lease_until > 0:
-            self.control.stopped = True
-        delay = self.world.chance.random() * 0.003
-        self.world.scheduler.after(delay, self._leader.do, self._answer, report, sent_at)
-
-    def _answer(self, report: Report, sent_at: float) -> None:
-        orders = self.leadership.exchange(report)
-        self.host.after(self.world.chance.random() * 0.003, self._follow, orders, sent_at)
-
-    def _follow(self, orders: Orders, sent_at: float) -> None:
-        self.control.follow(orders, sent_at)
-
-    def _start(self, number: int) -> None:
-        self._waiting -= 1
-        if self._ending():
-            self._check_over()
-        else:
-            self.running[number] = self._kind(self, number)
-            self.running[number].wake(0.0)
-
-    def ended(self, number: int, error: DriverError | None) -> None:
-        """Takes that an attempt at a lane has ended, by an error or because it had grown old."""
-        attempt = self.running.pop(number, None)
-        if self._ending():
-            self._check_over()
-            return
-        pause: float | None = 0.0
-        if error is not None:
-            now = self.host.clock()
-            lasted, purged = (
-                (now - attempt.started, attempt.telemetry.metrics.purged) if attempt else (0.0, 0)
-            )
-            restarts, retryable = self._restarts[number], error.retryable
-            pause = restarts.failed(now, lasted=lasted, purged=purged, retryable=retryable)
-        if pause is not None:
-            self._waiting += 1
-            self.host.after(pause, self._start, number)
-
-    def lose(self, reason: str) -> None:
-        """Takes that a lane has found another's fence."""
-        self._lost = self._lost or reason
-        self.control.stopped = True
-
-    def _ending(self) -> bool:
-        return self.control.stopped or self.control.draining
-
-    def _check_over(self) -> None:
-        if not self.running and not self._waiting and not self.over:
+    def _finish(self, result: object) -> None:
+        if isinstance(result, Exception):  # the leader could not be reached
             self.over = True
-            self._exchange()
+        else:
+            Thread(self.host, self._group.finish(), self._carry_out, self._end)
+
+    def _end(self, _: object) -> None:
+        self.over = True
+
+    def _carry_out(self, request: GroupRequest, reply: Reply) -> None:
+        match request:
+            case Exchange(report):
+                self._exchange(report, reply)
+            case StartLanes():
+                self._lanes_left = len(self._numbers)
+                for number in self._numbers:
+                    Thread(
+                        self.host, self._group.supervise(number), self._carry_out_of_lane, self._lane_ended
+                    )
+                reply(None)
+            case AwaitLanes(seconds):
+                self.host.after(seconds, lambda: reply(self._lanes_left > 0))
+            case JoinLanes():
+                self._join(reply)
+            case Receipts():
+                reply(None)
+
+    def _join(self, reply: Reply) -> None:
+        if self._lanes_left:
+            self.host.after(REPORT_SECONDS, self._join, reply)
+        else:
+            reply(None)
+
+    # --- its leader ---------------------------------------------------------------------------------
+
+    def _exchange(self, report: Report, reply: Reply) -> None:
+        if self._leader is self.host:
+            reply(self.leadership.exchange(report))
+            return
+        answer = _Once(reply)
+        self.world.scheduler.after(self._delay(), self._leader.do, self._answer, report, answer)
+        self.host.after(ANSWER_SECONDS, answer, TimeoutError("no answer in time"))
+
+    def _answer(self, report: Report, answer: Reply) -> None:
+        self.host.after(self._delay(), answer, self.leadership.exchange(report))
+
+    def _delay(self) -> float:
+        return self.world.chance.random() * NETWORK_SECONDS
+
+    # --- its lanes ----------------------------------------------------------------------------------
+
+    def _carry_out_of_lane(self, request: RunLane | Sleep, reply: Reply) -> None:
+        match request:
+            case RunLane(number, telemetry):
+                self._ends[number] = reply
+                self.telemetry[number] = telemetry
+                self.running[number] = self._kind(self, number)
+                self.running[number].wake(0.0)
+            case Sleep(seconds):
+                self.host.after(seconds, reply, None)
+
+    def ended(self, number: int, error: DriverError | LeadershipLost | None) -> None:
+        """Takes that an attempt at a lane has ended, by an error or because it had grown old."""
+        del self.running[number]
+        self._ends.pop(number)(error)
+
+    def _lane_ended(self, _: object) -> None:
+        self._lanes_left -= 1
+
+
+class _Once:
+    """Takes the first reply only."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply: Reply | None = reply
+
+    def __call__(self, reply: object) -> None:
+        taker, self._reply = self._reply, None
+        if taker is not None:
+            taker(reply)

@@ -23,9 +23,7 @@ from outbox_core.delivery.commands import (
 )
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
-from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import Executors, Reply
-from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_sdk import DriverError, Fence, LeadershipLost
 
 from . import fencing
@@ -68,8 +66,7 @@ class LaneRun(ABC):
         self.lane = None
         world.sessions += 1
         self.name = f"{group.host.name}/lane {number}/session {world.sessions}"
-        self.started = self.host.clock()
-        self.telemetry = Telemetry(number, REPORT_SECONDS, self.started)
+        self.telemetry = group.telemetry[number]
         self._replies: list[Reply] = []
         self._due = float("inf")
 
@@ -162,10 +159,9 @@ class LaneRun(ABC):
 
     def lose(self) -> None:
         """Takes that the fence is another's: the whole group stops."""
-        self.group.lose(f"lane {self.number}")
-        self.end("fenced")
+        self.end("fenced", LeadershipLost(f"lane {self.number}"))
 
-    def end(self, why: str, error: DriverError | None = None) -> None:
+    def end(self, why: str, error: DriverError | LeadershipLost | None = None) -> None:
         """Ends the attempt; the group starts another unless it was told to stop."""
         if not self.ended:
             self.ended = True

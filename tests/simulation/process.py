@@ -1,4 +1,4 @@
-"""One harvester: follows its elector, raises the fence, runs the lanes, as ``outbox_core.harvest`` does."""
+"""One harvester: carries out what ``outbox_core.leadership.candidacy`` asks for, in virtual time."""
 
 from __future__ import annotations
 
@@ -6,24 +6,49 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
-from outbox_core.delivery.recovery import Recovery
+from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
+from outbox_core.leadership.candidacy import Timeouts
 from outbox_core.leadership.leader import Leadership
-from outbox_sdk import OutboxError
+from outbox_core.leadership.requests import (
+    Announce,
+    CancelLanes,
+    CheckEngine,
+    CloseEngine,
+    JoinElection,
+    JoinLanes,
+    LeaveElection,
+    Request,
+    Resign,
+    StartLanes,
+    TakeOver,
+    Wait,
+    WarmEngine,
+)
 
-from .database import FAILED
 from .election import Election, Member
-from .fencing import ReadNotes
+from .engine import Engine
 from .group import Group
 from .recovery import Driver, Settings
 from .scheduler import Host
+from .threads import Reply, Thread
 
 if TYPE_CHECKING:
     from .world import World
 
-WATCH_SECONDS = 0.1
-CANCEL_SECONDS = 1.0
-DRAIN_SECONDS = 0.5
-RETRY_SECONDS = 0.1
+TIMEOUTS = Timeouts(
+    drain=0.5,
+    retry=0.1,
+    refused=float("inf"),
+    metrics=5.0,
+    stop=0.5,
+    cancel=2.0,
+    join=0.5,
+    silent=2.5,
+    start=4.0,
+)
+"""Shorter than the real ones, as is everything here."""
+WARM_SECONDS = 1.0
+"""How long an engine takes at most until it can start lanes."""
 
 
 class Process:
@@ -39,8 +64,8 @@ class Process:
         settings: How it is configured otherwise.
 
     Attributes:
-        office: Whether its elector says that it leads.
-        groups: The groups of its term, and earlier runs of them that may still be about.
+        elector: Its present part in the election.
+        engine: Runs its lanes.
     """
 
     def __init__(
@@ -57,166 +82,139 @@ class Process:
         self.world = world
         self.number = number
         self.lanes = lanes
-        self.workers = workers
         self.delivery = delivery
         self.settings = settings
         self.host = Host(f"process {number}", world.scheduler)
-        self.office = False
-        self.leadership: Leadership | None = None
-        self.groups: list[Group] = []
+        self.engine = Engine(self, workers)
+        self._waiting: list[tuple[Wait, Reply]] = []
+        self._candidacy = world.parts.candidacy(
+            TIMEOUTS,
+            self._lease,
+            self._changed,
+            clock=self.host.clock,
+            new_leader_id=world.mint,
+        )
+        self._election = election
         self.elector: Member = election.join(self)
-        self._begun = False
-        self._boot = 0
-        self._cancel_at = float("inf")
-        self._drained: Callable[[], None] | None = None
         self.host.do(self.elector.tick)
+        Thread(self.host, self._candidacy.run(), self._carry_out, self._ended)
 
-    # --- what the elector tells ---------------------------------------------------------------------
+    @property
+    def elected(self) -> bool:
+        """Whether its elector says that it leads."""
+        return self._candidacy.elected
 
-    def acquired(self) -> None:
-        self.world.tell(self, None, "is elected")
-        self.office = True
-        self._lead()
-
-    def revoked(self, then: Callable[[], None]) -> None:
-        """Lets the lanes settle, for a while; ``then`` is called when they have."""
-        self.world.tell(self, None, "is to hand over")
-        self.office = False
-        if self.leadership is None:
-            then()
-            return
-        self.leadership.drain()
-        self._drained = then
-        self.host.after(DRAIN_SECONDS, self._drained_in_time)
-
-    def _drained_in_time(self) -> None:
-        if self._drained is not None:
-            if self.leadership is not None:
-                self.leadership.stop()
-            self._tell_drained()
-
-    def _tell_drained(self) -> None:
-        if (then := self._drained) is not None:
-            self._drained = None
-            then()
-
-    def fenced(self) -> None:
-        self.world.tell(self, None, "is told that it leads no longer")
-        self.office = False
-        if self.leadership is not None:
-            self.leadership.fence("not confirmed in time")
-
-    # --- leading ------------------------------------------------------------------------------------
-
-    def _lead(self) -> None:
-        if self._begun or not self.office:
-            return
-        if self.elector.lease() <= 0:
-            self.host.after(WATCH_SECONDS, self._lead)
-            return
-        self._begun = True
-        world = self.world
-        self._boot = world.database.boot
-        world.wire.call(self.host, world.parts.bump(world.database, self.lanes), self._bumped, self._boot)
-
-    def _bumped(self, token: Any) -> None:
-        world = self.world
-        if token is FAILED or not self.office:
-            self._lead_later()
-        elif world.scenario.transacts:
-            world.wire.call(
-                self.host, ReadNotes(world.database), lambda noted: self._settle(token, noted), self._boot
-            )
-        else:
-            self._begin(token)
-
-    def _settle(self, token: int, noted: Any) -> None:
-        if noted is FAILED:
-            self._lead_later()
-        else:
-            steps = self.recovery(token).recover(noted)
-            driver = Driver(self.world, self.host, self.settings)
-            driver.run(steps, lambda result: self._settled(token, result))
-
-    def _settled(self, token: int, result: dict[int, int] | OutboxError) -> None:
-        if self.office and not isinstance(result, OutboxError):
-            self.world.audit.counts["lanes settled"] += len(result)
-            self._begin(token)
-        else:
-            self._lead_later()
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of its term, or of the one before."""
+        return self.engine.groups
 
     def recovery(self, token: int) -> Recovery:
         """Returns how the lanes of a term begin."""
         return self.world.parts.recovery(self.settings.outbox, self.lanes, token, self.delivery)
 
-    def _lead_later(self) -> None:
-        self._begun = False
-        self.host.after(RETRY_SECONDS, self._lead)
+    # --- what the elector reports -------------------------------------------------------------------
 
-    def _begin(self, token: int) -> None:
+    def acquired(self) -> None:
+        self.world.tell(self, None, "is elected")
+        self._candidacy.acquired()
+
+    def revoked(self, then: Callable[[], None]) -> None:
+        """Lets the lanes settle, for a while; ``then`` is called when they have."""
+        self.world.tell(self, None, "is to hand over")
+        Thread(self.host, self._candidacy.revoked(), self._carry_out, lambda _: then())
+
+    def fenced(self) -> None:
+        self.world.tell(self, None, "is told that it leads no longer")
+        self._candidacy.fenced()
+
+    # --- what the candidacy asks for ----------------------------------------------------------------
+
+    def _carry_out(self, request: Request, reply: Reply) -> None:
+        match request:
+            case Wait():
+                self._wait(request, reply)
+            case Announce(event):
+                self.world.tell(self, None, "announces %s", event)
+                reply(None)
+            case TakeOver():
+                steps = take_over(self.lanes, self.host.name, self.recovery)
+                driver = Driver(self.world, self.host, self.settings)
+                driver.run(steps, lambda result: self._taken_over(result, reply))
+            case Resign(then):
+                self.world.audit.counts["resignations"] += 1
+                self.elector.leave(then)
+                reply(None)
+            case LeaveElection():
+                self.elector.leave(lambda: reply(None))
+            case JoinElection():
+                self.elector = self._election.join(self)
+                self.host.do(self.elector.tick)
+                reply(None)
+            case _:
+                self._ask_engine(request, reply)
+
+    def _ask_engine(
+        self,
+        request: CheckEngine | WarmEngine | CloseEngine | StartLanes | JoinLanes | CancelLanes,
+        reply: Reply,
+    ) -> None:
+        match request:
+            case StartLanes(leadership):
+                self._start_lanes(leadership)
+            case CancelLanes():
+                self.engine.cancel()
+            case CloseEngine():
+                self.engine.close()
+            case JoinLanes(seconds):
+                self.host.after(seconds, lambda: reply(not self.engine.busy))
+                return
+            case WarmEngine():
+                self.host.after(self.world.chance.random() * WARM_SECONDS, reply, None)
+                return
+        reply(None)
+
+    def _taken_over(self, result: Any, reply: Reply) -> None:
+        if isinstance(result, TakenOver):
+            self.world.audit.counts["lanes settled"] += len(result.settled)
+            reply(result.token)
+        else:
+            reply(result)
+
+    def _start_lanes(self, leadership: Leadership) -> None:
         self.world.audit.counts["terms"] += 1
-        self.world.tell(self, None, "leads with token %s and %s lanes, %s", token, self.lanes, self.delivery)
-        self.leadership = leadership = Leadership(token, self._lease)
-        self._cancel_at = float("inf")
-        spread = max(self.workers, 1)
-        self.groups = [
-            Group(self, leadership, self._place(number), number, list(range(number, self.lanes, spread)))
-            for number in range(min(spread, self.lanes))
-        ]
-        self._watch()
+        told = "leads with token %s and %s lanes, %s"
+        self.world.tell(self, None, told, leadership.token, self.lanes, self.delivery)
+        self.engine.start(leadership)
+
+    def _wait(self, request: Wait, reply: Reply) -> None:
+        if request.until():
+            reply(True)
+            return
+        waiting = (request, reply)
+        self._waiting.append(waiting)
+        self.host.after(request.seconds, self._go_on, waiting)
 
     def _lease(self) -> float:
-        return self.elector.lease() if self.office else 0.0
+        return self.elector.lease()
 
-    def _place(self, number: int) -> Host:
-        if not self.workers:
-            return self.host
-        self.world.runs += 1
-        return Host(f"{self.host.name}/worker {number}.{self.world.runs}", self.world.scheduler)
+    def _changed(self) -> None:
+        self.host.after(0.0, self._look)
 
-    def _watch(self) -> None:
-        leadership, now = self.leadership, self.host.clock()
-        if leadership is None:
-            return
-        if leadership.over and all(group.over or not group.host.alive for group in self.groups):
-            self._finish(leadership)
-            return
-        if leadership.stopped:
-            self._cancel_at = min(self._cancel_at, now + CANCEL_SECONDS)
-            if now > self._cancel_at:
-                self._cancel()
-        elif not leadership.over:
-            self._replace_dead(leadership)
-        self.host.after(WATCH_SECONDS, self._watch)
+    def _look(self) -> None:
+        for waiting in [each for each in self._waiting if each[0].until()]:
+            self._go_on(waiting)
 
-    def _finish(self, leadership: Leadership) -> None:
-        self.world.tell(self, None, "has ended its term: %s", leadership.lost or "told to")
-        self.leadership = None
-        self._begun = False
-        self._tell_drained()
-        self.host.after(RETRY_SECONDS if leadership.lost else 0.0, self._lead)
+    def _go_on(self, waiting: tuple[Wait, Reply]) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            request, reply = waiting
+            reply(request.until())
 
-    def _cancel(self) -> None:
-        for group in self.groups:
-            if group.host is self.host:
-                group.control.stopped = True
-            else:
-                group.host.kill()
-
-    def _replace_dead(self, leadership: Leadership) -> None:
-        """Starts groups anew whose worker has died."""
-        for index, group in enumerate(self.groups):
-            if not group.host.alive and group.host is not self.host:
-                self.groups[index] = Group(
-                    self, leadership, self._place(group.number), group.number, group.numbers
-                )
-
-    def start_copy(self, group: Group) -> None:
-        """Starts a second run of a group, as an engine does that has given up on the first."""
-        if self.leadership is group.leadership and not group.leadership.over and group in self.groups:
-            self.groups[self.groups.index(group)] = Group(
-                self, group.leadership, self._place(group.number), group.number, group.numbers
-            )
+    def _ended(self, result: object) -> None:
+        if isinstance(result, Exception):
+            raise result
+        raise AssertionError("a harvest has ended that nobody told to")
 
     def kill(self) -> None:
         """Ends the process; of its workers some live on until they run out of lease."""

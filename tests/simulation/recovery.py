@@ -13,6 +13,7 @@ from outbox_core.delivery.requests import (
     Enter,
     OpenSender,
     PurgeBatches,
+    RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
@@ -140,9 +141,13 @@ class Driver:
             case _:
                 self._ask(self._statement(request), then)
 
-    def _statement(self, request: Enter | ReadNotes | ReadParked | PurgeBatches | WriteNote) -> Transaction:
+    def _statement(
+        self, request: RaiseFence | Enter | ReadNotes | ReadParked | PurgeBatches | WriteNote
+    ) -> Transaction:
         database, parts = self._world.database, self._world.parts
         match request:
+            case RaiseFence(lanes):
+                return parts.bump(database, lanes)
             case ReadNotes():
                 return fencing.ReadNotes(database)
             case ReadParked():

@@ -68,8 +68,8 @@ def run(
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps lanes from logging what befalls them: here that is a great deal, and nobody reads it."""
-    log = logging.getLogger("outbox_core.lanes")
+    """Keeps harvesters from logging what befalls them: here that is a great deal, and nobody reads it."""
+    log = logging.getLogger("outbox_core")
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:

@@ -13,9 +13,11 @@ from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.delivery.recovery import Recovery
+from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.turn import SendGate, take_turn
+from outbox_core.leadership.candidacy import Candidacy
 from outbox_postgres.settled import Settled
 
 from . import fencing, statements
@@ -91,6 +93,8 @@ class Parts:
     gate: type[SendGate] = SendGate
     write_note: type[fencing.WriteNote] = fencing.WriteNote
     recovery: type[Recovery] = Recovery
+    group: type[LaneGroup] = LaneGroup
+    candidacy: type[Candidacy] = Candidacy
 
 
 @dataclass(frozen=True)

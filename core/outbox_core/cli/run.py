@@ -71,7 +71,7 @@ def run(
 def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
     # Other commands start faster without these imports.
     from outbox_core.harvest import Harvest  # noqa: PLC0415
-    from outbox_core.lanes.group import dedicate_process  # noqa: PLC0415
+    from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415
 
     harvest = Harvest(settings)
     if settings.engine.driver == "inline":

@@ -31,7 +31,7 @@ drives them in :mod:`outbox_core.lanes.recovery`, and the simulation drives them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ from outbox_core.delivery.requests import (
     Enter,
     OpenSender,
     PurgeBatches,
+    RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
@@ -215,6 +216,37 @@ class Recovery:
     def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         if note != noted:
             yield WriteNote(fence, note)
+
+
+class TakenOver(NamedTuple):
+    """A term that may begin.
+
+    Attributes:
+        token: Its fence token.
+        settled: Former lane → how many of its rows were in the log already.
+    """
+
+    token: int
+    settled: Mapping[int, int]
+
+
+def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
+    """Raises the fence, and then settles the lanes of former leaders, before any lane starts.
+
+    Args:
+        lanes: How many lanes will share the outbox.
+        holder: The name of the process.
+        recovery: Returns how the lanes of a term begin, from the term's token.
+
+    Raises:
+        LeadershipLost: Another process has raised the fence meanwhile.
+        DriverError: The database or the broker cannot be used; or a checkpoint is gone (not retryable).
+    """
+    token: int = yield RaiseFence(lanes, holder)
+    # Lanes of earlier terms write no note any more.
+    noted: Mapping[int, TransactionalLane] = yield ReadNotes()
+    settled = yield from recovery(token).recover(noted)
+    return TakenOver(token, settled)
 
 
 def _sender_name(table: str, fence: Fence) -> str:

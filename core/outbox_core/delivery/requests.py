@@ -14,6 +14,14 @@ from outbox_sdk import Batch, Fence, TransactionalLane
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseFence:
+    """Raises the fence token of all lanes; see :meth:`outbox_sdk.OutboxTable.bump`. Reply: the token."""
+
+    lanes: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
 class Enter:
     """Enters a lane; see :meth:`outbox_sdk.OutboxTable.enter`. Reply: its ``Fence``."""
 
@@ -101,7 +109,8 @@ class RunAll:
 
 
 Request = (
-    Enter
+    RaiseFence
+    | Enter
     | ReadTableName
     | ReadNotes
     | ReadParked

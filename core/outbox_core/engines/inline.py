@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Thread
 
-from outbox_core.lanes.group import LaneGroup
 from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.threads import LaneThreads
 from outbox_core.leadership.leader import Leadership
 
 
@@ -22,7 +22,7 @@ class InlineEngine:
     def start(self, plan: Plan, leadership: Leadership) -> None:
         """Starts a thread for each lane and one that reports for them."""
         self._crash = None
-        group = LaneGroup(plan, 0, range(plan.lanes), leadership)
+        group = LaneThreads(plan, 0, range(plan.lanes), leadership)
         self._thread = Thread(target=self._run, args=(group,), name="lanes", daemon=True)
         self._thread.start()
 
@@ -48,7 +48,7 @@ class InlineEngine:
     def close(self) -> None:
         """Does nothing: there is nothing to free."""
 
-    def _run(self, group: LaneGroup) -> None:
+    def _run(self, group: LaneThreads) -> None:
         try:
             for _ in group.run():
                 pass

@@ -1,170 +1,240 @@
-"""Several lanes in one process: keeps each alive, and reports for all of them to the leader."""
+"""What a lane group decides, without I/O: keeps each of its lanes alive, and reports for all of them.
+
+:meth:`LaneGroup.run`, :meth:`LaneGroup.supervise` and :meth:`LaneGroup.finish` are generators of requests.
+:mod:`outbox_core.lanes.threads` drives them, a thread for each lane and one for the group; the simulation
+drives them in virtual time.
+"""
 
 from __future__ import annotations
 
-import gc
 import logging
-import random
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from threading import Event as Flag
-from threading import Lock, Thread
-from time import monotonic, sleep
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import monotonic
+from typing import Any
 from uuid import uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
 from outbox_core.events import Event
-from outbox_core.lanes.loop import LaneLoop
-from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
-from outbox_core.leadership.protocol import REPORT_SECONDS, ControlChannel, LaneControl, Report
+from outbox_core.lanes.telemetry import Telemetry
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
 from outbox_core.metrics import LaneMetrics
 
 log = logging.getLogger(__name__)
 
 ORPHAN_SECONDS = 10.0
-"""How long a group without word from its leader lives on before it ends; it does not work meanwhile."""
+"""How long a group that cannot reach its leader waits, after its lease, before it ends."""
 
 
-def dedicate_process() -> None:
-    """Tunes this Python process for lanes and nothing else.
+@dataclass(frozen=True, slots=True)
+class RunLane:
+    """Runs one attempt at a lane, until it is told to end or has grown old. No reply.
 
-    Hundreds of thousands of short-lived records a second make the garbage collector run for nothing: without
-    cycles among them, counting references frees them all. And lane threads run briefly and wait for each
-    other: Python switches between them every 0.5 ms instead of 5.
+    Fails with ``LeadershipLost``, a ``DriverError``, or with what breaks a rule of the lane itself.
     """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    sys.setswitchinterval(0.0005)
+
+    number: int
+    telemetry: Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Waits. No reply."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Delivers a report to the leader. Reply: its ``Orders``.
+
+    Fails with an ``OSError`` or an ``EOFError`` where the leader cannot be reached.
+    """
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class StartLanes:
+    """Starts to drive :meth:`LaneGroup.supervise` for each lane, without waiting for them. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLanes:
+    """Waits up to ``seconds`` for any lane to end. Reply: whether any is left."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLanes:
+    """Waits until all lanes have ended. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """Passes on how many records each busy lane has purged since the last receipts. No reply."""
+
+    purged: Mapping[int, int]
+
+
+LaneSteps = Generator[RunLane | Sleep, Any, None]
+"""What the thread of a lane does."""
+GroupRequest = Exchange | StartLanes | AwaitLanes | JoinLanes | Receipts
+GroupSteps = Generator[GroupRequest, Any, None]
+"""What the thread of a group does."""
 
 
 class LaneGroup:
-    """The lanes that one engine task runs, a thread each.
+    """The lanes that one engine task runs. Safe to use from any thread.
 
     Args:
-        plan: The term's plan.
+        token: The fence token of the term.
         group: The group's number.
-        lanes: The numbers of its lanes.
-        channel: The way to the leader.
+        numbers: The numbers of its lanes.
+        interval: Seconds between two heartbeats of a lane.
+        new_restarts: Returns when one lane is started anew.
+        run: Names this run of the group.
+        clock: Returns seconds, and never goes back.
+
+    Attributes:
+        control: The orders of the leader, for the lanes.
+        crash: What broke a rule of a lane itself, or ``None``.
     """
 
-    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        token: int,
+        group: int,
+        numbers: Sequence[int],
+        *,
+        interval: float,
+        new_restarts: Callable[[], Restarts],
+        run: str = "",
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.numbers = numbers
+        self.control = LaneControl()
+        self.crash: Exception | None = None
+        self._token = token
         self._group = group
-        self._channel = channel
-        self._control = LaneControl()
-        self._run_id = str(uuid4())
-        self._past = {number: LaneMetrics() for number in lanes}
-        self._lanes: dict[int, LaneLoop] = {}
+        self._interval = interval
+        self._new_restarts = new_restarts
+        self._run = run or str(uuid4())
+        self._clock = clock
+        self._past = {number: LaneMetrics() for number in numbers}  # of attempts that have ended
+        self._running: dict[int, Telemetry] = {}
         self._events: list[Event] = []  # of attempts that have ended
         self._lost = ""
         self._refusal: DriverError | None = None
-        self._crash: Exception | None = None
-        self._wake = Flag()
+        self._started = False
         self._counting = Lock()
-        self._threads = [Thread(target=self._keep, args=(number,), name=f"lane-{number}") for number in lanes]
 
-    def run(self) -> Iterator[dict[int, int]]:
-        """Runs the lanes until the leader says to end, the lease has long run out, or the caller closes.
+    # --- the group ----------------------------------------------------------------------------------
 
-        Yields:
-            On every beat with deliveries: lane number → records purged since the last beat.
+    def run(self) -> GroupSteps:
+        """Starts the lanes, and reports for them until they have ended; :meth:`finish` is due then.
 
         Raises:
             OSError: The leader cannot be reached from here at all.
-            Exception: A lane broke one of its own rules; the group is of no more use.
+            EOFError: It hung up on the first report.
         """
-        purged = dict.fromkeys(self._past, 0)
-        self._channel.exchange(self._report(dict.fromkeys(self._past, LaneMetrics())))  # raises if it cannot
-        self._exchange()
-        for thread in self._threads:
-            thread.start()
-        try:
-            while any(thread.is_alive() for thread in self._threads):
-                self._wake.wait(REPORT_SECONDS)
-                self._wake.clear()
-                metrics_by_lane = self._exchange()
-                new = {lane: metrics_by_lane[lane].purged - purged[lane] for lane in metrics_by_lane}
-                purged = {lane: metrics_by_lane[lane].purged for lane in metrics_by_lane}
-                if any(new.values()):
-                    yield {lane: records for lane, records in new.items() if records}
-        finally:
-            self._control.stopped = True
-            for thread in self._threads:
-                thread.join()
-            self._exchange()
-        if self._crash is not None:
-            raise self._crash
+        purged = dict.fromkeys(self.numbers, 0)
+        sent_at = self._clock()
+        self.control.follow((yield Exchange(self._report(self._readings()))), sent_at)
+        self._started = True
+        yield StartLanes()
+        while (yield AwaitLanes(REPORT_SECONDS)):
+            metrics_by_lane = yield from self._exchange()
+            new = {lane: metrics_by_lane[lane].purged - purged[lane] for lane in metrics_by_lane}
+            purged = {lane: metrics_by_lane[lane].purged for lane in metrics_by_lane}
+            if any(new.values()):
+                yield Receipts({lane: records for lane, records in new.items() if records})
 
-    def _exchange(self) -> dict[int, LaneMetrics]:
-        with self._counting:
-            metrics_by_lane = {number: past + self._metrics(number) for number, past in self._past.items()}
-        report = self._report(metrics_by_lane)
-        sent_at = monotonic()
+    def finish(self) -> GroupSteps:
+        """Ends the lanes that have not ended, and reports for the last time."""
+        if not self._started:
+            return
+        self.control.stopped = True
+        yield JoinLanes()
+        yield from self._exchange()
+
+    def _exchange(self) -> Generator[GroupRequest, Any, dict[int, LaneMetrics]]:
+        """Reports, and follows the orders; without any, the group ends some time after its lease."""
+        control, metrics_by_lane = self.control, self._readings()
+        report, sent_at = self._report(metrics_by_lane), self._clock()
         try:
-            self._control.follow(self._channel.exchange(report), sent_at)
+            orders: Orders = yield Exchange(report)
         except (OSError, EOFError) as error:
-            if not self._control.stopped:
+            if not control.stopped:
                 log.debug("group %d cannot reach its leader: %s", self._group, error)
-            if self._control.lease_until + ORPHAN_SECONDS < monotonic():
-                self._control.stopped = True
+            if control.lease_until + ORPHAN_SECONDS < self._clock():
+                control.stopped = True
+        else:
+            control.follow(orders, sent_at)
         return metrics_by_lane
 
     def _report(self, metrics_by_lane: dict[int, LaneMetrics]) -> Report:
-        token, events = self._plan.token, self._take_events()
-        return Report(token, self._group, self._run_id, metrics_by_lane, events, self._lost, self._refusal)
+        events = self._take_events()
+        return Report(self._token, self._group, self._run, metrics_by_lane, events, self._lost, self._refusal)
+
+    def _readings(self) -> dict[int, LaneMetrics]:
+        with self._counting:
+            return {number: past + self._metrics(number) for number, past in self._past.items()}
 
     def _metrics(self, number: int) -> LaneMetrics:
-        lane = self._lanes.get(number)
-        return replace(lane.metrics) if lane else LaneMetrics()
+        telemetry = self._running.get(number)
+        return replace(telemetry.metrics) if telemetry else LaneMetrics()
 
     def _take_events(self) -> tuple[Event, ...]:
         with self._counting:
             events, self._events = self._events, []
-            for lane in list(self._lanes.values()):
-                events += lane.take_events()
+            for telemetry in self._running.values():
+                events += telemetry.take_events()
         return tuple(events)
 
-    def _keep(self, number: int) -> None:
+    # --- one lane -----------------------------------------------------------------------------------
+
+    def supervise(self, number: int) -> LaneSteps:
         """Runs one lane, attempt after attempt; one that is refused for too long ends the harvest."""
-        restarts = Restarts(self._plan.failures.stop_after, random.random)
-        while not self._control.over:
-            started = monotonic()
+        restarts = self._new_restarts()
+        while not self.control.over:
+            started = self._clock()
+            telemetry = self._begin(number, started)
             try:
-                lane = LaneLoop(self._plan, number, self._control)
-                self._lanes[number] = lane
-                lane.run()
-                if not self._control.over:
+                yield RunLane(number, telemetry)
+                if not self.control.over:
                     self._retire(number)
             except LeadershipLost as error:
-                self._lost = str(error)
-                self._control.stopped = True
+                self._lost = self._lost or str(error)
+                self.control.stopped = True
             except DriverError as error:
-                now, purged = monotonic(), self._retire(number).purged
+                now, purged = self._clock(), self._retire(number).purged
                 pause = restarts.failed(now, lasted=now - started, purged=purged, retryable=error.retryable)
                 if pause is None:
                     self._refusal = error
-                    break
+                    return
                 log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)
-                self._pause(pause)
+                while self._clock() < now + pause and not self.control.over:
+                    yield Sleep(REPORT_SECONDS)
             except Exception as error:
                 log.exception("lane %d broke a rule of its own", number)
-                self._crash = error
-                self._control.stopped = True
-        self._wake.set()
+                self.crash = error
+                self.control.stopped = True
+
+    def _begin(self, number: int, now: float) -> Telemetry:
+        telemetry = Telemetry(number, self._interval, now)
+        with self._counting:
+            self._running[number] = telemetry
+        return telemetry
 
     def _retire(self, number: int) -> LaneMetrics:
         with self._counting:  # or a report in between would count the lane not at all, or twice
-            lane = self._lanes.pop(number)
-            metrics = lane.metrics.ended()
+            telemetry = self._running.pop(number)
+            metrics = telemetry.metrics.ended()
             self._past[number] += metrics
-            self._events += lane.take_events()
+            self._events += telemetry.take_events()
         return metrics
-
-    def _pause(self, seconds: float) -> None:
-        until = monotonic() + seconds
-        while monotonic() < until and not self._control.over:
-            sleep(REPORT_SECONDS)

@@ -43,6 +43,7 @@ class LaneLoop:
         plan: The term's plan.
         number: The lane's number, from 0.
         control: Says for how long leadership is vouched for, and when to end.
+        telemetry: Counts and tells what the lane does.
         clock: Seconds on a clock that never goes back.
         new_leader_id: Returns a UUID that was never used before.
         chance: Returns a number from 0 up to 1.
@@ -53,15 +54,13 @@ class LaneLoop:
         plan: Plan,
         number: int,
         control: LaneControl,
+        telemetry: Telemetry,
         *,
         clock: Callable[[], float] = monotonic,
         new_leader_id: Callable[[], UUID] = uuid4,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._telemetry = Telemetry(number, plan.limits.min_metrics_interval, clock())
-        self.metrics = self._telemetry.metrics
-        self.take_events = self._telemetry.take_events
-        """Events since the list was last emptied."""
+        self._telemetry = telemetry
         self._plan = plan
         self._number = number
         self._control = control
@@ -116,7 +115,7 @@ class LaneLoop:
 
     @contextmanager
     def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
-        plan, name, metrics = self._plan, self._number, self.metrics
+        plan, name, metrics = self._plan, self._number, self._telemetry.metrics
         eligible = plan.affinity.create().eligible()
         opened, sender = open_lane(plan, name)
         metrics.recovered += opened.recovered

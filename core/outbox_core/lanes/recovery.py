@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, assert_never
 from uuid import uuid4
 
-from outbox_sdk import OutboxTable, TransactionalLane, TransactionalSender
+from outbox_sdk import Dialect, OutboxTable, Publisher, TransactionalSender
 
-from outbox_core.delivery.recovery import Entered, Opened, Recovery
+from outbox_core.config.settings import Choice, HarvestSettings
+from outbox_core.delivery.recovery import Entered, Opened, Recovery, take_over
 from outbox_core.delivery.requests import (
     CloseSender,
     EmptyCheckpoint,
     Enter,
     OpenSender,
     PurgeBatches,
+    RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
@@ -38,7 +39,7 @@ MAX_CONCURRENT = 8
 
 def enter_lane(plan: Plan, lane: int) -> Entered:
     """Starts an attempt at a lane of at-least-once delivery; see :meth:`Recovery.enter`."""
-    with closing(Driver(plan)) as driver:
+    with closing(Driver(plan.dialect, plan.publisher)) as driver:
         return driver.run(_recovery(plan).enter(lane))
 
 
@@ -48,16 +49,27 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
     Returns:
         What is known of the lane, and its open sender, which the caller closes.
     """
-    with closing(Driver(plan)) as driver:
+    with closing(Driver(plan.dialect, plan.publisher)) as driver:
         opened = driver.run(_recovery(plan).open(lane))
         return opened, driver.senders.pop(opened.sender)
 
 
-def recover_lanes(plan: Plan, noted: Mapping[int, TransactionalLane]) -> None:
-    """Settles former lanes; see :meth:`Recovery.settle`."""
-    with closing(Driver(plan)) as driver:
-        for lane, rows in driver.run(_recovery(plan).recover(noted)).items():
-            log.info("settled lane %d of an earlier term: %d rows were in the log already", lane, rows)
+def begin_leadership(settings: HarvestSettings) -> int:
+    """Raises the fence and settles former lanes; see :func:`take_over`.
+
+    Returns:
+        The fence token.
+    """
+    lanes = settings.limits.send_concurrency
+
+    def recovery(token: int) -> Recovery:
+        return Recovery(settings.outbox, lanes, token, settings.delivery)
+
+    with closing(Driver(settings.dialect, settings.publisher)) as driver:
+        token, drained = driver.run(take_over(lanes, settings.name, recovery))
+    for lane, rows in drained.items():
+        log.info("settled lane %d of an earlier term: %d rows were in the log already", lane, rows)
+    return token
 
 
 def _recovery(plan: Plan) -> Recovery:
@@ -70,15 +82,17 @@ class Driver:
     Used by one thread. Connects to the database with the first request that needs it.
 
     Args:
-        plan: The term's plan.
+        dialect: The database.
+        publisher: The broker.
 
     Attributes:
         senders: Name → open sender. Whoever takes one out closes it.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, dialect: Choice[Dialect], publisher: Choice[Publisher]) -> None:
         self.senders: dict[str, TransactionalSender] = {}
-        self._plan = plan
+        self._dialect = dialect
+        self._publisher = publisher
         self._table: OutboxTable | None = None
 
     def run(self, steps: Steps[Result]) -> Result:
@@ -111,7 +125,7 @@ class Driver:
     def _execute_any(self, request: Request) -> Any:
         match request:
             case OpenSender(name):
-                sender = self._plan.publisher.create().open_transactional(name)
+                sender = self._publisher.create().open_transactional(name)
                 self.senders[name] = sender
                 return sender.location
             case CloseSender(name):
@@ -130,30 +144,33 @@ class Driver:
     def _execute(
         self,
         table: OutboxTable,
-        request: Enter | ReadTableName | ReadNotes | ReadParked | PurgeBatches | WriteNote,
+        request: RaiseFence | Enter | ReadTableName | ReadNotes | ReadParked | PurgeBatches | WriteNote,
     ) -> Any:
+        reply: Any = None
         match request:
+            case RaiseFence(lanes, holder):
+                reply = table.bump(lanes, holder)
             case Enter(lane, lanes, token):
-                return table.enter(lane, lanes, token)
+                reply = table.enter(lane, lanes, token)
             case ReadTableName():
-                return table.name
+                reply = table.name
             case ReadNotes():
-                return table.transactional_lanes()
+                reply = table.transactional_lanes()
             case ReadParked():
-                return table.parked()
+                reply = table.parked()
             case PurgeBatches(fence, batches):
-                return table.advance(fence, batches, uuid4(), 0, []).purged
+                reply = table.advance(fence, batches, uuid4(), 0, []).purged
             case WriteNote(fence, note):
                 table.set_transactional(fence, note)
-                return None
             case _:
                 assert_never(request)
+        return reply
 
     def _run_apart(self, steps: Steps[Any]) -> Any:
-        with closing(Driver(self._plan)) as driver:
+        with closing(Driver(self._dialect, self._publisher)) as driver:
             return driver.run(steps)
 
     def _connected(self) -> OutboxTable:
         if self._table is None:
-            self._table = self._plan.dialect.create().connect()
+            self._table = self._dialect.create().connect()
         return self._table

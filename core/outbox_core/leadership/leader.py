@@ -40,14 +40,23 @@ class Leadership:
         token: The fence token of the term.
         lease: Returns for how many seconds leadership is vouched for.
         clock: Returns seconds, and never goes back.
+        silent_seconds: How long a group may go unheard.
+        start_seconds: How long a group that is started may take to its first report.
     """
 
     def __init__(
-        self, token: int, lease: Callable[[], float], clock: Callable[[], float] = monotonic
+        self,
+        token: int,
+        lease: Callable[[], float],
+        clock: Callable[[], float] = monotonic,
+        silent_seconds: float = SILENT_SECONDS,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self.token = token
         self._lease = lease
         self._clock = clock
+        self._silent_seconds = silent_seconds
+        self._start_seconds = start_seconds
         self._looked_at = clock()
         self._lock = Lock()
         self._draining = False
@@ -81,7 +90,7 @@ class Leadership:
                     self._past = sum((each.ended() for each in run.metrics_by_lane.values()), self._past)
                 run = self._runs[report.group] = _Run(report.run)
             if report.group in self._due:
-                self._due[report.group] = self._any_due = self._clock() + SILENT_SECONDS
+                self._due[report.group] = self._any_due = self._clock() + self._silent_seconds
             run.metrics_by_lane.update(report.metrics_by_lane)
             self._events.extend(report.events)
             if report.refusal is not None:
@@ -94,7 +103,7 @@ class Leadership:
     def expect(self, groups: Iterable[int]) -> None:
         """Notes that these groups are being started, at first or anew: they have to be heard in a while."""
         with self._lock:
-            self._due |= dict.fromkeys(groups, self._clock() + START_SECONDS)
+            self._due |= dict.fromkeys(groups, self._clock() + self._start_seconds)
 
     def silent(self) -> list[int]:
         """Returns the expected groups that have not been heard for too long; asked several times a second.
@@ -108,7 +117,7 @@ class Leadership:
             slept = now - self._looked_at
             self._looked_at = now
             if slept > LOOK_SECONDS:
-                latest = now + START_SECONDS
+                latest = now + self._start_seconds
                 self._due = {group: min(due + slept, latest) for group, due in self._due.items()}
                 self._any_due += slept
             return sorted(group for group, due in self._due.items() if min(due, self._any_due) <= now)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.task import RECEIPT, Task, harvest_task, warming_task
+from outbox_core.engines.supervision import GroupEnd, RunGroup, Sleep, supervise_group
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.tcp import ControlServer
@@ -34,12 +35,8 @@ MAX_GROUPS = 2
 """Lane groups when the settings name no number: a worker process each."""
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
-JOB_PAUSE_SECONDS = 0.5
-"""The pause before the job of a lost group is submitted again."""
 SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
 """Spark's own setting for how long a cluster is given to offer what it has, and its default."""
-STILLBORN_SECONDS, STILLBORN_MOST = 5.0, 3
-"""A group whose job fails this soon, this many times in a row, is not worth another try."""
 
 
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
@@ -124,7 +121,7 @@ class SparkEngine:
         groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
         self._jobs = [
             Thread(
-                target=self._keep,
+                target=self._supervise,
                 args=(plan, leadership, group, list(lanes)),
                 name=f"group-{group}",
                 daemon=True,
@@ -174,35 +171,35 @@ class SparkEngine:
         if application is not None:
             application.stop()
 
-    def _keep(self, plan: Plan, leadership: Leadership, group: int, lanes: list[int]) -> None:
-        """Runs one group's job, and again whenever it is lost, until the term is over."""
+    def _supervise(self, plan: Plan, leadership: Leadership, group: int, lanes: list[int]) -> None:
+        """Runs one group's job, and again whenever it is lost; the thread of the group."""
         server = self._server
         assert server is not None  # noqa: S101 - started after warm
         task = harvest_task(plan, group, lanes, server.address)
-        stillborn = 0
-        while not leadership.over:
-            started = monotonic()
-            leadership.expect([group])
-            error = self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
-            if leadership.over:
-                return
-            stillborn = stillborn + 1 if monotonic() < started + STILLBORN_SECONDS else 0
-            if stillborn == STILLBORN_MOST or not isinstance(error, LOST):
-                self._crash = error
-                leadership.stop()
-                return
-            log.warning("lane group %d was lost, starting it anew: %s", group, _reason(error))
-            sleep(JOB_PAUSE_SECONDS)
+        steps = supervise_group(leadership, group)
+        try:
+            request = next(steps)
+            while True:
+                end = None
+                match request:
+                    case RunGroup():
+                        end = self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
+                    case Sleep(seconds):
+                        sleep(seconds)
+                request = steps.send(end)
+        except StopIteration as end_of_group:
+            self._crash = self._crash or end_of_group.value
 
-    def _run_until_lost(self, description: str, group: int, task: Task) -> Exception:
-        """Runs one group's job; returns why it ended, which while a term lasts it never should."""
+    def _run_until_lost(self, description: str, group: int, task: Task) -> GroupEnd:
+        """Runs one group's job, and returns how it ended."""
         assert self._application is not None  # noqa: S101 - started after warm
         try:
             self._application.session.sparkContext.setJobDescription(description)
             self._run(group, group + 1, task)
         except Exception as error:  # noqa: BLE001 - judged by the caller
-            return error
-        return ConnectionError("the lanes lost touch with their leader")
+            return GroupEnd(error, isinstance(error, LOST), _reason(error))
+        lost = ConnectionError("the lanes lost touch with their leader")
+        return GroupEnd(lost, lost=True, reason=str(lost))
 
     def _run(self, first: int, last: int, task: Task) -> None:
         """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""

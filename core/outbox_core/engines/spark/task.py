@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Self
@@ -13,8 +13,8 @@ from typing import Self
 import pyarrow as pa
 
 from outbox_core.config.settings import Choice
-from outbox_core.lanes.group import LaneGroup, dedicate_process
 from outbox_core.lanes.plan import Plan
+from outbox_core.lanes.threads import LaneThreads, dedicate_process
 from outbox_core.leadership.protocol import Orders, Report
 from outbox_core.leadership.tcp import Address, ControlClient
 
@@ -35,7 +35,7 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address)
             pass  # the one row says that the task is on; lanes find their records in the outbox
         dedicate_process()
         with ControlClient(address) as channel, Messages() as messages:
-            for purged in LaneGroup(plan, group, lanes, ForwardingChannel(channel, messages)).run():
+            for purged in LaneThreads(plan, group, lanes, ForwardingChannel(channel, messages)).run():
                 yield _receipts(plan, purged)
 
     return run
@@ -100,7 +100,7 @@ class ForwardingChannel:
         return self._channel.exchange(replace(report, messages=self._messages.take()))
 
 
-def _receipts(plan: Plan, purged: dict[int, int]) -> pa.RecordBatch:
+def _receipts(plan: Plan, purged: Mapping[int, int]) -> pa.RecordBatch:
     at = datetime.now(UTC)
     rows = [
         {"outbox": plan.outbox, "lane": lane, "token": plan.token, "records": records, "at": at}

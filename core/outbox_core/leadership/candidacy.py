@@ -1,0 +1,291 @@
+"""What a harvest decides as leadership comes and goes, without I/O.
+
+    standby --acquired--> raise the fence --> lanes run --revoked--> drain --> standby
+                                                 |---fenced, or a lane finds a newer token--> stop --> standby
+                                                 |---lanes are silent, or do not end--> leave the election,
+                                                     make the engine anew, join again --> standby
+
+:meth:`Candidacy.run` and :meth:`Candidacy.revoked` are generators of requests
+(:mod:`outbox_core.leadership.requests`). Production drives them in :mod:`outbox_core.harvest`, a thread each;
+the simulation drives them in virtual time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from uuid import UUID, uuid4
+
+from outbox_sdk import DriverError, LeadershipLost, OutboxError
+
+from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
+from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS, Leadership
+from outbox_core.leadership.protocol import REPORT_SECONDS
+from outbox_core.leadership.requests import (
+    Announce,
+    CancelLanes,
+    CheckEngine,
+    CloseEngine,
+    JoinElection,
+    JoinLanes,
+    LeaveElection,
+    Resign,
+    StartLanes,
+    Steps,
+    TakeOver,
+    Wait,
+    WarmEngine,
+)
+from outbox_core.metrics import LaneMetrics, Meter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a candidate waits for what, in seconds.
+
+    Attributes:
+        drain: For lanes to settle what is in flight when leadership is handed over.
+        retry: Between two attempts after an error.
+        refused: For a database or a broker that refuses for good.
+        metrics: Between two readings of the statistics.
+        check: Between two checks of a standby's engine.
+        stop: For lanes that were told to stop at once, before the engine cancels them.
+        cancel: For cancelled lanes, before they are left to the fence and the engine is made anew.
+        join: Between two attempts to make the engine anew and to join the election.
+        silent: For the next report of a lane group.
+        start: For the first report of a lane group.
+    """
+
+    drain: float
+    retry: float
+    refused: float
+    metrics: float
+    check: float = 1.0
+    stop: float = 2.0
+    cancel: float = 8.0
+    join: float = 5.0
+    silent: float = SILENT_SECONDS
+    start: float = START_SECONDS
+
+
+class Candidacy:
+    """One process's part in an election, and what follows from it.
+
+    The elector's thread calls :meth:`acquired`, :meth:`fenced` and :meth:`failed`, and drives
+    :meth:`revoked`; another thread drives :meth:`run`. None of them blocks but by a request.
+
+    Args:
+        timeouts: How long to wait for what.
+        lease: Returns for how many seconds the elector vouches for leadership.
+        changed: Called when a condition of a :class:`~outbox_core.leadership.requests.Wait` may have come to
+            hold, in whichever thread; must not block.
+        clock: Returns seconds, and never goes back.
+        new_leader_id: Returns a UUID that was never used before.
+
+    Attributes:
+        elected: Whether the elector says that this process leads.
+        ending: Whether the process is to end.
+        error: What ends it, or ``None``.
+        leadership: The present term, or ``None``.
+    """
+
+    def __init__(
+        self,
+        timeouts: Timeouts,
+        lease: Callable[[], float],
+        changed: Callable[[], None],
+        *,
+        clock: Callable[[], float] = monotonic,
+        new_leader_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.elected = False
+        self.ending = False
+        self.error: Exception | None = None
+        self.leadership: Leadership | None = None
+        self._timeouts = timeouts
+        self._elector_lease = lease
+        self._changed = changed
+        self._clock = clock
+        self._new_leader_id = new_leader_id
+        self._resigned = False
+        self._idle = True  # neither raises the fence nor has lanes
+        self._past = LaneMetrics()  # of earlier terms
+        self._meter = Meter(timeouts.metrics, clock())
+
+    # --- what the elector reports -------------------------------------------------------------------
+
+    def acquired(self) -> None:
+        """Takes that this process leads now."""
+        self.elected = True
+        self._changed()
+
+    def revoked(self) -> Steps[None]:
+        """Lets the lanes settle, for a while, and then announces that leadership is handed over."""
+        self.elected = False
+        leadership = self.leadership
+        if leadership is not None:
+            leadership.drain()
+        # Also without a term: the fence may be about to be raised, and not behind a successor's back.
+        if not (yield Wait(lambda: self._idle, self._timeouts.drain)):
+            log.warning("lanes did not settle within %.1f s", self._timeouts.drain)
+            if leadership is not None:
+                leadership.stop()
+        yield Announce(LeaderRevoked())
+
+    def fenced(self) -> None:
+        """Takes that leadership is gone."""
+        self._lose("leadership was not confirmed in time")
+
+    def failed(self, error: Exception) -> None:
+        """Takes that the process can go on no longer."""
+        self.error = self.error or error
+        self._lose(f"the harvest ends: {error}")
+        self.end()
+
+    def _lose(self, reason: str) -> None:
+        self.elected = False
+        if self.leadership is not None:
+            self.leadership.fence(reason)
+
+    def end(self) -> None:
+        """Has :meth:`run` return soon; lanes that are still there end at once. Idempotent."""
+        self.ending = True
+        if self.leadership is not None:
+            self.leadership.stop()
+        self._changed()
+
+    # --- standing by and leading --------------------------------------------------------------------
+
+    def run(self) -> Steps[None]:
+        """Leads whenever the elector says so, until the process is to end.
+
+        Raises:
+            Exception: What makes this process unfit to lead; another one may be able to.
+        """
+        while not self.ending:
+            yield CheckEngine()  # a standby whose engine has died is none
+            if (yield Wait(lambda: self.elected or self.ending, self._timeouts.check)) and not self.ending:
+                yield from self._lead()
+            if self._resigned:
+                yield from self._stand_by_anew()
+
+    def _lead(self) -> Steps[None]:
+        """Leads for one term: raises the fence, starts the lanes, and waits until they have ended."""
+        self._idle = False
+        try:
+            leadership = yield from self._begin()
+            if leadership is not None:
+                yield from self._watch(leadership)
+        finally:
+            if self.leadership is not None and not self.leadership.over:
+                self.leadership.stop()  # whatever was started ends, also when starting failed halfway
+            self.leadership = None
+            self._idle = True
+            self._changed()
+
+    def _begin(self) -> Steps[Leadership | None]:
+        """Takes over and starts the lanes; returns ``None`` when leadership is lost meanwhile."""
+        refused_since: float | None = None
+        while self._leads():
+            if self._elector_lease() <= 0:  # this process stood still: another may lead by now
+                yield self._pause(REPORT_SECONDS)
+                continue
+            try:
+                token: int = yield TakeOver()
+            except LeadershipLost as error:
+                log.info("another process has raised the fence: %s", error)
+                yield self._pause(self._timeouts.retry)
+                continue
+            except DriverError as error:
+                now = self._clock()
+                if error.retryable:
+                    refused_since = None
+                elif refused_since is None:
+                    refused_since = now
+                if refused_since is not None and now - refused_since >= self._timeouts.refused:
+                    raise  # another process may be able to
+                log.warning("cannot begin to lead, trying again: %s", error)
+                yield self._pause(self._timeouts.retry)
+                continue
+            times = self._timeouts
+            self.leadership = leadership = Leadership(
+                token, self._lease, self._clock, times.silent, times.start
+            )
+            if not self._leads():
+                return None  # leadership went while the fence was raised, and nobody told this term
+            yield Announce(LeaderAcquired(self._new_leader_id(), token))
+            yield StartLanes(leadership)
+            return leadership
+        return None
+
+    def _watch(self, leadership: Leadership) -> Steps[None]:
+        """Announces what the lanes report, until they have all ended or cannot be ended."""
+        cancel_at = inf
+        while not (yield JoinLanes(REPORT_SECONDS)):
+            yield from self._announce(leadership)
+            yield CheckEngine()
+            if not leadership.over and (silent := leadership.silent()):
+                reason = f"lane groups {silent} have not been heard for {self._timeouts.silent:.0f} s"
+                yield self._resign(leadership, reason)
+            if leadership.stopped and cancel_at == inf:
+                cancel_at = self._clock() + self._timeouts.stop
+                if leadership.lost:
+                    yield Announce(LeaderFenced(leadership.lost))
+            if self._clock() > cancel_at + self._timeouts.cancel:
+                yield self._resign(leadership, "lanes do not end")
+                break
+            if self._clock() > cancel_at:
+                yield CancelLanes()
+        yield from self._announce(leadership)
+        self._past += leadership.metrics().ended()
+        if leadership.refusal is not None:
+            raise leadership.refusal
+        if leadership.lost:
+            if cancel_at == inf:  # the lanes ended before their loss was seen here
+                yield Announce(LeaderFenced(leadership.lost))
+            # Another token was seen although the elector may still name us: let the other side be heard.
+            yield self._pause(self._timeouts.retry)
+
+    def _resign(self, leadership: Leadership, reason: str) -> Resign:
+        """Drains what can be drained, and has this process leave the election, so that a standby leads."""
+        log.warning("cannot lead: %s", reason)
+        self._resigned = True
+        leadership.drain()
+        return Resign(leadership.stop)
+
+    def _stand_by_anew(self) -> Steps[None]:
+        """Makes the engine anew once the election is left, whatever became of it, and joins again."""
+        yield LeaveElection()
+        self.elected = False
+        yield CloseEngine()
+        self._resigned = False
+        while not self.ending:
+            try:
+                yield WarmEngine()
+                yield JoinElection()
+            except OutboxError as error:
+                log.warning("cannot stand by, trying again in %.0f s: %s", self._timeouts.join, error)
+                yield CloseEngine()
+                yield self._pause(self._timeouts.join)
+            else:
+                return
+
+    def _announce(self, leadership: Leadership) -> Steps[None]:
+        for event in leadership.take_events():
+            yield Announce(event)
+        if stats := self._meter.read(self._clock(), (self._past, leadership.metrics())):
+            yield Announce(MeterRead(stats))
+
+    def _leads(self) -> bool:
+        return self.elected and not self.ending
+
+    def _lease(self) -> float:
+        return self._elector_lease() if self.elected else 0.0
+
+    def _pause(self, seconds: float) -> Wait:
+        return Wait(lambda: self.ending, seconds)

@@ -1,0 +1,114 @@
+"""What a candidate for leadership asks of the outside world; see :mod:`outbox_core.leadership.candidacy`.
+
+Whoever drives the generator carries a request out and sends the reply in, or throws in the error that it met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from outbox_core.events import Event
+from outbox_core.leadership.leader import Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits until a condition holds, and no longer than ``seconds``. Reply: whether it holds.
+
+    The candidacy calls ``changed`` whenever a condition may have come to hold.
+    """
+
+    until: Callable[[], bool]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckEngine:
+    """Makes sure that lanes could be started; fails with an ``OutboxError``. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Raises the fence and settles former lanes; see :func:`outbox_core.delivery.recovery.take_over`.
+
+    Reply: the fence token. Fails with ``LeadershipLost`` or a ``DriverError``.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class StartLanes:
+    """Starts the lanes of a term, without waiting for them. No reply."""
+
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLanes:
+    """Waits up to ``seconds`` for all lanes to end. Reply: whether they have.
+
+    Fails with what ended a lane that broke one of its own rules.
+    """
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelLanes:
+    """Ends lanes that did not end when told to, without waiting for them. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Calls the observers with an event. No reply."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """Begins to leave the election, and does not wait; calls ``then`` once it is left. No reply."""
+
+    then: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveElection:
+    """Leaves the election, or waits until it is left. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinElection:
+    """Joins the election anew, unless the process is to end; fails with an ``OutboxError``. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseEngine:
+    """Frees the engine and ends its lanes, also those that hang. No reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmEngine:
+    """Prepares the engine to start lanes. Fails with an ``OutboxError``. No reply."""
+
+
+Request = (
+    Wait
+    | CheckEngine
+    | TakeOver
+    | StartLanes
+    | JoinLanes
+    | CancelLanes
+    | Announce
+    | Resign
+    | LeaveElection
+    | JoinElection
+    | CloseEngine
+    | WarmEngine
+)
+
+Result = TypeVar("Result")
+
+Steps = Generator[Request, Any, Result]
+"""Yields requests, is sent the replies, and returns a result."""
