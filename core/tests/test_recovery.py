@@ -91,16 +91,10 @@ def test_former_lanes_are_settled_at_the_same_time():
 
 
 def test_a_leader_settles_former_lanes_once_the_fence_is_raised():
-    recoveries = []
-    requests, taken = conversation(
-        take_over(2, "one", lambda token: recoveries.append(token) or Recovery("box", 2, token, BATCHES)),
-        7,
-        noted(0, 3, of=4),
-        [5, 0],
-    )
+    steps = take_over(2, "one", lambda token: Recovery("box", 2, token, BATCHES))
+    requests, taken = conversation(steps, 7, noted(0, 3, of=4), [5, 0])
     assert requests[:2] == [RaiseFence(2, "one"), ReadNotes()]
     assert next(requests[2].steps[0]) == Enter(0, 2, 7)
-    assert recoveries == [7]
     assert taken == TakenOver(7, {0: 5, 3: 0})
 
 

@@ -24,11 +24,13 @@ from .scenario import PLACES, TABLES, Mode
 from .tables import Row
 from .takeover_mutants import (
     CheckpointIgnored,
+    EarlyEnd,
     EarlyReader,
     FirstNoteOnly,
     Impatient,
     LateNote,
     MissingCheckpointTrusted,
+    NameOfOnesOwn,
     OwnName,
     OwnPlace,
     PurgedOnce,
@@ -37,10 +39,9 @@ from .takeover_mutants import (
     SameLanesOnly,
     SameModeOnly,
     Silent,
-    UnfencedNote,
-    UnfencedProducer,
     UnopenedFormer,
     WipedCheckpoint,
+    early_look,
 )
 
 # --- the database side ---------------------------------------------------------------------------------
@@ -226,11 +227,11 @@ def _under(faults: str, each: Mutant, **fixed: Any) -> Mutant:
 BATCH_MUTANTS: Sequence[Mutant] = (
     _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
         "unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6",
-        batch_producer=UnfencedProducer)),
+        recovery=NameOfOnesOwn)),
     _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
         "early-checkpoint", "The checkpoint is read before the former producer is fenced.", "I6",
         recovery=EarlyReader)),
-    _under("database crashes, lossy network, crashes", _batches(
+    _under("database crashes, lossy network", slow=0.05, each=_batches(
         "wiped-checkpoint", "The checkpoint is emptied before what it names is purged.", "I6",
         recovery=WipedCheckpoint)),
     _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6",
@@ -305,6 +306,10 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     _under("handovers, late packets", _switching(
         "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
         batch_lane=EarlyFarewell)),
-    _under("handovers, elector lies, late network", _batches(
-        "unfenced-note", "Who takes a note back does not look at the fence.", "I4", write_note=UnfencedNote)),
+    _under("crashes, elector lies", lanes=(4, 1), lossy=0.2, each=_batches(
+        "early-end", "The note of a former lane is ended before its rows are purged.", "I6",
+        recovery=EarlyEnd)),
+    _under("elector lies", lanes=(4, 1), slow=0.2, each=_switching(
+        "early-look", "A leader reads the notes of former lanes before it raises the fence.", "I6",
+        take_over=early_look)),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
-from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
+from outbox_core.delivery.recovery import Recovery, TakenOver
 from outbox_core.leadership.candidacy import Timeouts
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import (
@@ -31,6 +31,7 @@ from .group import Group
 from .recovery import Driver, Settings
 from .scheduler import Host
 from .threads import Reply, Thread
+from .trail import Violation
 
 if TYPE_CHECKING:
     from .world import World
@@ -138,7 +139,7 @@ class Process:
                 self.world.tell(self, None, "announces %s", event)
                 reply(None)
             case TakeOver():
-                steps = take_over(self.lanes, self.host.name, self.recovery)
+                steps = self.world.parts.take_over(self.lanes, self.host.name, self.recovery)
                 driver = Driver(self.world, self.host, self.settings)
                 driver.run(steps, lambda result: self._taken_over(result, reply))
             case Resign(then):
@@ -176,7 +177,7 @@ class Process:
 
     def _taken_over(self, result: Any, reply: Reply) -> None:
         if isinstance(result, TakenOver):
-            self.world.audit.counts["lanes settled"] += len(result.settled)
+            self.world.audit.counts["lanes settled"] += len(result.recovered)
             reply(result.token)
         else:
             reply(result)
@@ -212,9 +213,7 @@ class Process:
             reply(request.until())
 
     def _ended(self, result: object) -> None:
-        if isinstance(result, Exception):
-            raise result
-        raise AssertionError("a harvest has ended that nobody told to")
+        raise Violation("I9", f"a harvester has ended though nothing refused it for long: {result}")
 
     def kill(self) -> None:
         """Ends the process; of its workers some live on until they run out of lease."""

@@ -15,7 +15,6 @@ from outbox_core.delivery.commands import Purge as PurgeCommand
 from outbox_core.delivery.commands import Request
 from outbox_core.delivery.commands import Reset as ResetCommand
 from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.protocol import LaneControl
 from outbox_postgres.settled import Settled
 from outbox_sdk import DriverError, Failure, MarkedRecord
@@ -133,11 +132,6 @@ class DeafToLostMarks(AtLeastOnceLane):
 class Leaseless(AtLeastOnceLane):
     def step(self, now: float, control: LaneControl) -> list[Request]:
         return super().step(now, replace(control, lease_until=float("inf")))
-
-
-class GivenUp(Restarts):
-    def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
-        return None
 
 
 class Hasty(Producer):
@@ -314,7 +308,6 @@ RECORD_MUTANTS: Sequence[Mutant] = (
             lane=DeafToLostMarks),
     _mutant("leaseless", "Nobody looks at the lease, and marks not at the fence.", "I4", 20,
             lane=Leaseless, mark=UnfencedMark),
-    _mutant("given-up", "A lane that has failed once is not started anew.", "I9", 20, restarts=GivenUp),
     _mutant("hasty", "A record counts as delivered once it is sent.", "I1", 40, producer=Hasty),
     _mutant("early-release", "A key is free before its purge is durable.", "I3", 20, machine=EarlyRelease),
     TRUSTED_REPEAT,

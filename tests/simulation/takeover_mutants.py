@@ -1,50 +1,28 @@
 """Deliberate bugs in how exactly-once delivery begins: whom it fences, what it reads, what it settles.
 
-Those that concern the order of steps mutate ``outbox_core.delivery.recovery``, which ships.
+They mutate ``outbox_core.delivery.recovery``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from outbox_core.config.settings import Delivery
-from outbox_core.delivery.recovery import Recovery
-from outbox_core.delivery.requests import EmptyCheckpoint, OpenSender, PurgeBatches, Steps, WriteNote
+from outbox_core.delivery.recovery import Recovery, TakenOver
+from outbox_core.delivery.requests import (
+    EmptyCheckpoint,
+    OpenSender,
+    PurgeBatches,
+    RaiseFence,
+    ReadNotes,
+    Steps,
+    WriteNote,
+)
 from outbox_sdk import Batch, DriverError, Fence, TransactionalLane
 
-from .broker import Broker
-from .fencing import WriteNote as NoteStatement
 from .recovery import Unawaited
-from .sender import TransactionalProducer
-from .transactions import TransactionalId
-
-# --- database and broker ---------------------------------------------------------------------------------
-
-
-class IdOfOnesOwn(TransactionalId):
-    """Shares only the checkpoints with the lane's other producers."""
-
-    def __init__(self, broker: Broker, shared: TransactionalId) -> None:
-        super().__init__(broker)
-        self.checkpoints = shared.checkpoints
-
-
-class UnfencedProducer(TransactionalProducer):
-    _own: TransactionalId | None = None
-
-    @property
-    def identity(self) -> TransactionalId:
-        if self._own is None:
-            self._own = IdOfOnesOwn(self._broker, super().identity)
-        return self._own
-
-
-class UnfencedNote(NoteStatement):
-    def held(self) -> bool:
-        return True
-
 
 # --- the order of steps ----------------------------------------------------------------------------------
 
@@ -112,6 +90,17 @@ class OwnName(Recovery):
         return (yield from super()._take_over(name, replace(noted, sender=name) if noted else None))
 
 
+class NameOfOnesOwn(Recovery):
+    """Gives each attempt's sender a name of its own, which fences nobody."""
+
+    def _sender_name(self, fence: Fence) -> Steps[str]:
+        name = yield from super()._sender_name(fence)
+        return f"{name}.{fence.token}.{fence.epoch}"
+
+    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
+        return (yield from self._read_checkpoint(noted.sender, noted))
+
+
 class RawName(OwnName):
     """The same under the name that the configuration has for the table, as it is written there."""
 
@@ -151,6 +140,25 @@ class LateNote(Recovery):
 
 
 # --- lanes of old ----------------------------------------------------------------------------------------
+
+
+class EarlyEnd(Recovery):
+    """Ends the note of a former lane before its rows are purged."""
+
+    def _recover_lane(self, lane: int) -> Steps[int]:
+        fence, noted = yield from self._enter(lane)
+        yield WriteNote(fence, None)
+        if noted is None:
+            return 0
+        checkpoint = yield from self._former_checkpoint(noted)
+        return (yield from self._purge(fence, checkpoint))
+
+
+def early_look(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
+    """Reads which lanes are to be recovered before the fence is raised: they may still write notes."""
+    noted: Mapping[int, TransactionalLane] = yield ReadNotes()
+    token: int = yield RaiseFence(lanes, holder)
+    return TakenOver(token, (yield from recovery(token).recover(noted)))
 
 
 class SameLanesOnly(Recovery):

@@ -223,11 +223,11 @@ class TakenOver(NamedTuple):
 
     Attributes:
         token: Its fence token.
-        settled: Former lane → how many of its rows were in the log already.
+        recovered: Former lane → how many of its rows were in the log already.
     """
 
     token: int
-    settled: Mapping[int, int]
+    recovered: Mapping[int, int]
 
 
 def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
@@ -243,10 +243,9 @@ def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> S
         DriverError: The database or the broker cannot be used; or a checkpoint is gone (not retryable).
     """
     token: int = yield RaiseFence(lanes, holder)
-    # Lanes of earlier terms write no note any more.
+    # From now on the lanes of earlier terms write no notes.
     noted: Mapping[int, TransactionalLane] = yield ReadNotes()
-    settled = yield from recovery(token).recover(noted)
-    return TakenOver(token, settled)
+    return TakenOver(token, (yield from recovery(token).recover(noted)))
 
 
 def _sender_name(table: str, fence: Fence) -> str:

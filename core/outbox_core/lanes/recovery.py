@@ -66,8 +66,8 @@ def begin_leadership(settings: HarvestSettings) -> int:
         return Recovery(settings.outbox, lanes, token, settings.delivery)
 
     with closing(Driver(settings.dialect, settings.publisher)) as driver:
-        token, drained = driver.run(take_over(lanes, settings.name, recovery))
-    for lane, rows in drained.items():
+        token, recovered = driver.run(take_over(lanes, settings.name, recovery))
+    for lane, rows in recovered.items():
         log.info("settled lane %d of an earlier term: %d rows were in the log already", lane, rows)
     return token
 

@@ -212,10 +212,7 @@ class Candidacy:
                 log.warning("cannot begin to lead, trying again: %s", error)
                 yield self._pause(self._timeouts.retry)
                 continue
-            times = self._timeouts
-            self.leadership = leadership = Leadership(
-                token, self._lease, self._clock, times.silent, times.start
-            )
+            self.leadership = leadership = self._new_leadership(token)
             if not self._leads():
                 return None  # leadership went while the fence was raised, and nobody told this term
             yield Announce(LeaderAcquired(self._new_leader_id(), token))
@@ -274,6 +271,10 @@ class Candidacy:
                 yield self._pause(self._timeouts.join)
             else:
                 return
+
+    def _new_leadership(self, token: int) -> Leadership:
+        timeouts = self._timeouts
+        return Leadership(token, self._lease, self._clock, timeouts.silent, timeouts.start)
 
     def _announce(self, leadership: Leadership) -> Steps[None]:
         for event in leadership.take_events():

@@ -1,0 +1,97 @@
+"""Deliberate bugs in what follows when leadership comes and goes, and in how lanes are kept alive.
+
+They mutate ``outbox_core.leadership.candidacy`` and, in ``outbox_core.lanes``, ``group`` and ``restarts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from outbox_core.lanes.group import LaneGroup, LaneSteps
+from outbox_core.lanes.restarts import Restarts
+from outbox_core.leadership.candidacy import Candidacy
+from outbox_core.leadership.leader import Leadership
+from outbox_core.leadership.requests import CloseEngine, LeaveElection, Steps, TakeOver
+from outbox_sdk import DriverError
+
+from .mutant import Mutant, mutant
+from .scenario import Mode
+
+
+class KeptToken(Candidacy):
+    """Raises the fence for its first term only."""
+
+    _token: int | None = None
+
+    def _begin(self) -> Steps[Leadership | None]:
+        steps, reply = super()._begin(), None
+        while True:
+            try:
+                request = steps.send(reply)
+            except StopIteration as end:
+                result: Leadership | None = end.value
+                return result
+            if isinstance(request, TakeOver) and self._token is not None:
+                reply = self._token
+                continue
+            try:
+                reply = yield request
+            except DriverError:
+                return None
+            if isinstance(request, TakeOver):
+                self._token = reply
+
+
+class Unreturned(Candidacy):
+    """Leaves the election for good when its lanes are silent."""
+
+    def _stand_by_anew(self) -> Steps[None]:
+        yield LeaveElection()
+        self.elected = self._resigned = False
+        yield CloseEngine()
+
+
+class Abandoned(LaneGroup):
+    """Does not start a lane anew that has failed."""
+
+    def supervise(self, number: int) -> LaneSteps:
+        steps = super().supervise(number)
+        request = next(steps)
+        try:
+            yield request
+        except DriverError:
+            self._retire(number)
+
+
+class GivenUp(Restarts):
+    def failed(self, now: float, *, lasted: float, purged: int, retryable: bool) -> float | None:
+        return None
+
+
+ALONE: Mapping[str, Any] = {
+    "processes": 1, "lanes": (2,), "workers": (1,), "wall_clocks": False, "seconds": 8.0,
+    "faults_per_second": 2.0,
+}  # fmt: skip
+"""One process: nobody else leads when it does not."""
+
+
+def _mutant(name: str, says: str, **parts: Any) -> Mutant:
+    return mutant(name, says, "I9", 20, Mode.AT_LEAST_ONCE, **parts)
+
+
+def _under(faults: str, each: Mutant, **fixed: Any) -> Mutant:
+    """Returns a mutant that is hunted where one process is alone, under a few kinds of faults."""
+    kinds = tuple(faults.split(", "))
+    return replace(each, kinds=kinds, fixed={**ALONE, "fault_kinds": kinds, **fixed})
+
+
+LEADERSHIP_MUTANTS: Sequence[Mutant] = (
+    _under("crashes, handovers", processes=2, lanes=(1, 1), workers=(0, 0), each=_mutant(
+        "kept-token", "A leader raises the fence for its first term only.", candidacy=KeptToken)),
+    _under("pauses", _mutant(
+        "unreturned", "Who has resigned joins no election any more.", candidacy=Unreturned)),
+    _mutant("abandoned", "A lane that has failed is not started anew.", group=Abandoned),
+    _mutant("given-up", "A lane that fails once is taken for refused for good.", restarts=GivenUp),
+)  # fmt: skip
