@@ -215,7 +215,6 @@ def _mutant(name: str, says: str, invariants: str, budget: int, **parts: Any) ->
 
 
 FIRST = {
-    "attemptless-mark": 24,
     "unfenced-purge": 90,
     "volatile-purge": 79,
     "skipping-mark": 9,
@@ -285,10 +284,21 @@ UNFENCED_PARK = replace(
 )  # fmt: skip
 """Much must be parked while two believe that they lead."""
 
+ATTEMPTLESS_MARK = replace(
+    _mutant("attemptless-mark", "A mark does not check the attempt.", "I4", 40, mark=AttemptlessMark),
+    kinds=("frozen copies",),
+    fixed={
+        "processes": 1, "lanes": (1,), "workers": (1,), "keys": 8, "transactions_per_second": 40.0,
+        "faults_per_second": 5.0, "seconds": 8.0, "slow": 0.2, "wall_clocks": False, "refused_for_good": 0.0,
+        "fault_kinds": ("frozen copies",),
+    },
+)  # fmt: skip
+"""A mark of a frozen copy must be in the database when the next copy enters the lane."""
+
 RECORD_MUTANTS: Sequence[Mutant] = (
     _mutant("unfenced-mark", "A mark does not look at the fence.", "I4", 20, mark=UnfencedMark),
     _mutant("unlocked-mark", "A mark checks the fence but does not hold it.", "I4", 40, mark=UnlockedMark),
-    _mutant("attemptless-mark", "A mark does not check the attempt.", "I4", 40, mark=AttemptlessMark),
+    ATTEMPTLESS_MARK,
     SKIPPING_MARK,
     _mutant("parked-mark", "A mark takes rows of parked keys.", "parked", 20, mark=ParkedMark),
     _mutant("unfenced-purge", "A purge does not look at the fence.", "I5", 100, purge=UnfencedPurge),
