@@ -1,4 +1,4 @@
-"""What tests of the command line share: a configuration for real services, and the installed program."""
+"""For tests of the command line: a configuration for real services, and calls of the installed program."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ INSERT = """
 
 
 def configure(folder: Path, dsn: str, bootstrap: str, **settings: object) -> Path:
-    """Writes a configuration for a test's own database and the session's broker; no JVM, no election."""
+    """Writes a configuration for a new database and the session's broker, without JVM and election."""
     path = folder / "outbox.yaml"
     harvest = {
         "baseKafkaConfig": {"bootstrap.servers": bootstrap},
@@ -38,7 +38,7 @@ def outbox(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def told(file: Path, *arguments: str) -> str:
-    """Returns what a call that works says on stdout."""
+    """Returns the standard output of a call that must succeed."""
     done = outbox(file, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -82,7 +82,7 @@ def harvester(file: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(what: Callable[[], bool]) -> None:
-    """Waits for something to come true."""
+    """Waits until a condition is true."""
     end = time.monotonic() + 30
     while not what():
         assert time.monotonic() < end, "did not come true within 30 s"

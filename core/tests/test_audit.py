@@ -1,4 +1,4 @@
-"""The audit against perfect deliveries with planted defects, and against a naive model of itself."""
+"""The audit of perfect deliveries, of deliveries with one defect, and compared with a naive model."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ def records(per_key: dict[str, set[int]]) -> list[Record]:
 
 
 def woven(per_key: dict[str, set[int]], random: Random, most: int = 3) -> list[Record]:
-    """A delivery without a fault: keys mixed at random, each in order, each record up to ``most`` times."""
+    """A good delivery: keys in random order, records of a key in order, each up to ``most`` times."""
     tails = {
         key: [n for n in sorted(numbers) for _ in range(random.randint(1, most))]
         for key, numbers in per_key.items()
@@ -113,7 +113,7 @@ def test_a_repetition_behind_a_successor_is_found(
 
 
 def naive(per_key: dict[str, set[int]], delivery: list[Record]) -> tuple[int, ...]:
-    """The same judgement by definition, with everything kept."""
+    """A naive audit by definition, which stores everything."""
     seen: dict[str, list[int]] = defaultdict(list)
     foreign = overtaken = reappeared = repeated = 0
     for key, number in delivery:

@@ -1,4 +1,4 @@
-"""Whole audits: a ledger on disk against topics of a real broker."""
+"""Complete audits: a ledger on disk compared with topics of a real broker."""
 
 import json
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def test_a_ledger_can_name_topics(ledger: Path) -> None:
 def test_topics_that_the_ledger_names_are_audited_apart(
     ledger: Path, kafka_bootstrap: str, topic: str
 ) -> None:
-    """The same key and number in two topics are two records, and one topic's faults are its own."""
+    """The same key and number in two topics are two records, and each topic has its own defects."""
     orders, payments = f"{topic}.orders", f"{topic}.payments"
     publish(kafka_bootstrap, [(orders, "k", 0), (orders, "k", 1), (payments, "k", 1), (payments, "k", 0)])
     write(ledger, ["k", 0, orders], ["k", 1, orders], ["k", 0, payments], ["k", 1, payments])

@@ -1,4 +1,4 @@
-"""The two sides of an audit: ledgers on disk, and topics of a real broker."""
+"""The inputs of an audit: ledgers on disk, and topics of a real broker."""
 
 from pathlib import Path
 from threading import Thread
@@ -109,7 +109,7 @@ def begin(producer: Producer, topic: str, number: int) -> None:
 
 
 def test_only_committed_transactions_are_seen(kafka_bootstrap: str, topic: str) -> None:
-    """The last offset of the partition is a marker that no consumer is given."""
+    """The last offset of the partition is a control record, which consumers do not receive."""
     create(kafka_bootstrap, topic, 1)
     producer = transactional(kafka_bootstrap, topic)
     for number, finish in enumerate([producer.commit_transaction, producer.abort_transaction] * 2):
@@ -122,7 +122,7 @@ def test_only_committed_transactions_are_seen(kafka_bootstrap: str, topic: str) 
 
 
 def test_a_transaction_that_is_open_is_waited_for(kafka_bootstrap: str, topic: str) -> None:
-    """Also that of somebody else, as nothing behind it is shown before."""
+    """Also of another producer, because messages behind it are not visible before."""
     create(kafka_bootstrap, topic, 1)
     kafka = {"bootstrap.servers": kafka_bootstrap}
     other, producer = (transactional(kafka_bootstrap, f"{topic}.{name}") for name in ("other", "ours"))

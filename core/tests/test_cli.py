@@ -1,4 +1,4 @@
-"""The command line without any service: help, errors and their exit codes, drivers, logging."""
+"""The command line without services: help, errors and their exit codes, drivers, logging."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ OUTBOX = str(Path(sys.executable).with_name("outbox"))
 
 
 def call(*arguments: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the installed program, as a user would, away from any configuration file."""
+    """Runs the installed program like a user, in a folder without a configuration file."""
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "100", **variables}
     return subprocess.run(
         [OUTBOX, *arguments],
@@ -60,7 +60,7 @@ PHRASES = [
         *(f"{entry.name} {command.name}" for command in (entry.commands if isinstance(entry, Group) else ())),
     ]
 ]
-"""What can be typed behind the program's name: commands, groups, and the commands of groups."""
+"""The commands, the groups, and the commands of groups."""
 
 
 @pytest.mark.parametrize("name", PHRASES)
@@ -153,7 +153,7 @@ def test_exit_codes(error: Exception, code: int):
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the repository provide a driver that is not installed."""
+    """Adds a driver that is not installed to those that the repository provides."""
     monkeypatch.setattr("outbox_core.cli.drivers.DISTRIBUTIONS", {"not-here": "outbox-not-here"})
 
 
@@ -192,7 +192,7 @@ def test_every_distribution_of_ours_is_in_the_folder_that_the_hint_names():
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Installs a distribution whose elector breaks, as pip would lay it out."""
+    """Installs a distribution with a broken elector, with the files that pip would write."""
     (tmp_path / "outbox_broken_test.py").write_text(
         """
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What `outbox check` asks of the drivers."""
+"""How `outbox check` calls the drivers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from outbox_sdk import DriverError, Finding
 
 
 class Broker:
-    """A publisher's driver and the publisher, which keeps what it was asked."""
+    """A publisher's driver and the publisher, which records its calls."""
 
     driver = "broker"
     options = None
@@ -28,7 +28,7 @@ class Broker:
 
 
 class Outbox:
-    """A dialect's driver, the dialect, and the outbox; or a database that is away."""
+    """A dialect's driver, the dialect, and the outbox; or a database that is down."""
 
     driver = "outbox"
     name = "public.outbox"

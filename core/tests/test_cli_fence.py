@@ -1,4 +1,4 @@
-"""What `outbox fence` shows of the notes about transactions, and how it ends them."""
+"""How `outbox fence` shows notes about transactions, and removes them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ class Table(FakeTable):
 
 
 class Terminal(StringIO):
-    """Somebody who types."""
+    """Standard input of a terminal, with an answer."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""`outbox fence` on a real outbox: a leader is fenced, and what lanes may have published is forgotten."""
+"""`outbox fence` on a real outbox: it fences a leader, and forgets what lanes may have published."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an operator does to a real outbox: parked keys, health, and an audit at the end."""
+"""Commands of operators on a real outbox: parked keys, health, and an audit at the end."""
 
 import json
 import re
@@ -25,7 +25,7 @@ REPAIR = "UPDATE outbox SET kafka_header_values = '{0}' WHERE id = %s"
 
 @pytest.fixture
 def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str) -> Path:
-    """A configuration for the test's own database and the session's broker; no JVM, no election."""
+    """A configuration for a new database and the session's broker, without JVM and election."""
     path = configure(tmp_path, postgres_dsn, kafka_bootstrap, failures={"parkAfter": 1})
     told(path, "init")
     return path
@@ -38,7 +38,7 @@ def running(file: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def stash(dsn: str, topic: str, key: str, number: int, *, sound: bool = True) -> None:
-    """Commits a record; one that is not sound lacks the value of its header, and cannot be sent."""
+    """Commits a record; an invalid one has no value for its header, so it cannot be sent."""
     with psycopg.connect(dsn) as connection:
         connection.execute(STASH, (topic, key, ["Seq"], [str(number)] if sound else []))
 

@@ -1,4 +1,4 @@
-"""What `outbox parked` makes of dead letters, and what it asks of them."""
+"""How `outbox parked` shows dead letters, and acts on them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def letter(
 
 
 class Letters:
-    """Dead letters in a list, and a journal of what was asked of them."""
+    """Dead letters in a list, which records its calls."""
 
     def __init__(self, *letters: DeadLetter) -> None:
         self.kept = list(letters)
@@ -61,7 +61,7 @@ class Letters:
 
 
 class Terminal(StringIO):
-    """Somebody who types."""
+    """Standard input of a terminal, with an answer."""
 
     def isatty(self) -> bool:
         return True

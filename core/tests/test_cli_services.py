@@ -1,4 +1,4 @@
-"""The command line against a real PostgreSQL and a real Kafka: what an operator does, and what goes wrong."""
+"""The command line with a real PostgreSQL and Kafka: commands of operators, and errors."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
         connection.execute(INSERT, (topic, 500))
     log = wait_for(running, "500 purged in all")
     assert re.search(r"INFO    outbox_core\.run [\d,]+ records/s over \d\.\d s; 500 purged in all", log)
-    time.sleep(0.5)  # the lanes' last readings reach the fence
+    time.sleep(0.5)  # the lanes' last heartbeats reach the fence
     status = json.loads(told(file, "status", "--json"))
     assert status["backlog"]["records"] == 0
     assert status["leader"]["token"] == 1
@@ -176,7 +176,7 @@ def test_a_second_signal_stops_hard(
         connection.execute(INSERT, (topic, 500))
     wait_for(running, "records/s over")
     with psycopg.connect(postgres_dsn) as connection:
-        # With the table locked, what is marked cannot be purged, so the first signal's hand-over takes long.
+        # The table is locked, so marked rows cannot be purged, and the first signal's hand-over takes long.
         connection.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         running.send_signal(number)
         time.sleep(0.5)

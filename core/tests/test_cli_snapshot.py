@@ -1,4 +1,4 @@
-"""What `outbox status` makes of the fence and the backlog."""
+"""How `outbox status` shows the fence and the backlog."""
 
 import json
 from datetime import UTC, datetime
@@ -112,7 +112,7 @@ def test_nobody_has_ever_led():
 
 
 def test_lanes_of_an_earlier_leader_are_left_out():
-    # A leader with two lanes after one with three: the third row was raised too, and nobody will enter it.
+    # A leader with two lanes after one with three: it raised the third row too, and no lane enters it.
     snapshot = take(lane_status(0), lane_status(1), lane_status(2, lanes=3))
     assert [lane["lane"] for lane in as_data(snapshot)["lanes"]] == [0, 1]
 

@@ -8,7 +8,7 @@ from outbox_sdk import Level
 
 
 class Witness:
-    """A candidate that notes what it is told, and by which thread."""
+    """A candidate that records its events, and their threads."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -47,7 +47,7 @@ def test_the_static_elector_leads_until_it_is_stopped():
     assert elector.lease() == math.inf
     threading.Timer(0.1, witness.may_leave.set).start()
     elector.stop()
-    # Stopping waits for the hand-over to be done.
+    # Stopping waits for the end of the hand-over.
     assert witness.told == ["acquired", "revoked"]
     assert elector.lease() == 0
     assert witness.threads == {"static-elector"}

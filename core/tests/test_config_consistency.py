@@ -1,4 +1,4 @@
-"""Settings that are right one by one and wrong together."""
+"""Settings that are valid one by one but do not fit together."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Plugins' options: dataclasses of any make, filled from YAML."""
+"""Plugins' options: dataclasses of any kind, decoded from YAML."""
 
 import pickle
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class Opaque:
 
 
 class Lock:
-    """Nothing that YAML could become."""
+    """A type that YAML cannot be decoded into."""
 
 
 def decoded(kind: type[Any], text: str, defaults: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:

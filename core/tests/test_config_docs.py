@@ -41,7 +41,7 @@ def documented() -> dict[str, tuple[str, str, str]]:
 
 
 def kind_of(hint: Any) -> str:
-    """Returns what the page calls a type."""
+    """Returns the page's word for a type."""
     if hint == Raw:
         return "driver"
     inner = (
@@ -74,7 +74,7 @@ def _optional(hint: Any) -> bool:
 
 
 def default_of(field: Field[Any], hint: Any) -> str | None:
-    """Returns what the page calls a default; ``None`` where it explains it in words of its own."""
+    """Returns the page's text for a default; ``None`` if the page describes it in words."""
     if field.default in {None, ""} or field.default is MISSING:
         return None
     if kind_of(hint) == "duration":

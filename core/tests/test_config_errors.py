@@ -1,4 +1,4 @@
-"""Every mistake in a configuration has one message that names file, line, key and cure."""
+"""Every error in a configuration has one message with file, line, key and cure."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The default names of competitors: those of one outbox have the same, those of two have different ones."""
+"""The default group: the same for the processes of one outbox, and different for two outboxes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Strange:
-    """Of an elector that knows no groups."""
+    """The options of an elector without groups."""
 
     place: str = "here"
 

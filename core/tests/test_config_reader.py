@@ -1,4 +1,4 @@
-"""What a configuration says, as settings: goharvest's files as they are, ours beside them."""
+"""Settings from configurations: goharvest's files unchanged, and our own keys."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""A driver for each seam: ours, and a stranger's that is found by its entry point."""
+"""A driver for each seam: ours, and one of another distribution, found by its entry point."""
 
 import sys
 from pathlib import Path
@@ -44,7 +44,7 @@ def outbox_publisher() -> Driver[Publisher]:
 
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installs a distribution 'outbox-acme' as pip would lay it out, with the driver 'acme'."""
+    """Installs a distribution 'outbox-acme' with the driver 'acme', with the files that pip would write."""
     (tmp_path / "outbox_acme_test.py").write_text(PLUGIN)
     info = tmp_path / "outbox_acme-1.2.3.dist-info"
     info.mkdir()

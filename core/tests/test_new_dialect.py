@@ -1,4 +1,4 @@
-"""``outbox new-dialect``: what it writes runs at once, and fails in the order in which one would write it."""
+"""``outbox new-dialect``: its tests run at once, and fail in the order in which an author writes the code."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the first signal does, and the next."""
+"""The effects of the first signal, and of the second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_core.cli.invocation import StopSignals
 
 @pytest.fixture
 def left(monkeypatch):
-    """The exit codes with which the process would have left at once; its handlers are restored."""
+    """The exit codes of hard stops; restores the signal handlers."""
     codes: list[int] = []
     monkeypatch.setattr(invocation, "exit_now", codes.append)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

@@ -1,4 +1,4 @@
-"""What several tests of the services need."""
+"""Fixtures for tests of the services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cached folder is whole or absent, whoever builds it and however often that fails."""
+"""A cached folder is complete or missing, whichever process builds it and however often that fails."""
 
 from __future__ import annotations
 

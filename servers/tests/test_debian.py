@@ -1,4 +1,4 @@
-"""Programs come out of Debian packages, from an archive made here, without the internet."""
+"""Programs are unpacked from Debian packages of a local archive, without the internet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHA256: {sha256}
 
 
 def _deb(files: dict[str, str], *, ubuntu: bool = False) -> bytes:
-    """A package of these files; what begins with an arrow is a link."""
+    """A package of these files; content that begins with an arrow is a link."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w" if ubuntu else "w:xz") as archive:
         for path, text in files.items():

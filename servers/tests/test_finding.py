@@ -1,4 +1,4 @@
-"""The search for a service: the environment first, and a clear failure last."""
+"""The choice of a service: the environment first, and a clear error last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java is found where it is, and a missing one is explained."""
+"""Java is found, or the error explains where it was searched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fake_java(folder: Path, version: str) -> Path:
-    """Makes a home whose java reports a version and prints its arguments otherwise."""
+    """Creates a home whose java reports a version, or prints its arguments."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

@@ -119,7 +119,7 @@ def test_an_unpacked_distribution_serves_as_well(
     with KafkaBroker(java=java) as broker:
         _produce(broker, topic, b"x")
         assert _consume(broker, topic, 1) == [b"x"]
-        broker.kill()  # In order, it would take its time to leave its classes for another start.
+        broker.kill()  # An orderly stop would first create the class archive, which takes time.
 
 
 def test_a_port_that_another_broker_has_taken_is_given_up(

@@ -1,4 +1,4 @@
-"""Jars are fetched by the real Ivy, from a repository made here, without the internet."""
+"""The real Ivy fetches jars from a local repository, without the internet."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_had_is_named_with_the_cure(tmp_path: Path) -> None:
 def test_maven_is_asked_if_ivy_fails(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program here stands for Maven: it shows what Maven would be told."""
+    """A program in place of Maven shows Maven's arguments."""
     shutil.rmtree(repository / "org" / "example" / "part")
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir()
@@ -98,11 +98,11 @@ def private_authority(repository: Path, tmp_path: Path, monkeypatch: pytest.Monk
             super().__init__(*arguments, directory=str(repository), **more)
 
         def log_message(self, *_arguments: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     class Server(http.server.ThreadingHTTPServer):
         def handle_error(self, *_arguments: object) -> None:
-            """A client that does not trust the certificate hangs up; that is what is tested."""
+            """A client that does not trust the certificate closes the connection, as expected."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

@@ -64,7 +64,7 @@ def test_it_asks_for_the_password(server: PostgresServer) -> None:
 
 
 def test_pause_freezes_it_and_resume_lets_it_go_on(server: PostgresServer) -> None:
-    # The established connection notices nothing but the delay; a new one gets no answer.
+    # The open connection is only delayed; a new one gets no answer.
     with psycopg.connect(server.dsn) as connection:
         server.pause()
         with pytest.raises(psycopg.errors.ConnectionTimeout):

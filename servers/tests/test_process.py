@@ -1,4 +1,4 @@
-"""A server process ends with its interpreter, and says why it ended by itself."""
+"""A server process ends with its interpreter; the error says why it ended by itself."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_killing_it_takes_its_descendants_along(tmp_path: Path) -> None:
     family = descendants(server.pid)
     assert len(family) == 2
     server.kill()
-    # They are orphans now: somebody else reaps them, perhaps a little later.
+    # They are orphans now: another process reaps them, perhaps a little later.
     _wait_for(lambda: all(_gone(pid) for pid in family))
 
 
