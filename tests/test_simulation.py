@@ -19,7 +19,7 @@ from outbox_neli_kafka.leadership import Leadership, LeadershipEvent
 
 from .simulation.audit import Audit
 from .simulation.log import Log, Publication
-from .simulation.mutants import BY_NAME, MUTANTS
+from .simulation.mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, SELDOM
 from .simulation.runs import Event, hunts, many, report, run
 from .simulation.scenario import Mode
 from .simulation.trail import Entry, Session, Violation
@@ -55,6 +55,11 @@ def test_histories_do_what_their_mode_is_about(mode):
 def test_every_mutant_is_caught_by_its_invariant():
     survivors = [found for found in hunts([mutant.name for mutant in MUTANTS], JOBS) if not found.caught]
     assert not survivors
+
+
+def test_the_product_needs_what_servers_keep():
+    names = [each.name for each in BROKEN_SERVERS if each.name not in SELDOM]
+    assert not [found for found in hunts(names, JOBS) if not found.caught]
 
 
 def test_purges_that_are_cut_short_break_no_invariant():

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator, Sequence
 
 from .faults import EVERY_FAULT
-from .mutants import BY_NAME, MUTANTS, Mutant
+from .mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, Mutant
 from .runs import Tally, hunts, lines, many, report, run
 from .scenario import Mode
 
 HISTORIES = 200
 """Histories that are run when nothing is said."""
 SECONDS_BETWEEN_LINES = 5.0
+MANY = {"all": MUTANTS, "servers": BROKEN_SERVERS}
 REPORTED = 3
 """Failures told at length; of more only the seeds."""
 
@@ -31,8 +32,8 @@ def main() -> int:
         for line in lines(options.seed or 0, mutant, kinds, options.mode or Mode.AT_LEAST_ONCE):
             print(line)
         return 0
-    if options.mutant == "all":
-        return _hunt(list(BY_NAME), options.jobs, options.seed)
+    if options.mutant in MANY:
+        return _hunt([each.name for each in MANY[options.mutant]], options.jobs, options.seed)
     if mutant and options.seed is None:
         return _hunt([mutant.name], 1, None)
     if mutant or _is_replay(options):
@@ -132,8 +133,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="until so many events have run")
     parser.add_argument("--mode", type=Mode, choices=list(Mode), help="what is delivered; else all in turn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each core")
-    parser.add_argument("--mutant", choices=["all", *(mutant.name for mutant in MUTANTS)], metavar="NAME|all",
-                        help="hunt a deliberate bug: " + ", ".join(BY_NAME))  # fmt: skip
+    parser.add_argument("--mutant", choices=[*MANY, *BY_NAME], metavar="NAME|all|servers",
+                        help="hunt deliberate bugs, or what simulated servers do wrong: " + ", ".join(BY_NAME))  # fmt: skip
     parser.add_argument("--only", type=_kinds, help="kinds of faults, with commas between them")
     parser.add_argument("--trace", action="store_true", help="print all that happens under --seed")
     return parser.parse_args()

@@ -30,6 +30,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from outbox_sdk import MarkedRecord
+
 from .trail import FAULTY, FIRST_CROWDED, Entry, Furthest, Session, Violation
 
 
@@ -84,6 +86,12 @@ class Audit:
             text = f"{session.name} sends {number} while {other} of key {key!r} is in flight"
             raise Violation("I3", text, key, session.lane)
         session.trail.flying[key] = number
+
+    def published(self, session: Session, record: MarkedRecord) -> None:
+        """*foreign*: what makes no message is handed to no producer."""
+        if record.fault or self.entries[record.id].refusals >= FAULTY:
+            text = f"{session.name} hands over {record.id}, which makes no message"
+            raise Violation("foreign", text, record.key, session.lane)
 
     def reported(self, session: Session, number: int, key: str, *, delivered: bool) -> None:
         if delivered:

@@ -18,7 +18,6 @@ from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import Failure
 
 from .advance import Advance
-from .database import Change
 from .mutant import Mutant, mutant
 from .scenario import PLACES, TABLES, Mode
 from .tables import Row
@@ -47,46 +46,11 @@ from .takeover_mutants import (
 # --- the database side ---------------------------------------------------------------------------------
 
 
-class VolatileMarks(Advance):
-    def write(self, deleted: list[Change], marked: list[Change]) -> None:
-        self.database.logged(deleted, durable=True)
-        self.database.logged(marked, durable=False)
-
-
-class VolatileDeletes(Advance):
-    def write(self, deleted: list[Change], marked: list[Change]) -> None:
-        self.database.logged(marked, durable=True)
-        self.database.logged(deleted, durable=False)
-
-
-class UnfencedAdvance(Advance):
-    share_lock = False
-
-    def held(self) -> bool:
-        return True
-
-
-class AttemptlessAdvance(Advance):
-    def held(self) -> bool:
-        row = self.database.fence[self.right.lane]
-        return row.token == self.right.token and row.lanes == self.right.lanes
-
-
 class CutShort(Advance):
     """No bug: the database deletes one row at a time."""
 
     def published(self) -> list[Row]:
         return super().published()[:1]
-
-
-class Watermark(Advance):
-    def published(self) -> list[Row]:
-        rows, (lane, lanes) = self.database.rows, (self.right.lane, self.right.lanes)
-        last = max((batch.last for batch in self.finished), default=0)
-        return [rows[n] for n in self.database.ids if n <= last and rows[n].bucket % lanes == lane]
-
-    def keeps(self, row: Row) -> bool:
-        return True
 
 
 # --- the lane ------------------------------------------------------------------------------------------
@@ -210,106 +174,96 @@ STALE: Mapping[str, Any] = {
 """One in which lanes begin so often that some of them has read a note that is no longer true."""
 
 
-def _batches(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
+def breaks_batches(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
     return mutant(name, says, invariants, 40, Mode.EXACTLY_ONCE, **parts)
 
 
-def _switching(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
+def breaks_switching(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
     return mutant(name, says, invariants, 40, Mode.SWITCHING, **parts)
 
 
-def _under(faults: str, each: Mutant, **fixed: Any) -> Mutant:
+def under(faults: str, each: Mutant, mode: Mode | None = None, **fixed: Any) -> Mutant:
     """Returns a mutant that is hunted in a small world, under a few kinds of faults."""
     kinds = tuple(faults.split(", "))
-    return replace(each, kinds=kinds, fixed={**BUSY, "fault_kinds": kinds, **fixed})
+    fixed = {**BUSY, "fault_kinds": kinds, **fixed}
+    return replace(each, kinds=kinds, fixed=fixed, mode=mode or each.mode)
 
 
 BATCH_MUTANTS: Sequence[Mutant] = (
-    _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
+    under("elector lies, frozen copies", workers=(1, 1), each=breaks_batches(
         "unfenced-producer", "Opening a lane's transactions does not fence its former producer.", "I6",
         recovery=NameOfOnesOwn)),
-    _under("elector lies, frozen copies", workers=(1, 1), each=_batches(
+    under("elector lies, frozen copies", workers=(1, 1), each=breaks_batches(
         "early-checkpoint", "The checkpoint is read before the former producer is fenced.", "I6",
         recovery=EarlyReader)),
-    _under("database crashes, lossy network", slow=0.05, each=_batches(
+    under("database crashes, lossy network", slow=0.05, each=breaks_batches(
         "wiped-checkpoint", "The checkpoint is emptied before what it names is purged.", "I6",
         recovery=WipedCheckpoint)),
-    _batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6",
+    breaks_batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6",
              recovery=CheckpointIgnored),
-    _under("forgotten checkpoints, database crashes", _batches(
+    under("forgotten checkpoints, database crashes", breaks_batches(
         "trusted-absence", "A checkpoint that is missing is taken for an empty one.", "I6",
         recovery=MissingCheckpointTrusted)),
-    _under("handovers, elector lies, crashes", places=PLACES, each=_batches(
+    under("handovers, elector lies, crashes", places=PLACES, each=breaks_batches(
         "own-place", "The checkpoint is read at the lane's own place, not where it is noted.", "I6",
         recovery=OwnPlace)),
-    _under("handovers, elector lies, crashes", tables=TABLES, each=_batches(
+    under("handovers, elector lies, crashes", tables=TABLES, each=breaks_batches(
         "own-name", "The former sender is left alone where its name was another.", "I6",
         recovery=OwnName)),
-    _under("handovers, elector lies, crashes", _batches(
+    under("handovers, elector lies, crashes", breaks_batches(
         "raw-name", "A lane is named as the configuration spells the table, whatever is noted.", "I6",
         recovery=RawName)),
-    _under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=_batches(
+    under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=breaks_batches(
         "unopened-former", "The checkpoint of a former sender is read while that may still publish.", "I6",
         recovery=UnopenedFormer)),
-    _under("handovers, crashes", places=PLACES, each=_batches(
+    under("handovers, crashes", places=PLACES, each=breaks_batches(
         "first-note-only", "A change of name or place is not noted.", "I6", recovery=FirstNoteOnly)),
-    _under("frozen recoveries, elector lies, slow database", **STALE, each=_batches(
+    under("frozen recoveries, elector lies, slow database", **STALE, each=breaks_batches(
         "unfenced-checkpoint", "An empty checkpoint is written without a look at the fence.", "I6",
         first=50, recovery=PurgedWhereNamed)),
-    _under("database crashes, crashes", _batches(
+    under("database crashes, crashes", breaks_batches(
         "purged-once", "A lane that begins takes a purge that was cut short for complete.", "I6",
         advance=CutShort, recovery=PurgedOnce)),
-    _under("database crashes", _batches(
-        "volatile-marks", "An advance does not wait until its marks are on the disk.", "I6",
-        advance=VolatileMarks)),
-    _under("database crashes", _batches(
-        "volatile-deletes", "An advance does not wait until its purges are on the disk.", "I6",
-        advance=VolatileDeletes)),
-    _batches("unfenced-advance", "An advance does not look at the fence.", "I4", advance=UnfencedAdvance),
-    _under("frozen copies", workers=(1, 1), each=_batches(
-        "attemptless-advance", "An advance does not check the attempt.", "I4", advance=AttemptlessAdvance)),
-    _batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4",
-             advance=Watermark),
-    _under("database crashes", keys=1, transactions_per_second=100.0, each=_batches(
+    under("database crashes", keys=1, transactions_per_second=100.0, each=breaks_batches(
         "short-checkpoint", "A checkpoint names only the batch that it is published with.", "I6",
         batch_machine=ShortCheckpoint)),
-    _batches("credulous-purge", "A deletion that was cut short is taken for complete.", "I6",
+    breaks_batches("credulous-purge", "A deletion that was cut short is taken for complete.", "I6",
              advance=CutShort, batch_machine=Credulous),
-    _batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9",
+    breaks_batches("reused-name", "After an abort the next batch has the same name.", "I1 I2 I6 I9",
              batch_machine=ReusedName),
-    _batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",
+    breaks_batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",
              batch_lane=Trusting),
-    _under("failing deliveries, broker crashes", _batches(
+    under("failing deliveries, broker crashes", breaks_batches(
         "pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6",
         batch_lane=Pessimist)),
-    _batches("hurried", "The next batch is published before the former is known to be committed.", "I1 I2",
-             batch_machine=Hurried),
-    _batches("kept-behind", "What was marked behind an aborted batch is published.", "I2",
+    breaks_batches("hurried", "The next batch is published before the former is known to be committed.",
+             "I1 I2", batch_machine=Hurried),
+    breaks_batches("kept-behind", "What was marked behind an aborted batch is published.", "I2",
              batch_machine=KeptBehind),
-    _under("slow database", refused_for_good=0.05, each=_batches(
+    under("slow database", refused_for_good=0.05, each=breaks_batches(
         "parked-before", "A key is parked for a record that is not its first.", "parked",
         batch_machine=ParkedBefore)),
-    _under("slow database", refused_for_good=0.05, each=_batches(
+    under("slow database", refused_for_good=0.05, each=breaks_batches(
         "passing-tail", "A batch goes on without what is parked, and takes the tails along.", "I2",
         batch_machine=PassingTail)),
-    _under("elector lies", lanes=(4, 1), each=_batches(
+    under("elector lies", lanes=(4, 1), each=breaks_batches(
         "unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6",
         recovery=SameLanesOnly)),
-    _switching("unsettled-mode", "A leader of at-least-once delivery settles nothing.", "I6",
+    breaks_switching("unsettled-mode", "A leader of at-least-once delivery settles nothing.", "I6",
                recovery=SameModeOnly),
-    _under("elector lies, slow database", lanes=(4, 1), each=_switching(
+    under("elector lies, slow database", lanes=(4, 1), each=breaks_switching(
         "impatient", "Lanes begin while their leader settles the former ones.", "I6", recovery=Impatient)),
-    _under("elector lies, crashes", _switching(
+    under("elector lies, crashes", breaks_switching(
         "silent", "A lane does not note that it publishes in transactions.", "I6", recovery=Silent)),
-    _under("late network, elector lies", _switching(
+    under("late network, elector lies", breaks_switching(
         "late-note", "A lane publishes before it has noted that it does.", "I6", recovery=LateNote)),
-    _under("handovers, late packets", _switching(
+    under("handovers, late packets", breaks_switching(
         "early-farewell", "A lane that is to end takes its note back before it has settled.", "I6",
         batch_lane=EarlyFarewell)),
-    _under("crashes, elector lies", lanes=(4, 1), lossy=0.2, each=_batches(
+    under("crashes, elector lies", lanes=(4, 1), lossy=0.2, each=breaks_batches(
         "early-end", "The note of a former lane is ended before its rows are purged.", "I6",
         recovery=EarlyEnd)),
-    _under("elector lies", lanes=(4, 1), slow=0.2, each=_switching(
+    under("elector lies", lanes=(4, 1), slow=0.2, each=breaks_switching(
         "early-look", "A leader reads the notes of former lanes before it raises the fence.", "I6",
         take_over=early_look)),
 )  # fmt: skip

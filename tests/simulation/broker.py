@@ -154,6 +154,7 @@ class Producer(Session):
         """Sends records in order."""
         for record in records:
             self._broker.audit.sent(self, record.id, record.key)
+            self._broker.audit.published(self, record)
             self._send(record)
 
     def close(self) -> None:

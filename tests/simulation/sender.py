@@ -61,6 +61,8 @@ class TransactionalProducer:
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch], then: Outcome) -> None:
         """Publishes records in order, and the checkpoint with them."""
+        for record in records:
+            self._broker.audit.published(self.session, record)
         publication = Publication(self.session, self._epoch, self.location)
         troubles = self._refuse(records)
         if troubles and self._broker.chance.random() < 0.5:
