@@ -133,8 +133,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="until so many events have run")
     parser.add_argument("--mode", type=Mode, choices=list(Mode), help="what is delivered; else all in turn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each core")
-    parser.add_argument("--mutant", choices=[*MANY, *BY_NAME], metavar="NAME|all|servers",
-                        help="hunt deliberate bugs, or what simulated servers do wrong: " + ", ".join(BY_NAME))  # fmt: skip
+    parser.add_argument(
+        "--mutant",
+        choices=[*MANY, *BY_NAME],
+        metavar="NAME|all|servers",
+        help="hunt a deliberate bug, all of them, or all that simulated servers may do wrong: "
+        + ", ".join(BY_NAME),
+    )
     parser.add_argument("--only", type=_kinds, help="kinds of faults, with commas between them")
     parser.add_argument("--trace", action="store_true", help="print all that happens under --seed")
     return parser.parse_args()

@@ -1,7 +1,7 @@
 """Deliberate bugs in what lanes promise beside order: that every key flows, and room, leases and handovers.
 
-They mutate ``outbox_core.delivery`` and ``outbox_core.lanes``. Most take out the cure of a fault that was found
-on real servers.
+They mutate ``outbox_core.delivery`` and ``outbox_core.lanes``. Most take out the cure of a fault that was
+found on real servers.
 """
 
 from __future__ import annotations
@@ -257,7 +257,8 @@ class PurgesUnmarked(MarkPurgeReset):
 
 
 SMALL: dict[str, Any] = {
-    **BUSY, "limits": Limits(max_in_flight_records=8, send_buffer=8, mark_query_records=8, io_error_backoff=0.01),
+    **BUSY,
+    "limits": Limits(max_in_flight_records=8, send_buffer=8, mark_query_records=8, io_error_backoff=0.01),
 }  # fmt: skip
 SMALL_BYTES: dict[str, Any] = {**SMALL, **SIZED, "limits": replace(SMALL["limits"], max_lane_bytes=4000)}
 MUCH: dict[str, Any] = {
