@@ -234,7 +234,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     breaks_batches("trusting-commit", "A commit of unknown outcome is taken for a success.", "I1 I8",
              batch_lane=Trusting),
     under("failing deliveries, broker crashes", breaks_batches(
-        "pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6",
+        "pessimistic-commit", "A commit of unknown outcome is taken for an abort.", "I6", first=5,
         batch_lane=Pessimist)),
     breaks_batches("hurried", "The next batch is published before the former is known to be committed.",
              "I1 I2", batch_machine=Hurried),
