@@ -241,12 +241,12 @@ class Portable(Database):
         if isinstance(error, DriverError):
             return error.retryable
         idiom = self.dialect.idiom
-        return isinstance(error, idiom.errors) and idiom.error_kind(error) is ErrorKind.PASSING
+        return isinstance(error, idiom.errors) and idiom.error_kind(error) is ErrorKind.TRANSIENT
 
     def lane_of_keys(self, lanes: int) -> dict[str, int]:
         idiom = self.dialect.idiom
-        with closing(PortableSession(self.dialect.open(), idiom, self.dialect.place)) as session:
-            sql = f"SELECT customer, {idiom.lane(idiom.exact('customer'))} FROM {_KEYS}"
+        with closing(PortableSession(self.dialect.open(), idiom, self.dialect.address)) as session:
+            sql = f"SELECT customer, {idiom.lane_of(idiom.comparable('customer'))} FROM {_KEYS}"
             with session.transaction("read the lanes of keys"):
                 return {str(customer): int(lane) for customer, lane in session.fetch(sql, lanes=lanes)}
 

@@ -65,7 +65,7 @@ def _sqlite(options: Any) -> SqliteOptions:
 
 def donated(piece: str) -> Any:
     """Returns SQLite's method of this name, which works on the new dialect's options."""
-    if piece in ("open", "open_plain"):
+    if piece in ("open", "open_as_application"):
         return lambda self: getattr(
             SqliteDialect(SqliteOptions(data_source=self.options.data_source)), piece
         )()
@@ -75,7 +75,7 @@ def donated(piece: str) -> Any:
 def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: Path) -> None:
     idiom: Any = import_module("outbox_my_db.idiom").MyDbIdiom
     dialect: Any = import_module("outbox_my_db.dialect").MyDbDialect
-    for name in ("begin", "now", "shared", "alone"):
+    for name in ("begin", "now", "shared_lock", "exclusive_lock"):
         setattr(idiom, name, getattr(SqliteIdiom, name))
     asked: list[str] = []
     while len(asked) < 8:
@@ -86,7 +86,16 @@ def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: P
         asked.append(step[3])
         assert step[1] == str(len(asked)), "the steps are asked for in order"
         setattr(idiom if step[2] == "Idiom" else dialect, step[3], donated(step[3]))
-    assert asked == ["errors", "open", "place", "tables", "error_kind", "open_plain", "age", "lane"]
+    assert asked == [
+        "errors",
+        "open",
+        "address",
+        "create_statements",
+        "error_kind",
+        "open_as_application",
+        "age_seconds",
+        "lane_of",
+    ]
     use(tmp_path / "shop.db")
 
 

@@ -1,4 +1,4 @@
-"""How H2 writes what SQL leaves open."""
+"""How H2 writes what the SQL standard leaves open."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from outbox_sdk.statement import Style
 
 # H2's error codes: https://h2database.com/javadoc/org/h2/api/ErrorCode.html
 _CODES = {
-    ErrorKind.ABSENT: (42102, 42103, 42104),
-    ErrorKind.PRESENT: (42101, 23505),
-    ErrorKind.REFUSED: (28000, 90040, 90096),
+    ErrorKind.NO_TABLE: (42102, 42103, 42104),
+    ErrorKind.EXISTS: (42101, 23505),
+    ErrorKind.ACCESS_DENIED: (28000, 90040, 90096),
     # A deadlock, a lock time-out, a statement that was cut off; a connection or a database that is closed.
-    ErrorKind.PASSING: (40001, 50200, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
+    ErrorKind.TRANSIENT: (40001, 50200, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
 }
 
 
@@ -32,25 +32,27 @@ class H2Idiom(Idiom):
         return error
 
     def error_kind(self, error: Exception) -> ErrorKind:
-        """Says what an error means, by H2's code for it."""
+        """Returns what an error means, by H2's code for it."""
         origin: Any = error if hasattr(error, "getErrorCode") else error.__cause__
         if origin is None:  # the driver's own: the connection is closed
-            return ErrorKind.PASSING
+            return ErrorKind.TRANSIENT
         code = int(origin.getErrorCode()) if hasattr(origin, "getErrorCode") else 0
-        return next((error_kind for error_kind, codes in _CODES.items() if code in codes), ErrorKind.LASTING)
+        return next(
+            (error_kind for error_kind, codes in _CODES.items() if code in codes), ErrorKind.PERMANENT
+        )
 
-    def age(self, moment: str) -> str:
-        """Writes how many seconds ago a moment was, with fractions, by the database's clock."""
-        return f"EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - {moment})"
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp, with fractions, by the database's clock."""
+        return f"EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - {timestamp})"
 
-    def lane(self, key: str) -> str:
+    def lane_of(self, key: str) -> str:
         """Writes the lane of a key, an expression that is never null: its hash modulo ``{lanes}``."""
         return f"ORA_HASH({key}, CAST({{lanes}} AS BIGINT) - 1)"
 
-    def name(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         """Quotes an identifier as H2 reads one without quotes: in capital letters."""
-        return super().name(name.upper())
+        return super().quote(name.upper())
 
-    def moment(self, value: Any) -> datetime:
-        """Reads a moment, which is one of Java's."""
+    def read_timestamp(self, value: Any) -> datetime:
+        """Reads a timestamp, which is one of Java's."""
         return datetime.fromisoformat(str(value))

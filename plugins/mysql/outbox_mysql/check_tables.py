@@ -103,12 +103,12 @@ def _outbox(session: Session, options: MySqlOptions) -> Iterator[Finding]:
 def _privileges(
     session: Session, table: TableName, column: str, privileges: Sequence[str]
 ) -> Iterator[Finding]:
-    name = MySqlIdiom().table(table).replace("{", "{{").replace("}", "}}")
+    name = MySqlIdiom().quote_table(table).replace("{", "{{").replace("}", "}}")
     missing = []
     for privilege in privileges:
         try:
             with session.transaction(f"try {privilege} on {table}"):
-                session.change(_PROBES[privilege].format(table=name, column=column))
+                session.execute(_PROBES[privilege].format(table=name, column=column))
         except AccessDenied:
             missing.append(privilege)
         except DriverError:

@@ -41,7 +41,7 @@ class MySqlDialect(PortableDialect):
     options: MySqlOptions
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Where the database is, free of secrets."""
         return self.options.address.words
 
@@ -57,29 +57,29 @@ class MySqlDialect(PortableDialect):
 
         return HarvestConnection(self.options)
 
-    def open_plain(self) -> Any:
+    def open_as_application(self) -> Any:
         """Opens a connection as an application would."""
         from outbox_mysql.connection import open_plain  # noqa: PLC0415 - loads PyMySQL only when needed
 
         return open_plain(self.options)
 
-    def tables(self) -> Mapping[TableName, Sequence[str]]:
+    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""
-        options, quoted = self.options, self.idiom.table
+        options, quoted = self.options, self.idiom.quote_table
         return {
             options.outbox: [ddl.outbox(quoted(options.outbox), binary=options.binary)],
             options.fence: [ddl.fence(quoted(options.fence))],
             options.dead_letters: [ddl.find(quoted(options.dead_letters))],
         }
 
-    def known(self, session: Session) -> TableName:
+    def canonical_name(self, session: Session) -> TableName:
         """Returns the outbox's name with its database, in the letters that the server keeps it in."""
         table = self.options.outbox
         place = {"schema": table.schema, "table": table.table}
         rows = session.query("ask for the outbox's name", _KNOWN, **place)
         return TableName(*rows[0]) if rows else table
 
-    def outdated(self, session: Session) -> Sequence[str]:
+    def upgrades(self, session: Session) -> Sequence[str]:
         """Adds to what every dialect asks that letters take keys of whatever bytes, as an outbox may."""
         options = self.options
         with session.transaction("look at the columns of keys"):
@@ -89,8 +89,8 @@ class MySqlDialect(PortableDialect):
             ]
         garbled = types[0] and types[0][0].endswith(("blob", "binary"))
         text = types[1] and not types[1][0].endswith("blob")
-        wider = f"ALTER TABLE {self.idiom.table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
-        return [*super().outdated(session), *([wider] if garbled and text else [])]
+        wider = f"ALTER TABLE {self.idiom.quote_table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
+        return [*super().upgrades(session), *([wider] if garbled and text else [])]
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Judges the server's version and settings, the tables' types and the account's privileges."""

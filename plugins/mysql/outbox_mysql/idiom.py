@@ -1,4 +1,4 @@
-"""How MySQL and MariaDB write what SQL leaves open."""
+"""How MySQL and MariaDB write what the SQL standard leaves open."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ class MySqlIdiom(Idiom):
     style: ClassVar[Style] = Style.PYFORMAT
     now: ClassVar[str] = "UTC_TIMESTAMP(6)"
     # What MariaDB knows too, and MySQL takes for FOR SHARE.
-    shared: ClassVar[str] = " LOCK IN SHARE MODE"
-    free: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
-    line: ClassVar[str] = LINE
+    shared_lock: ClassVar[str] = " LOCK IN SHARE MODE"
+    skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
+    short_text_type: ClassVar[str] = LINE
     id_index: ClassVar[str] = "PRIMARY"
-    scans_wait: ClassVar[bool] = True
+    scans_block: ClassVar[bool] = True
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
     fills_create_time: ClassVar[bool] = True
 
@@ -96,35 +96,35 @@ class MySqlIdiom(Idiom):
         return MySQLError
 
     def error_kind(self, error: Exception) -> ErrorKind:
-        """Says what an error means, by its number."""
+        """Returns what an error means, by its number."""
         if _untrusted(error):
-            return ErrorKind.LASTING
+            return ErrorKind.PERMANENT
         number = _number(error)
         for numbers, error_kind in (
-            (_PASSING, ErrorKind.PASSING),
-            (_REFUSED, ErrorKind.REFUSED),
-            (_LOCKED, ErrorKind.LOCKED),
-            (_ABSENT, ErrorKind.ABSENT),
-            (_PRESENT, ErrorKind.PRESENT),
+            (_PASSING, ErrorKind.TRANSIENT),
+            (_REFUSED, ErrorKind.ACCESS_DENIED),
+            (_LOCKED, ErrorKind.LOCK_TIMEOUT),
+            (_ABSENT, ErrorKind.NO_TABLE),
+            (_PRESENT, ErrorKind.EXISTS),
         ):
             if number in numbers:
                 return error_kind
         # Without a number it is PyMySQL's own: replies that do not belong together, or a closed connection.
-        return ErrorKind.PASSING if number is None else ErrorKind.LASTING
+        return ErrorKind.TRANSIENT if number is None else ErrorKind.PERMANENT
 
     def cure(self, error: Exception) -> str:
-        """Says what a user can do about an error, or nothing."""
+        """Returns what a user can do about an error; empty if there is no advice."""
         return _UNTRUSTED if _untrusted(error) else _CURES.get(_number(error) or 0, "")
 
-    def name(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         """Quotes an identifier, whatever the session's SQL mode."""
         return "`" + name.replace("`", "``") + "`"
 
-    def age(self, moment: str) -> str:
-        """Writes how many seconds ago a moment was."""
-        return f"TIMESTAMPDIFF(MICROSECOND, {moment}, {self.now}) / 1000000"
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp."""
+        return f"TIMESTAMPDIFF(MICROSECOND, {timestamp}, {self.now}) / 1000000"
 
-    def exact(self, text: str) -> str:
+    def comparable(self, text: str) -> str:
         """Writes the digest of a text's bytes in UTF-8, whatever the column's character set and collation.
 
         Bytes, which need not be UTF-8, are taken as they are.
@@ -132,26 +132,26 @@ class MySqlIdiom(Idiom):
         No two texts are known that share one. Short as it is, the servers look parked keys up in an index; of
         columns that may hold more than 512 bytes they would compare each with each.
         """
-        return f"UNHEX(SHA2({self.utf8(text)}, 256))"
+        return f"UNHEX(SHA2({self.to_utf8(text)}, 256))"
 
-    def utf8(self, column: str) -> str:
+    def to_utf8(self, column: str) -> str:
         """Writes a text, of whatever character set, or bytes as bytes."""
         return f"IF(CHARSET({column}) = 'binary', {column}, CONVERT({column} USING utf8mb4))"
 
-    def restored(self, column: str, *, binary: bool) -> str:
+    def from_utf8(self, column: str, *, binary: bool) -> str:
         """Writes bytes, which are UTF-8, as text, unless bytes are wanted."""
         return column if binary else f"CONVERT({column} USING utf8mb4)"
 
-    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+    def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, by their digests: one parameter, which is a list."""
         digests = [sha256(each).digest() for text in keys for each in spellings(text)]
         return f"{key} NOT IN {{without}}", {"without": digests}
 
-    def lane(self, key: str) -> str:
+    def lane_of(self, key: str) -> str:
         """Writes the lane of a key."""
         return f"MOD(CRC32({key}), {{lanes}})"
 
-    def head(self, table: str) -> str:
+    def snapshot_by_id(self, table: str) -> str:
         """Writes an outbox to mark from, read in the order of ids whatever the statistics say."""
         return f"{table} FORCE INDEX ({self.id_index})"
 
@@ -174,11 +174,11 @@ class MySqlIdiom(Idiom):
             f" {joined} WHERE {change.where(ids)}"
         )
 
-    def refuse(self, record: Record) -> str:
-        """Says why an outbox of ours cannot hold a record, or nothing."""
+    def refusal(self, record: Record) -> str:
+        """Returns why the outbox cannot hold a record; empty if it can."""
         return f"a key has at most {KEY_BYTES:,} bytes" if len(record.key.encode()) > KEY_BYTES else ""
 
-    def octets(self, value: str | bytes | None) -> object:
+    def bytes_parameter(self, value: str | bytes | None) -> object:
         """Leaves text as it is, which is sent as UTF-8; bytes are sent as twice as many digits."""
         return value
 

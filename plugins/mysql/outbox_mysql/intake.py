@@ -45,4 +45,4 @@ class MySqlIntake(PortableIntake):
         if all(isinstance(key, int) for key in keys):
             return super()._delete(keys)
         # Of a list of texts, a server may think that to read the whole table is cheaper.
-        return sum(self._session.change(self._one, key=key) for key in keys)
+        return sum(self._session.execute(self._one, key=key) for key in keys)

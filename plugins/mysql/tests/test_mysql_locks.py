@@ -137,7 +137,7 @@ def test_what_takes_too_long_is_ended_on_the_server_with_all_that_it_holds(box: 
     def hold() -> None:
         with table._session.transaction("mark"):
             table._hold(stuck.fence)
-            table._session.change("DO SLEEP(600)")
+            table._session.execute("DO SLEEP(600)")
 
     with pytest.raises(DriverError, match="timed out") as caught:
         hold()
@@ -189,8 +189,8 @@ def test_a_commit_that_hangs_is_ended_with_all_that_it_holds(box: Box) -> None:
     def hold() -> None:
         with table._session.transaction("mark"):
             table._hold(stuck.fence)
-            table._session.change(f"UPDATE {box.options.fence_table} SET reading = '1'")
-            table._session.change("SET SESSION lock_wait_timeout = 600")
+            table._session.execute(f"UPDATE {box.options.fence_table} SET reading = '1'")
+            table._session.execute("SET SESSION lock_wait_timeout = 600")
             operator.cursor().execute("FLUSH TABLES WITH READ LOCK")
 
     with pytest.raises(DriverError, match="timed out") as caught:
@@ -218,7 +218,7 @@ def test_a_strangers_session_is_not_ended_though_it_has_the_number_of_ours(box: 
     connection.server_thread_id = stranger.server_thread_id
     connection._nonce = "of a session that is no more"
     with pytest.raises(DriverError, match="timed out"), table._session.transaction("wait"):
-        table._session.change("DO SLEEP(600)")
+        table._session.execute("DO SLEEP(600)")
     with stranger.cursor() as cursor:
         cursor.execute("SELECT 1")
         assert cursor.fetchall() == ((1,),)

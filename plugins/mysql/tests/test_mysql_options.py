@@ -84,7 +84,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
 def test_options_are_picklable_and_keep_the_data_source_to_themselves() -> None:
     options = MySqlOptions(data_source="mysql://u:s3cret@h/shop")
     assert pickle.loads(pickle.dumps(options)) == options
-    assert "s3cret" not in f"{options!r} {options.address!r} {MySqlDialect(options).place}"
+    assert "s3cret" not in f"{options!r} {options.address!r} {MySqlDialect(options).address}"
 
 
 def test_a_certificate_that_cannot_be_read_is_named() -> None:
@@ -97,21 +97,21 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
 @pytest.mark.parametrize(
     ("number", "error_kind"),
     [
-        (2013, ErrorKind.PASSING),
-        (1213, ErrorKind.PASSING),
-        (1205, ErrorKind.LOCKED),
-        (1290, ErrorKind.PASSING),
-        (1047, ErrorKind.PASSING),
-        (4031, ErrorKind.PASSING),
-        (3032, ErrorKind.PASSING),
-        (9001, ErrorKind.PASSING),
-        (9002, ErrorKind.PASSING),
-        (1045, ErrorKind.REFUSED),
-        (3118, ErrorKind.REFUSED),
-        (1146, ErrorKind.ABSENT),
-        (1062, ErrorKind.PRESENT),
-        (1049, ErrorKind.LASTING),
-        (1665, ErrorKind.LASTING),
+        (2013, ErrorKind.TRANSIENT),
+        (1213, ErrorKind.TRANSIENT),
+        (1205, ErrorKind.LOCK_TIMEOUT),
+        (1290, ErrorKind.TRANSIENT),
+        (1047, ErrorKind.TRANSIENT),
+        (4031, ErrorKind.TRANSIENT),
+        (3032, ErrorKind.TRANSIENT),
+        (9001, ErrorKind.TRANSIENT),
+        (9002, ErrorKind.TRANSIENT),
+        (1045, ErrorKind.ACCESS_DENIED),
+        (3118, ErrorKind.ACCESS_DENIED),
+        (1146, ErrorKind.NO_TABLE),
+        (1062, ErrorKind.EXISTS),
+        (1049, ErrorKind.PERMANENT),
+        (1665, ErrorKind.PERMANENT),
     ],
 )
 def test_errors_are_told_apart_by_their_number(number: int, error_kind: ErrorKind) -> None:

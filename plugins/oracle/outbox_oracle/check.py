@@ -39,7 +39,9 @@ def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
 
 def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
     """Returns what to grant, and a statement that changes nothing but needs it."""
-    outbox, fence, letters = map(session.idiom.table, (options.outbox, options.fence, options.dead_letters))
+    outbox, fence, letters = map(
+        session.idiom.quote_table, (options.outbox, options.fence, options.dead_letters)
+    )
     nothing = "WHERE 1 = 0"
     return [
         (f"UPDATE ON {outbox}", f"UPDATE {outbox} SET leader_id = NULL {nothing}"),
@@ -87,7 +89,7 @@ def _privileges(session: Session, options: OracleOptions) -> Finding:
     for privilege, statement in trials(options, session):
         try:
             with session.transaction(f"try to {statement}"):
-                session.change(statement)
+                session.execute(statement)
         except AccessDenied:
             missing.append(privilege)
         except DriverError:

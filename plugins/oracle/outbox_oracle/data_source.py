@@ -40,7 +40,7 @@ class DataSource(NamedTuple):
         return cls(dsn, user, password[1:-1] if password[:1] == password[-1:] == '"' else password)
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The database in words."""
         return self.dsn.partition("?")[0] or "the default address"
 

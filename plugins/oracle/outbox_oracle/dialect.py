@@ -25,9 +25,9 @@ class OracleDialect(PortableDialect):
     options: OracleOptions
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The database's address, without credentials."""
-        return f"Oracle database at {self.options.source.place}"
+        return f"Oracle database at {self.options.source.address}"
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -40,17 +40,17 @@ class OracleDialect(PortableDialect):
 
         return connect(self.options)
 
-    def open_plain(self) -> Any:
+    def open_as_application(self) -> Any:
         """Opens a connection as an application would have."""
         from outbox_oracle.connection import connect_plain  # noqa: PLC0415 - as above
 
         return connect_plain(self.options)
 
-    def tables(self) -> Mapping[TableName, Sequence[str]]:
+    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""
         return tables(self.options, self.idiom)
 
-    def known(self, session: Session) -> TableName:
+    def canonical_name(self, session: Session) -> TableName:
         """Returns the outbox's name with its schema."""
         table = self.options.outbox
         schema = "SELECT SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM dual"

@@ -18,13 +18,13 @@ _REFUSED = (
 )  # fmt: skip
 
 TROUBLES = {
-    **{f"ORA-{number:05}": ErrorKind.PASSING for number in _PASSING_ORA},
-    **{f"DPY-{number}": ErrorKind.PASSING for number in _PASSING_DPY},
-    **dict.fromkeys(_REFUSED, ErrorKind.REFUSED),
-    "ORA-00942": ErrorKind.ABSENT,
-    "ORA-04043": ErrorKind.ABSENT,
-    "ORA-00001": ErrorKind.PRESENT,
-    "ORA-00955": ErrorKind.PRESENT,
+    **{f"ORA-{number:05}": ErrorKind.TRANSIENT for number in _PASSING_ORA},
+    **{f"DPY-{number}": ErrorKind.TRANSIENT for number in _PASSING_DPY},
+    **dict.fromkeys(_REFUSED, ErrorKind.ACCESS_DENIED),
+    "ORA-00942": ErrorKind.NO_TABLE,
+    "ORA-04043": ErrorKind.NO_TABLE,
+    "ORA-00001": ErrorKind.EXISTS,
+    "ORA-00955": ErrorKind.EXISTS,
 }
 """By the full code; whatever is not listed lasts."""
 
@@ -55,8 +55,8 @@ def meaning(error: Exception) -> ErrorKind:
     # The network is gone, or its name: the driver lets some errors of the socket pass as they are, and
     # the dialect wraps them.
     if isinstance(error.__cause__, OSError) or getattr(detail, "is_session_dead", False):
-        return ErrorKind.PASSING
+        return ErrorKind.TRANSIENT
     found = TROUBLES.get(full_code(error))
     if found is None and getattr(detail, "isrecoverable", False):
-        return ErrorKind.PASSING
-    return found or ErrorKind.LASTING
+        return ErrorKind.TRANSIENT
+    return found or ErrorKind.PERMANENT

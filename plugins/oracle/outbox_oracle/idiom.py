@@ -1,4 +1,4 @@
-"""How Oracle writes what SQL leaves open."""
+"""How Oracle writes what the SQL standard leaves open."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class OracleIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.NAMED
-    line: ClassVar[str] = "VARCHAR2(4000 BYTE)"
+    short_text_type: ClassVar[str] = "VARCHAR2(4000 BYTE)"
     now: ClassVar[str] = "SYSTIMESTAMP"
-    shared: ClassVar[str] = " FOR UPDATE WAIT 5"
-    alone: ClassVar[str] = " FOR UPDATE WAIT 5"
+    shared_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
+    exclusive_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
 
     @property
     def errors(self) -> type[Exception]:
@@ -47,68 +47,70 @@ class OracleIdiom(Idiom):
         return errors
 
     def error_kind(self, error: Exception) -> ErrorKind:
-        """Says what an error means, by its code."""
+        """Returns what an error means, by its code."""
         return meaning(error)
 
     def cure(self, error: Exception) -> str:
-        """Says what a user can do about an error, or nothing."""
+        """Returns what a user can do about an error; empty if there is no advice."""
         return CURES.get(full_code(error), "")
 
-    def age(self, moment: str) -> str:
-        """Writes how many seconds ago a moment was."""
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp."""
         units = {"DAY": 86400, "HOUR": 3600, "MINUTE": 60, "SECOND": 1}
-        parts = (f"EXTRACT({unit} FROM (SYSTIMESTAMP - {moment})) * {size}" for unit, size in units.items())
+        parts = (
+            f"EXTRACT({unit} FROM (SYSTIMESTAMP - {timestamp})) * {size}" for unit, size in units.items()
+        )
         return f"({' + '.join(parts)})"
 
-    def lane(self, key: str) -> str:
+    def lane_of(self, key: str) -> str:
         """Writes the lane of a key; Oracle counts its hashes up to and with the last."""
         return f"ORA_HASH({key}, {{lanes}} - 1)"
 
-    def exact(self, text: str) -> str:
+    def comparable(self, text: str) -> str:
         """Writes a text so that the empty one equals itself. Sessions compare byte for byte."""
         return f"NVL({text}, CHR(0))"
 
-    def size(self, column: str) -> str:
+    def byte_length(self, column: str) -> str:
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
         return f"LENGTHB({column})" if column == "kafka_key" else f"DBMS_LOB.GETLENGTH({column})"
 
-    def name(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         """Quotes an identifier, folded to upper case unless it is quoted already."""
         return quoted(name)
 
-    def table(self, table: TableName) -> str:
+    def quote_table(self, table: TableName) -> str:
         """Writes a table's name."""
-        return ".".join(self.name(part) for part in table if part)
+        return ".".join(self.quote(part) for part in table if part)
 
-    def first(self, select: str, count: str) -> str:
+    def limit(self, select: str, count: str) -> str:
         """Limits an ordered SELECT to its first rows."""
         return f"{select} FETCH FIRST {count} ROWS ONLY"
 
-    def refuse(self, record: Record) -> str:
-        """Says why the database cannot hold a record, or nothing."""
+    def refusal(self, record: Record) -> str:
+        """Returns why the database cannot hold a record; empty if it can."""
         if len(record.key.encode(errors="replace")) > KEY_BYTES:
             return f"the key is longer than {KEY_BYTES} bytes"
         if record.value in (EMPTY, EMPTY.encode()):
             return f"the value is {EMPTY!r}, which stands for an empty one in Oracle's tables"
         return ""
 
-    def uuid(self, leader_id: UUID) -> object:
+    def uuid_parameter(self, leader_id: UUID) -> object:
         """Makes the parameter for a leader id, which is RAW."""
         return leader_id.bytes
 
-    def stored(self, value: str | bytes | None) -> object:
+    def value_parameter(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value; an empty one is ``EMPTY``."""
         if value == "":
             return EMPTY
         return EMPTY.encode() if value == b"" else value
 
-    def value(self, value: Any) -> str | bytes | None:
+    def read_value(self, value: Any) -> str | bytes | None:
         """Reads a record's value."""
         if value == EMPTY:
             return ""
-        return b"" if value == EMPTY.encode() else Idiom.value(self, value)
+        return b"" if value == EMPTY.encode() else Idiom.read_value(self, value)
 
-    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
+    def fetch_rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
         """Fetches what a statement returned; a key that is null is empty, as is a topic beside a fault."""
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
         names = tuple(column[0] for column in cursor.description[:5])

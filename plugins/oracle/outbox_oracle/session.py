@@ -35,11 +35,11 @@ class OracleSession(Session):
             self._cursor.prefetchrows = FETCHED + 1
             yield
 
-    def change(self, sql: str, **values: object) -> int:
+    def execute(self, sql: str, **values: object) -> int:
         """Executes a change in the transaction and returns how many rows it touched."""
-        return super().change(sql, **self._bound(values))
+        return super().execute(sql, **self._bound(values))
 
-    def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Executes a change for each of the rows, in order: in arrays of one type each, long values alone."""
         statement = _statement(sql, Style.NAMED)
         bound = [statement.arguments(self._bound(row)) for row in rows]
@@ -50,7 +50,7 @@ class OracleSession(Session):
             else:
                 self._cursor.executemany(statement.text, list(group))
 
-    def change_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
+    def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change for each of the ids, in array binds.
 
         Returns:
@@ -58,13 +58,13 @@ class OracleSession(Session):
         """
         statement = _statement(self.idiom.change_by_ids(change, "{row_id}"), Style.NAMED)
         rows = [statement.arguments({**values, "row_id": number}) for number in ids]
-        size, touched = self.idiom.parts, 0
+        size, touched = self.idiom.max_ids, 0
         for start in range(0, len(rows), size):
             self._cursor.executemany(statement.text, rows[start : start + size])
             touched += int(self._cursor.rowcount)
         return touched
 
-    def fetch_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+    def fetch_by_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
         """Executes a query about ids, which are bound; a list is filled up with its last one."""
         found: list[Sequence[Any]] = []
         for start in range(0, len(ids), LISTED[-1]):
@@ -78,7 +78,7 @@ class OracleSession(Session):
 
     def _bound(self, values: Mapping[str, Any]) -> dict[str, object]:
         return {
-            name: self.idiom.stored(value) if name == "kafka_value" else value
+            name: self.idiom.value_parameter(value) if name == "kafka_value" else value
             for name, value in values.items()
         }
 

@@ -59,7 +59,7 @@ def outbox(oracle_address: str) -> Iterator[OutboxUnderTest]:
 
 def _drop(address: str, prefix: str) -> None:
     with (
-        OracleDialect(OracleOptions(data_source=address)).open_plain() as connection,
+        OracleDialect(OracleOptions(data_source=address)).open_as_application() as connection,
         connection.cursor() as cursor,
     ):
         cursor.execute(

@@ -151,20 +151,20 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "error_kind"),
     [
-        *((database_error(code), ErrorKind.PASSING) for code in (
+        *((database_error(code), ErrorKind.TRANSIENT) for code in (
             28, 54, 60, 1012, 1033, 1034, 1089, 1555, 3113, 3114, 3135, 8177, 12170, 12514, 12541, 16000,
             30006,
         )),
-        *((driver_error(code), ErrorKind.PASSING) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
-        *((database_error(code), ErrorKind.REFUSED) for code in (
+        *((driver_error(code), ErrorKind.TRANSIENT) for code in (1001, 4011, 4024, 6000, 6001, 6005)),
+        *((database_error(code), ErrorKind.ACCESS_DENIED) for code in (
             1005, 1017, 1031, 1045, 28000, 28001, 41900,
         )),
-        (driver_error(4001), ErrorKind.REFUSED),
-        (database_error(942), ErrorKind.ABSENT),
-        (database_error(955), ErrorKind.PRESENT),
-        (database_error(1), ErrorKind.PRESENT),
-        *((database_error(code), ErrorKind.LASTING) for code in (904, 1400, 12899, 2014)),
-        *((driver_error(code), ErrorKind.LASTING) for code in (4000, 4010, 6002)),
+        (driver_error(4001), ErrorKind.ACCESS_DENIED),
+        (database_error(942), ErrorKind.NO_TABLE),
+        (database_error(955), ErrorKind.EXISTS),
+        (database_error(1), ErrorKind.EXISTS),
+        *((database_error(code), ErrorKind.PERMANENT) for code in (904, 1400, 12899, 2014)),
+        *((driver_error(code), ErrorKind.PERMANENT) for code in (4000, 4010, 6002)),
     ],
     ids=str,
 )  # fmt: skip

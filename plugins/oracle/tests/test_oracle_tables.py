@@ -235,7 +235,7 @@ def test_long_values_are_sent_by_themselves_in_their_place() -> None:
     session = OracleSession(fake, OracleDialect.idiom, "here")
     rows = [{"id": number, "kafka_value": "v" * size} for number, size in enumerate((1, 2, 5000, 3))]
     with session.transaction("stash"):
-        session.change_each('INSERT INTO "T" (id, kafka_value) VALUES ({id}, {kafka_value})', rows)
+        session.execute_many('INSERT INTO "T" (id, kafka_value) VALUES ({id}, {kafka_value})', rows)
     sent = [binds for _, binds in fake.sent("INSERT")]
     assert [[row["id"] for row in (each if isinstance(each, list) else [each])] for each in sent] == [
         [0, 1],

@@ -47,7 +47,7 @@ class SqliteDialect(PortableDialect):
     options: SqliteOptions
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The database's file."""
         return f"SQLite database '{self.options.data_source}'"
 
@@ -64,7 +64,7 @@ class SqliteDialect(PortableDialect):
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
-    def open_plain(self) -> sqlite3.Connection:
+    def open_as_application(self) -> sqlite3.Connection:
         """Opens the file as an application would."""
         return sqlite3.connect(self.options.data_source, timeout=self.options.lock_timeout)
 
@@ -73,12 +73,12 @@ class SqliteDialect(PortableDialect):
         try:
             Path(self.options.data_source).touch()
         except OSError as error:
-            raise AccessDenied(f"cannot create the {self.place}: {error.strerror}") from error
+            raise AccessDenied(f"cannot create the {self.address}: {error.strerror}") from error
         return PortableDialect.create(self)
 
-    def tables(self) -> Mapping[TableName, Sequence[str]]:
+    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""
-        options, quoted = self.options, self.idiom.table
+        options, quoted = self.options, self.idiom.quote_table
         value = "BLOB" if options.binary else "TEXT"
         now = self.idiom.now
         outbox = f"""CREATE TABLE {quoted(options.outbox)} (
@@ -123,7 +123,7 @@ class SqliteDialect(PortableDialect):
 )"""
         return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}
 
-    def known(self, session: Session) -> TableName:
+    def canonical_name(self, session: Session) -> TableName:
         """Returns the outbox's name in the letters that it was created with."""
         named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
         rows = session.query("ask for the outbox's name", named, table=self.options.outbox.table)

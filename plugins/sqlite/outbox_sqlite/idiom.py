@@ -1,4 +1,4 @@
-"""How SQLite writes what SQL leaves open."""
+"""How SQLite writes what the SQL standard leaves open."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class SqliteIdiom(Idiom):
     style: ClassVar[Style] = Style.QMARK
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
-    line: ClassVar[str] = "TEXT"
-    shared: ClassVar[str] = ""
-    alone: ClassVar[str] = ""
+    short_text_type: ClassVar[str] = "TEXT"
+    shared_lock: ClassVar[str] = ""
+    exclusive_lock: ClassVar[str] = ""
 
     @property
     def errors(self) -> type[Exception]:
@@ -32,61 +32,61 @@ class SqliteIdiom(Idiom):
         return sqlite3.Error
 
     def error_kind(self, error: Exception) -> ErrorKind:
-        """Says what an error means, by SQLite's name for it."""
+        """Returns what an error means, by SQLite's name for it."""
         name = str(getattr(error, "sqlite_errorname", ""))
         if "no such table" in str(error):
-            return ErrorKind.ABSENT
+            return ErrorKind.NO_TABLE
         if "closed database" in str(error):  # by us, whose next call connects anew
-            return ErrorKind.PASSING
+            return ErrorKind.TRANSIENT
         if "already exists" in str(error) or name in (
             "SQLITE_CONSTRAINT_PRIMARYKEY",
             "SQLITE_CONSTRAINT_UNIQUE",
         ):
-            return ErrorKind.PRESENT
+            return ErrorKind.EXISTS
         if name.startswith(_REFUSED):
-            return ErrorKind.REFUSED
-        return ErrorKind.PASSING if name.startswith(_PASSING) else ErrorKind.LASTING
+            return ErrorKind.ACCESS_DENIED
+        return ErrorKind.TRANSIENT if name.startswith(_PASSING) else ErrorKind.PERMANENT
 
     def cure(self, error: Exception) -> str:
-        """Says what a user can do about an error, or nothing."""
+        """Returns what a user can do about an error; empty if there is no advice."""
         name = str(getattr(error, "sqlite_errorname", ""))
         if name.startswith("SQLITE_CANTOPEN"):
             return "correct dataSource, or run 'outbox init', which makes the file"
         return "another process writes for too long" if name.startswith("SQLITE_BUSY") else ""
 
-    def value(self, value: Any) -> str | bytes | None:
+    def read_value(self, value: Any) -> str | bytes | None:
         """Reads a record's value; SQLite lets anything be written into a column."""
         if isinstance(value, Garbled):
             raise ValueError("the row's value is a text that is not UTF-8")  # noqa: TRY004 - a fault of the row
-        return super().value(value)
+        return super().read_value(value)
 
-    def age(self, moment: str) -> str:
-        """Writes how many seconds ago a moment was."""
-        return f"(julianday('now') - julianday({moment})) * 86400.0"
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp."""
+        return f"(julianday('now') - julianday({timestamp})) * 86400.0"
 
-    def exact(self, text: str) -> str:
+    def comparable(self, text: str) -> str:
         """Writes a text's bytes in UTF-8: what was written as bytes equals the same written as text."""
         return f"HEX({text})"
 
-    def size(self, column: str) -> str:
+    def byte_length(self, column: str) -> str:
         """Writes how many bytes a column has, whatever an application wrote into it."""
         return f"LENGTH(CAST({column} AS BLOB))"
 
-    def utf8(self, column: str) -> str:
+    def to_utf8(self, column: str) -> str:
         """Leaves a value what it is: columns hold anything."""
         return column
 
-    def restored(self, column: str, *, binary: bool) -> str:
+    def from_utf8(self, column: str, *, binary: bool) -> str:
         """Writes a letter's value; an earlier version kept text as bytes there."""
         return column if binary else f"CAST({column} AS TEXT)"
 
-    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+    def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``: one parameter, as a statement has only so many."""
         listed = json.dumps([each.hex().upper() for text in keys for each in spellings(text)])
         condition = f"{key} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
         return condition, {"without": listed}
 
-    def lane(self, key: str) -> str:
+    def lane_of(self, key: str) -> str:
         """Writes the lane of a key, by a function that each connection brings along."""
         return f"outbox_lane({key}, {{lanes}})"
 

@@ -47,7 +47,7 @@ def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "encryption", seen, cure)
     yield from _database(session)
     yield _privileges(session, options)
-    yield from _outbox(session, session.idiom.table(options.outbox))
+    yield from _outbox(session, session.idiom.quote_table(options.outbox))
 
 
 def _version(session: Session) -> Finding:
@@ -82,7 +82,7 @@ def _database(session: Session) -> Iterator[Finding]:
 def _privileges(session: Session, options: SqlServerOptions) -> Finding:
     missing = []
     for kind, wanted in PRIVILEGES.items():
-        table = session.idiom.table(getattr(options, kind))
+        table = session.idiom.quote_table(getattr(options, kind))
         for privilege in wanted:
             asked = {"table": table, "privilege": privilege}
             # Nothing means that there is no such table, which is told elsewhere.

@@ -89,7 +89,7 @@ class DataSource:
         )
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The database in words."""
         database = f"database '{self.database}'" if self.database else "the default database"
         instance = f"\\{self.instance}" if self.instance else ""

@@ -13,7 +13,7 @@ from outbox_sqlserver.options import SqlServerOptions
 def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequence[str]]:
     """Returns the statements that create outbox, fence and dead letters, in this order, by table."""
     value = "VARBINARY(MAX)" if options.binary else "NVARCHAR(MAX)"
-    outbox = f"""CREATE TABLE {idiom.table(options.outbox)} (
+    outbox = f"""CREATE TABLE {idiom.quote_table(options.outbox)} (
     id BIGINT IDENTITY(1, 1) NOT NULL,
     create_time DATETIME2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
     kafka_topic NVARCHAR(249) NOT NULL,
@@ -24,8 +24,8 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
     leader_id UNIQUEIDENTIFIER,
     PRIMARY KEY (id)
 );
-{_no_escalation(idiom.table(options.outbox))}"""
-    fence = f"""CREATE TABLE {idiom.table(options.fence)} (
+{_no_escalation(idiom.quote_table(options.outbox))}"""
+    fence = f"""CREATE TABLE {idiom.quote_table(options.fence)} (
     name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
     lane INT NOT NULL,
     lanes INT NOT NULL,
@@ -36,13 +36,13 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
     beat DATETIME2(6),
     reading NVARCHAR(MAX) NOT NULL,
     transacting INT NOT NULL,
-    {idiom.name("identity")} NVARCHAR(64) NOT NULL,
-    sender {idiom.line},
-    marker_place {idiom.line},
+    {idiom.quote("identity")} NVARCHAR(64) NOT NULL,
+    sender {idiom.short_text_type},
+    marker_place {idiom.short_text_type},
     PRIMARY KEY (name, lane)
 );
-{_no_escalation(idiom.table(options.fence))}"""
-    letters = f"""CREATE TABLE {idiom.table(options.dead_letters)} (
+{_no_escalation(idiom.quote_table(options.fence))}"""
+    letters = f"""CREATE TABLE {idiom.quote_table(options.dead_letters)} (
     name NVARCHAR(300) COLLATE {BINARY} NOT NULL,
     id BIGINT NOT NULL,
     kafka_topic NVARCHAR(MAX),

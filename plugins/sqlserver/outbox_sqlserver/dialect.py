@@ -26,9 +26,9 @@ class SqlServerDialect(PortableDialect):
     options: SqlServerOptions
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The database, without credentials."""
-        return self.options.source.place
+        return self.options.source.address
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -41,7 +41,7 @@ class SqlServerDialect(PortableDialect):
 
         return connect(self.options)
 
-    def open_plain(self) -> Any:
+    def open_as_application(self) -> Any:
         """Opens a connection as an application would have."""
         from outbox_sqlserver.connection import connect_plain  # noqa: PLC0415 - as above
 
@@ -50,17 +50,18 @@ class SqlServerDialect(PortableDialect):
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create what does not exist of outbox, fence and dead letters."""
         return [
-            guarded(self.idiom.table(table), "\n".join(self._statements(table))) for table in self.tables()
+            guarded(self.idiom.quote_table(table), "\n".join(self._statements(table)))
+            for table in self.create_statements()
         ]
 
-    def tables(self) -> Mapping[TableName, Sequence[str]]:
+    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""
         return tables(self.options, self.idiom)
 
-    def known(self, session: Session) -> TableName:
+    def canonical_name(self, session: Session) -> TableName:
         """Returns the outbox's name with its schema, in the letters that it was created with."""
         table = self.options.outbox
-        rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.table(table))
+        rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.quote_table(table))
         return TableName(*rows[0]) if rows and rows[0][0] else table
 
     def findings(self, session: Session) -> Iterator[Finding]:

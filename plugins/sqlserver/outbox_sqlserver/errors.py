@@ -19,12 +19,12 @@ _REFUSED = (
 )  # fmt: skip
 
 TROUBLES = {
-    **dict.fromkeys(_PASSING, ErrorKind.PASSING),
-    **dict.fromkeys(_REFUSED, ErrorKind.REFUSED),
-    208: ErrorKind.ABSENT,
-    2601: ErrorKind.PRESENT,
-    2627: ErrorKind.PRESENT,
-    2714: ErrorKind.PRESENT,
+    **dict.fromkeys(_PASSING, ErrorKind.TRANSIENT),
+    **dict.fromkeys(_REFUSED, ErrorKind.ACCESS_DENIED),
+    208: ErrorKind.NO_TABLE,
+    2601: ErrorKind.EXISTS,
+    2627: ErrorKind.EXISTS,
+    2714: ErrorKind.EXISTS,
 }
 """By the number; whatever is not listed lasts."""
 
@@ -52,11 +52,11 @@ def meaning(error: Exception) -> ErrorKind:
 
     found = number(error)
     if found:
-        return TROUBLES.get(found, ErrorKind.LASTING)
+        return TROUBLES.get(found, ErrorKind.PERMANENT)
     if isinstance(error.__cause__, FileNotFoundError) or _untrusted(error.__cause__):
-        return ErrorKind.LASTING
+        return ErrorKind.PERMANENT
     # Without a number it is about the connection, which is lost or closed.
-    return ErrorKind.PASSING if isinstance(error, pytds.InterfaceError) else ErrorKind.LASTING
+    return ErrorKind.TRANSIENT if isinstance(error, pytds.InterfaceError) else ErrorKind.PERMANENT
 
 
 def _untrusted(cause: BaseException | None) -> bool:

@@ -1,4 +1,4 @@
-"""How SQL Server writes what SQL leaves open."""
+"""How SQL Server writes what the SQL standard leaves open."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class SqlServerIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.PYFORMAT
-    line: ClassVar[str] = "NVARCHAR(4000)"
+    short_text_type: ClassVar[str] = "NVARCHAR(4000)"
     now: ClassVar[str] = "SYSUTCDATETIME()"
     # Held to the end of the transaction: a shared lock, and one that shares with nobody.
-    shared: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
-    alone: ClassVar[str] = " WITH (XLOCK, HOLDLOCK, ROWLOCK)"
-    scans_wait: ClassVar[bool] = True
+    shared_lock: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
+    exclusive_lock: ClassVar[str] = " WITH (XLOCK, HOLDLOCK, ROWLOCK)"
+    scans_block: ClassVar[bool] = True
 
     @property
     def errors(self) -> type[Exception]:
@@ -49,35 +49,35 @@ class SqlServerIdiom(Idiom):
         return errors
 
     def error_kind(self, error: Exception) -> ErrorKind:
-        """Says what an error means, by its number."""
+        """Returns what an error means, by its number."""
         return meaning(error)
 
     def cure(self, error: Exception) -> str:
-        """Says what a user can do about an error, or nothing."""
+        """Returns what a user can do about an error; empty if there is no advice."""
         return CURES.get(number(error), "")
 
-    def age(self, moment: str) -> str:
-        """Writes how many seconds ago a moment was."""
-        return f"DATEDIFF_BIG(MICROSECOND, {moment}, SYSUTCDATETIME()) / 1000000.0"
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp."""
+        return f"DATEDIFF_BIG(MICROSECOND, {timestamp}, SYSUTCDATETIME()) / 1000000.0"
 
-    def lane(self, key: str) -> str:
+    def lane_of(self, key: str) -> str:
         """Writes the lane of a key: of its characters' hash, which no collation changes."""
         return f"CAST(SUBSTRING(HASHBYTES('SHA2_256', {key}), 1, 4) AS BIGINT) % {{lanes}}"
 
-    def exact(self, text: str) -> str:
+    def comparable(self, text: str) -> str:
         """Writes a text so that two are equal only if each character is, those at the end included.
 
         Comparisons pad the shorter side, texts with spaces and bytes with zeros, hence the character behind.
         """
         return f"({text} + N'.') COLLATE {BINARY}"
 
-    def size(self, column: str) -> str:
+    def byte_length(self, column: str) -> str:
         """Writes how many bytes a column has; texts are kept as UTF-16."""
         return f"DATALENGTH({column})"
 
-    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+    def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``: one parameter, as a statement has 2,100 at most."""
-        value = self.exact("value")
+        value = self.comparable("value")
         return (
             f"{key} NOT IN (SELECT {value} FROM OPENJSON({{without}}))",  # noqa: S608 - of our own parts
             {"without": json.dumps(list(keys))},
@@ -94,36 +94,36 @@ class SqlServerIdiom(Idiom):
             f" ON target.{change.id_column} = listed.listed_id{condition}"
         )
 
-    def name(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         """Quotes an identifier."""
         return "[" + name.replace("]", "]]") + "]"
 
-    def first(self, select: str, count: str) -> str:
+    def limit(self, select: str, count: str) -> str:
         """Limits an ordered SELECT to its first rows."""
         return f"SELECT TOP ({count}){select.removeprefix('SELECT')}"
 
-    def held(self, columns: str, table: str, condition: str, hold: str) -> str:
-        """Writes a SELECT that holds its rows until the transaction ends."""
-        return f"SELECT {columns} FROM {table}{hold} WHERE {condition}"  # noqa: S608 - made of our own parts
+    def locking_select(self, columns: str, table: str, condition: str, lock: str) -> str:
+        """Writes a SELECT that locks its rows until the transaction ends."""
+        return f"SELECT {columns} FROM {table}{lock} WHERE {condition}"  # noqa: S608 - made of our own parts
 
-    def refuse(self, record: Record) -> str:
-        """Says why the database cannot hold a record, or nothing."""
+    def refusal(self, record: Record) -> str:
+        """Returns why the database cannot hold a record; empty if it can."""
         for name, text, limit in (("key", record.key, KEY_LENGTH), ("topic", record.topic, 249)):
             if len(text.encode("utf-16-le", "replace")) > 2 * limit:
                 return f"the {name} is longer than {limit:,} UTF-16 code units"
         return ""
 
-    def uuid(self, leader_id: UUID) -> object:
+    def uuid_parameter(self, leader_id: UUID) -> object:
         """Makes the parameter for a leader id."""
         return leader_id
 
-    def stored(self, value: str | bytes | None) -> object:
+    def value_parameter(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value."""
         return octets(value)
 
-    def octets(self, value: str | bytes | None) -> object:
+    def bytes_parameter(self, value: str | bytes | None) -> object:
         """Makes the parameter for a value of bytes."""
-        return octets(Idiom.octets(self, value))
+        return octets(Idiom.bytes_parameter(self, value))
 
 
 def octets(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from outbox_sdk.portable import Session
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.session import Absent
+from outbox_sdk.portable.session import TableMissing
 
 from outbox_sqlserver.idiom import LISTED_IDS, octets
 
@@ -25,33 +25,33 @@ class SqlServerSession(Session):
         self._finish()
         return rows
 
-    def change(self, sql: str, **values: object) -> int:
+    def execute(self, sql: str, **values: object) -> int:
         """Executes a change in the transaction and returns how many rows it touched."""
-        touched = super().change(sql, **values)
+        touched = super().execute(sql, **values)
         self._finish()
         return touched
 
-    def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Executes a change for each of the rows, in order; so does the driver."""
         for row in rows:
-            self.change(sql, **row)
+            self.execute(sql, **row)
 
-    def change_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
+    def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change of rows by their ids.
 
         Returns:
             How many rows it touched.
         """
         sql = self.idiom.change_by_ids(change, LISTED_IDS)
-        return self.change(sql, ids=json.dumps(list(ids)), **values) if ids else 0
+        return self.execute(sql, ids=json.dumps(list(ids)), **values) if ids else 0
 
-    def fetch_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+    def fetch_by_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
         """Executes a query about ids."""
         return list(self.fetch(query.sql(LISTED_IDS), ids=json.dumps(list(ids)), **values)) if ids else []
 
-    def define(self, ddl: str) -> None:
+    def execute_ddl(self, ddl: str) -> None:
         """Executes a statement that is sent as it stands."""
-        super().define(ddl)
+        super().execute_ddl(ddl)
         self._finish()
 
     def columns(self, table: str) -> list[str] | None:
@@ -62,7 +62,7 @@ class SqlServerSession(Session):
                 names = [str(column[0]).lower() for column in described]
                 self._finish()
                 return names
-        except Absent:
+        except TableMissing:
             return None
 
     def _execute(self, sql: str, values: Mapping[str, object], ids: str = "") -> Any:

@@ -65,4 +65,4 @@ def outbox(sqlserver_address: str) -> Iterator[OutboxUnderTest]:
 
 
 def plain(address: str) -> Any:
-    return SqlServerDialect(SqlServerOptions(data_source=address)).open_plain()
+    return SqlServerDialect(SqlServerOptions(data_source=address)).open_as_application()

@@ -79,16 +79,18 @@ def test_options_keep_their_secrets_and_travel() -> None:
 @pytest.mark.parametrize(
     ("error", "error_kind"),
     [
-        *((server_error(number), ErrorKind.PASSING) for number in (
+        *((server_error(number), ErrorKind.TRANSIENT) for number in (
             1205, 1222, 233, 3906, 9002, 10053, 10054, 10060, 10061, 40197, 40501, 40613, 49918,
         )),
-        *((server_error(number), ErrorKind.REFUSED) for number in (229, 230, 262, 916, 4060, 18456, 18488)),
-        (server_error(208), ErrorKind.ABSENT),
-        *((server_error(number), ErrorKind.PRESENT) for number in (2714, 2627, 2601)),
-        *((server_error(number), ErrorKind.LASTING) for number in (102, 207, 334, 515)),
-        (pytds.ClosedConnectionError(), ErrorKind.PASSING),
-        (pytds.InterfaceError("Connection closed"), ErrorKind.PASSING),
-        (pytds.DataError("no such type"), ErrorKind.LASTING),
+        *((server_error(number), ErrorKind.ACCESS_DENIED) for number in (
+            229, 230, 262, 916, 4060, 18456, 18488,
+        )),
+        (server_error(208), ErrorKind.NO_TABLE),
+        *((server_error(number), ErrorKind.EXISTS) for number in (2714, 2627, 2601)),
+        *((server_error(number), ErrorKind.PERMANENT) for number in (102, 207, 334, 515)),
+        (pytds.ClosedConnectionError(), ErrorKind.TRANSIENT),
+        (pytds.InterfaceError("Connection closed"), ErrorKind.TRANSIENT),
+        (pytds.DataError("no such type"), ErrorKind.PERMANENT),
     ],
     ids=str,
 )  # fmt: skip

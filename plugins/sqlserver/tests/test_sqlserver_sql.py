@@ -54,7 +54,7 @@ def test_a_statement_is_parsed_and_names_no_reserved_word(name: str) -> None:
 @pytest.mark.parametrize("value_type", ["text", "bytes"])
 def test_the_ddl_is_parsed(value_type: str) -> None:
     dialect = SqlServerDialect(SqlServerOptions(value_type=value_type))
-    for (table, batch), guarded in zip(dialect.tables().items(), dialect.ddl(), strict=True):
+    for (table, batch), guarded in zip(dialect.create_statements().items(), dialect.ddl(), strict=True):
         create = parsed(batch[0])
         assert isinstance(create, exp.Create)
         assert create.find(exp.Table) == exp.to_table(f"[{table}]", dialect="tsql")
@@ -69,7 +69,7 @@ def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
         assert " INNER LOOP JOIN [" in sql[name], name
         assert "WITH (ROWLOCK)" in sql[name]
     # What passes rows of others is never used: it would wait for what is not committed.
-    assert SqlServerDialect.idiom.scans_wait
+    assert SqlServerDialect.idiom.scans_block
 
 
 @pytest.mark.parametrize("name", ["choose 8 3", "choose sized 8 3 2"])

@@ -27,10 +27,10 @@ class Checked(Protocol):
     @property
     def idiom(self) -> Idiom: ...  # noqa: D102 - as above
     @property
-    def place(self) -> str: ...  # noqa: D102 - as above
+    def address(self) -> str: ...  # noqa: D102 - as above
     def session(self) -> Session: ...  # noqa: D102 - as above
-    def tables(self) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - as above
-    def outdated(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - as above
+    def create_statements(self) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - as above
+    def upgrades(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - as above
     def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - as above
     def intake(self, session: Session, *, extras: bool) -> object: ...  # noqa: D102 - as above
 
@@ -42,11 +42,11 @@ def check(dialect: Checked) -> list[Finding]:
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
         return [Finding(Level.ERROR, "connection", str(error), cure)]
-    findings = [Finding(Level.OK, "connection", f"connected to {dialect.place}")]
+    findings = [Finding(Level.OK, "connection", f"connected to {dialect.address}")]
     try:
         findings += dialect.findings(session)
         findings += _tables(dialect, session)
-        findings += _upgrades(dialect.outdated(session))
+        findings += _upgrades(dialect.upgrades(session))
         if dialect.options.intake:
             findings.append(_intake(dialect, session))
     except DriverError as error:
@@ -81,8 +81,8 @@ def no_index_on_id() -> Finding:
 def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
     wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, DEAD_LETTER_COLUMNS)
     subjects = ("outbox table", "fence", "dead letters")
-    for table, columns, subject in zip(dialect.tables(), wanted, subjects, strict=True):
-        found = session.columns(dialect.idiom.table(table))
+    for table, columns, subject in zip(dialect.create_statements(), wanted, subjects, strict=True):
+        found = session.columns(dialect.idiom.quote_table(table))
         if found is None:
             level = Level.ERROR if subject == "outbox table" else Level.WARNING
             yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
@@ -101,7 +101,7 @@ def _upgrades(statements: Sequence[str]) -> Iterator[Finding]:
 
 
 def _intake(dialect: Checked, session: Session) -> Finding:
-    columns = session.columns(dialect.idiom.table(dialect.options.outbox)) or ()
+    columns = session.columns(dialect.idiom.quote_table(dialect.options.outbox)) or ()
     try:
         dialect.intake(session, extras=set(EXTRAS) <= set(columns))
     except DriverError as error:

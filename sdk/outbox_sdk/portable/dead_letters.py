@@ -50,9 +50,9 @@ class PortableDeadLetters:
             letters.append(
                 DeadLetter(
                     record=self._record(row),
-                    reason=self._idiom.text(reason) or "",
+                    reason=self._idiom.read_text(reason) or "",
                     attempts=int(attempts),
-                    since=self._idiom.moment(since),
+                    since=self._idiom.read_timestamp(since),
                     age=float(age),
                     status=DeadLetterStatus(state),
                 )
@@ -77,18 +77,18 @@ class PortableDeadLetters:
         """Deletes the heads of parked letters from the outbox and frees their keys."""
         with self._released("skip dead letters"):
             parked = {"name": self._name, "fate": DeadLetterStatus.PARKED.value}
-            chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, **parked)
+            chosen = self._session.fetch_by_ids(self._sql.chosen_keys, ids, **parked)
             letters = {int(number): key for number, key in chosen}
-            rows = self._session.fetch_ids(self._sql.head_keys, list(letters))
+            rows = self._session.fetch_by_ids(self._sql.head_keys, list(letters))
             heads = {int(number): key for number, key in rows}
             # A row that has another key by now is no longer the head, and may be under way.
             strange = [number for number, key in heads.items() if key != letters[number]]
             own = [number for number in heads if number not in strange]
-            self._session.change_ids(self._sql.drop_letters, strange, **parked)
+            self._session.execute_by_ids(self._sql.drop_letters, strange, **parked)
             self._copy(own)
             gone = [number for number in letters if number not in heads]
-            self._session.change_ids(self._sql.skip_gone, gone, **parked)
-            self._session.change_ids(self._sql.remove, own)
+            self._session.execute_by_ids(self._sql.skip_gone, gone, **parked)
+            self._session.execute_by_ids(self._sql.remove, own)
             return sorted(letters)
 
     def redrive(self, ids: Sequence[int]) -> list[int]:
@@ -97,12 +97,12 @@ class PortableDeadLetters:
             restore = self._sql.restore(binary=self._binary)
             columns = self._sql.chosen_heads if restore else self._sql.chosen
             skipped = {"name": self._name, "fate": DeadLetterStatus.SKIPPED.value}
-            rows = self._session.fetch_ids(columns, ids, **skipped)
+            rows = self._session.fetch_by_ids(columns, ids, **skipped)
             for row in sorted(rows, key=lambda row: int(row[0])):
                 values = dict(zip(COLUMNS, row, strict=True))
                 values["kafka_key"] = _key(values["kafka_key"])
                 values["kafka_value"] = self._value(values["kafka_value"])
-                self._session.change(restore or self._sql.stash, name=self._name, **values)
+                self._session.execute(restore or self._sql.stash, name=self._name, **values)
             return self._drop(ids, DeadLetterStatus.SKIPPED)
 
     def close(self) -> None:
@@ -124,14 +124,14 @@ class PortableDeadLetters:
         if self._sql.copy_skipped:
             rows: list[dict[str, object]] = [{"id": number} for number in heads]
         else:
-            rows = [copied(row, self._idiom) for row in self._session.fetch_ids(self._sql.heads, heads)]
+            rows = [copied(row, self._idiom) for row in self._session.fetch_by_ids(self._sql.heads, heads)]
         for row in rows:
-            self._session.change(self._sql.copy_skipped or self._sql.skip, name=self._name, **row)
+            self._session.execute(self._sql.copy_skipped or self._sql.skip, name=self._name, **row)
 
     def _drop(self, ids: Sequence[int], status: DeadLetterStatus) -> list[int]:
-        chosen = self._session.fetch_ids(self._sql.chosen_keys, ids, name=self._name, fate=status.value)
+        chosen = self._session.fetch_by_ids(self._sql.chosen_keys, ids, name=self._name, fate=status.value)
         found = sorted(int(row[0]) for row in chosen)
-        self._session.change_ids(self._sql.drop_letters, found, name=self._name, fate=status.value)
+        self._session.execute_by_ids(self._sql.drop_letters, found, name=self._name, fate=status.value)
         return found
 
     def _record(self, row: Sequence[Any]) -> MarkedRecord:
@@ -141,7 +141,7 @@ class PortableDeadLetters:
         return found._replace(value=found.value.decode(errors="replace"))
 
     def _value(self, value: object) -> str | bytes | None:
-        read = self._idiom.value(value)
+        read = self._idiom.read_value(value)
         return read.decode(errors="replace") if isinstance(read, bytes) and not self._binary else read
 
 

@@ -54,7 +54,7 @@ class PortableDialect(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
+    def address(self) -> str:
         """Where the database is, in words, free of secrets."""
 
     @property
@@ -70,17 +70,17 @@ class PortableDialect(ABC):
         """
 
     @abstractmethod
-    def open_plain(self) -> Any:
+    def open_as_application(self) -> Any:
         """Opens a connection as an application would have, transactions on; its errors pass through."""
 
     @abstractmethod
-    def tables(self) -> Mapping[TableName, Sequence[str]]:
+    def create_statements(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, in this order, by table.
 
         The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``DEAD_LETTER_COLUMNS``.
         """
 
-    def known(self, session: Session) -> TableName:  # noqa: ARG002 - for those that ask
+    def canonical_name(self, session: Session) -> TableName:  # noqa: ARG002 - for those that ask
         """Returns the outbox's name as the database knows it, whichever way the configuration writes it.
 
         Two processes that name one table differently must share one fence.
@@ -88,10 +88,10 @@ class PortableDialect(ABC):
         outbox: TableName = self.options.outbox
         return outbox
 
-    def outdated(self, session: Session) -> Sequence[str]:
+    def upgrades(self, session: Session) -> Sequence[str]:
         """Returns the statements that give fence and dead letters of an earlier version what came later."""
         fence = self.options.fence
-        found = session.columns(self.idiom.table(fence))
+        found = session.columns(self.idiom.quote_table(fence))
         return [] if found is None else additions(self.idiom, fence, found)
 
     def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for those that ask
@@ -104,7 +104,7 @@ class PortableDialect(ABC):
         session = self.session()
         try:
             extras = self._require(session, eligible)
-            outbox = self.known(session)
+            outbox = self.canonical_name(session)
             intake = self.intake(session, extras=extras) if options.intake else None
         except BaseException:
             session.close()
@@ -128,18 +128,18 @@ class PortableDialect(ABC):
     def stash_connection(self) -> Any:
         """Opens a connection with transactions on, as an application would have."""
         with self._translated("connect"):
-            return self.open_plain()
+            return self.open_as_application()
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create outbox, fence and dead letters."""
-        return [statement for table in self.tables() for statement in self._statements(table)]
+        return [statement for table in self.create_statements() for statement in self._statements(table)]
 
     def create(self) -> Sequence[str]:
         """Creates outbox, fence and dead letters where they do not exist."""
         session = self.session()
         try:
-            made = [str(table) for table in self.tables() if self._make(session, table)]
-            upgrade(session, partial(self.outdated, session))
+            made = [str(table) for table in self.create_statements() if self._make(session, table)]
+            upgrade(session, partial(self.upgrades, session))
             return made
         finally:
             session.close()
@@ -155,13 +155,13 @@ class PortableDialect(ABC):
             DriverError: Unreachable (retryable), or not permitted.
         """
         with self._translated("connect"):
-            return self.session_type(self.open(), self.idiom, self.place, self.secrets)
+            return self.session_type(self.open(), self.idiom, self.address, self.secrets)
 
     def _required(self) -> tuple[Session, TableName]:
         session = self.session()
         try:
             self._require(session, ())
-            return session, self.known(session)
+            return session, self.canonical_name(session)
         except BaseException:
             session.close()
             raise
@@ -171,7 +171,7 @@ class PortableDialect(ABC):
         try:
             yield
         except self.idiom.errors as error:
-            raise translated(error, self.idiom, doing, self.place, self.secrets) from None
+            raise translated(error, self.idiom, doing, self.address, self.secrets) from None
 
     def intake(self, session: Session, *, extras: bool) -> PortableIntake:
         """Returns what takes in rows of the table that the options name; part of no transaction.
@@ -185,16 +185,16 @@ class PortableDialect(ABC):
     def _statements(self, table: TableName) -> Sequence[str]:
         options = self.options
         wanted = options.intake and (options.intake.partition or options.intake.timestamp)
-        extras = extra_columns(self.idiom.table(table)) if wanted and table == options.outbox else []
-        return [*self.tables()[table], *extras]
+        extras = extra_columns(self.idiom.quote_table(table)) if wanted and table == options.outbox else []
+        return [*self.create_statements()[table], *extras]
 
     def _require(self, session: Session, eligible: Sequence[Condition]) -> bool:
         """Makes sure that the outbox can be harvested; tells whether it keeps partition and timestamp."""
-        outbox, *auxiliary = self.tables()
-        columns = session.columns(self.idiom.table(outbox))
+        outbox, *auxiliary = self.create_statements()
+        columns = session.columns(self.idiom.quote_table(outbox))
         if columns is None:
             raise DriverError(
-                f"there is no table '{outbox}' in {self.place}; run 'outbox init', or correct outboxTable",
+                f"there is no table '{outbox}' in {self.address}; run 'outbox init', or correct outboxTable",
                 retryable=False,
             )
         asked = [each.column.lower() for each in eligible if isinstance(each, ColumnIs)]
@@ -202,25 +202,25 @@ class PortableDialect(ABC):
         if not faults:
             for table in auxiliary:
                 self._make(session, table)
-            upgrade(session, partial(self.outdated, session))
+            upgrade(session, partial(self.upgrades, session))
             for table, wanted in zip(auxiliary, (FENCE_COLUMNS, DEAD_LETTER_COLUMNS), strict=True):
-                found = session.columns(self.idiom.table(table)) or ()
+                found = session.columns(self.idiom.quote_table(table)) or ()
                 faults += missing_columns(table, wanted, found)
         if faults:
-            message = f"outbox {outbox} in {self.place} cannot be harvested: {'; '.join(faults)}"
+            message = f"outbox {outbox} in {self.address} cannot be harvested: {'; '.join(faults)}"
             raise DriverError(message, retryable=False)
         return set(EXTRAS) <= set(columns)
 
     def _make(self, session: Session, table: TableName) -> bool:
         """Creates a table where there is none; tells whether it did."""
-        name = self.idiom.table(table)
+        name = self.idiom.quote_table(table)
         if session.columns(name) is not None:
             return False
         statements = self._statements(table)
         try:
             with session.transaction(f"create table {table}"):
                 for statement in statements:
-                    session.define(statement)
+                    session.execute_ddl(statement)
         except AccessDenied as error:
             ddl = "; ".join(statements)
             raise AccessDenied(f"{error}; let somebody who may run this: {ddl}") from error

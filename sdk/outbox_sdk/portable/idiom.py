@@ -1,4 +1,4 @@
-"""How one database writes what SQL leaves open."""
+"""How one database writes what the SQL standard leaves open."""
 
 from __future__ import annotations
 
@@ -21,46 +21,49 @@ _STEPS = (1, 10, 100, 1_000)
 class ErrorKind(Enum):
     """What an error of the driver means."""
 
-    PASSING = "the same call may succeed later: connection lost, deadlock, lock time-out, shutdown, read-only"
-    LOCKED = "another transaction has held a row for longer than we wait"
-    LASTING = "somebody must change something first"
-    REFUSED = "the user may not do this, or is not let in"
-    ABSENT = "a table does not exist"
-    PRESENT = "a table, or a row with this key, exists already"
+    TRANSIENT = (
+        "the same call may succeed later: connection lost, deadlock, lock time-out, shutdown, read-only"
+    )
+    LOCK_TIMEOUT = "another transaction has locked a row for longer than the session waits"
+    PERMANENT = "the call fails until somebody changes something"
+    ACCESS_DENIED = "the user may not do this, or may not log in"
+    NO_TABLE = "a table does not exist"
+    EXISTS = "a table, or a row with this key, exists already"
 
 
 class Idiom(ABC):
-    """One database's way to write SQL. Stateless; the defaults are the standard's.
+    """One database's way to write SQL. Stateless; the defaults are those of the SQL standard.
 
-    SQL is written with parameters as ``{name}``, as in ``str.format``.
+    In all SQL, parameters are written ``{name}``, and literal braces twice, as in ``str.format``.
 
     Attributes:
         errors: The driver's base class of errors.
-        style: How the driver wants parameters.
-        begin: What begins a transaction that changes something; empty where the driver does it by itself.
-        now: The current moment, as it is written into a row: that of the statement, not of the transaction.
-        parts: How many ids one statement may list.
-        shared: What a SELECT ends with to hold its rows against changes; empty where transactions that change
-            something run one by one.
-        alone: What a SELECT ends with to hold its rows against everybody who wants them so or so.
-        free: What a SELECT ends with to return, and hold, only rows that nobody else holds; or empty.
+        style: The driver's ``paramstyle``.
+        begin: The statement that begins a transaction which changes rows; empty if the driver sends one.
+        now: The current time, as it is written into a row: that of the statement, not of the transaction.
+        max_ids: How many ids one statement may list.
+        shared_lock: The end of a SELECT that locks its rows against changes; empty if transactions that
+            change rows run one at a time.
+        exclusive_lock: The end of a SELECT that locks its rows against shared and exclusive locks.
+        skip_locked: The end of a SELECT that locks and returns only rows that nobody else has locked; empty
+            if the database has none.
         id_index: The name of an outbox's index of ids, for a database that must be told to use it when it
-            changes rows by their ids; empty elsewhere.
-        scans_wait: Whether a DELETE that passes rows of others waits for those that are not committed.
-        line: The type of a column that holds a text of up to 4,000 characters.
-        fills_create_time: Whether the outbox fills ``create_time`` by itself, so that inserts leave it out.
+            changes rows by their ids; empty for others.
+        scans_block: Whether a DELETE that passes rows of others waits for those that are not committed.
+        short_text_type: The type of a column for a text of up to 4,000 characters.
+        fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
 
     style: ClassVar[Style]
     begin: ClassVar[str] = ""
     now: ClassVar[str] = "CURRENT_TIMESTAMP"
-    parts: ClassVar[int] = 10_000
-    shared: ClassVar[str] = " FOR UPDATE"
-    alone: ClassVar[str] = " FOR UPDATE"
-    free: ClassVar[str] = ""
+    max_ids: ClassVar[int] = 10_000
+    shared_lock: ClassVar[str] = " FOR UPDATE"
+    exclusive_lock: ClassVar[str] = " FOR UPDATE"
+    skip_locked: ClassVar[str] = ""
     id_index: ClassVar[str] = ""
-    scans_wait: ClassVar[bool] = False
-    line: ClassVar[str] = "VARCHAR(4000)"
+    scans_block: ClassVar[bool] = False
+    short_text_type: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False
 
     @property
@@ -70,47 +73,50 @@ class Idiom(ABC):
 
     @abstractmethod
     def error_kind(self, error: Exception) -> ErrorKind:
-        """Says what an error of the driver means."""
+        """Returns what an error of the driver means."""
 
     @abstractmethod
-    def age(self, moment: str) -> str:
-        """Writes how many seconds ago a moment was, with fractions, by the database's clock."""
+    def age_seconds(self, timestamp: str) -> str:
+        """Writes the seconds since a timestamp, with fractions, by the database's clock."""
 
     @abstractmethod
-    def lane(self, key: str) -> str:
+    def lane_of(self, key: str) -> str:
         """Writes the lane of a key, an expression that is never null: its hash modulo ``{lanes}``."""
 
-    def cure(self, error: Exception) -> str:  # noqa: ARG002 - for those that know one
-        """Says what a user can do about an error, in a few words, or nothing."""
+    def cure(self, error: Exception) -> str:  # noqa: ARG002 - for subclasses
+        """Returns what a user can do about an error, in a few words; empty if there is no advice."""
         return ""
 
-    def exact(self, text: str) -> str:
-        """Writes a text so that two are equal only if each byte is, whatever the collation."""
+    def comparable(self, text: str) -> str:
+        """Writes a text so that two are equal only if all bytes are, whatever the collation of a column."""
         return text
 
-    def name(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         """Quotes an identifier."""
         return '"' + name.replace('"', '""') + '"'
 
-    def table(self, table: TableName) -> str:
+    def quote_table(self, table: TableName) -> str:
         """Writes a table's name."""
-        return ".".join(self.name(part) for part in table if part)
+        return ".".join(self.quote(part) for part in table if part)
 
-    def first(self, select: str, count: str) -> str:
-        """Limits an ordered SELECT to its first rows; ``count`` is a number or a parameter."""
+    def limit(self, select: str, count: str) -> str:
+        """Limits an ordered SELECT to its first ``count`` rows, a number or a parameter."""
         return f"{select} LIMIT {count}"
 
-    def held(self, columns: str, table: str, condition: str, hold: str) -> str:
-        """Writes a SELECT that holds its rows until the transaction ends; ``hold`` is shared or alone."""
-        return f"SELECT {columns} FROM {table} WHERE {condition}{hold}"  # noqa: S608 - made of our own parts
+    def locking_select(self, columns: str, table: str, condition: str, lock: str) -> str:
+        """Writes a SELECT that locks its rows until the transaction ends.
 
-    def seen(self, table: str) -> str:
-        """Writes a table to mark from: what is uncommitted must neither be seen nor waited for."""
+        ``lock`` is ``shared_lock`` or ``exclusive_lock``.
+        """
+        return f"SELECT {columns} FROM {table} WHERE {condition}{lock}"  # noqa: S608 - made of our own parts
+
+    def snapshot_read(self, table: str) -> str:
+        """Writes a table in FROM so that a SELECT neither returns uncommitted rows nor waits for them."""
         return table
 
-    def head(self, table: str) -> str:
-        """Writes an outbox to mark from, as :meth:`seen` does, to be read in the order of ids."""
-        return self.seen(table)
+    def snapshot_by_id(self, table: str) -> str:
+        """Writes an outbox as :meth:`snapshot_read` does, with the hint to read it in the order of ids."""
+        return self.snapshot_read(table)
 
     def change_by_ids(self, change: ChangeByIds, ids: str) -> str:
         """Writes an UPDATE or a DELETE of rows by their ids, which locks no other rows.
@@ -121,70 +127,72 @@ class Idiom(ABC):
         """
         return change.sql(ids)
 
-    def size(self, column: str) -> str:
-        """Writes how many bytes a row's key, value or headers have; null where they are."""
+    def byte_length(self, column: str) -> str:
+        """Writes the length in bytes of a row's key, value or headers; null for null."""
         return f"OCTET_LENGTH({column})"
 
-    def utf8(self, column: str) -> str:  # noqa: ARG002 - for those that can
-        """Writes a text or bytes as bytes, text in UTF-8; empty where the database cannot.
+    def to_utf8(self, column: str) -> str:  # noqa: ARG002 - for subclasses
+        """Writes a text or bytes as bytes, text in UTF-8; empty if the database cannot.
 
-        Where it can, letters are copied within the database; where not, their values pass through the client.
+        If it can, dead letters are copied within the database; if not, their values pass through the client.
         """
         return ""
 
-    def restored(self, column: str, *, binary: bool) -> str:  # noqa: ARG002 - for those that can
-        """Writes what :meth:`utf8` has made as a value of the outbox again, bytes if ``binary``; or empty."""
+    def from_utf8(self, column: str, *, binary: bool) -> str:  # noqa: ARG002 - for subclasses
+        """Writes the result of :meth:`to_utf8` as a value of the outbox again, bytes if ``binary``."""
         return ""
 
-    def without(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
-        """Writes that a key is none of ``keys``, of which there are some, and returns the parameters' values.
+    def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a key is none of ``keys``, and returns the values of the parameters.
 
-        ``key`` is written by :meth:`exact`, so what it is compared with must be, too.
+        Args:
+            key: The key as :meth:`comparable` writes it; what it is compared with must be written likewise.
+            keys: The keys, one at least.
         """
-        # Of few lengths, so that there are few statements; what is listed twice does no harm.
+        # Lists of few lengths make few statements to prepare; a key that is listed twice does no harm.
         step = next((step for step in _STEPS if step >= len(keys)), _STEPS[-1])
         listed = [*keys, *[keys[-1]] * (-len(keys) % step)]
         values = {f"without{number}": each for number, each in enumerate(listed)}
-        names = [self.exact(f"{{{name}}}") for name in values]
+        names = [self.comparable(f"{{{name}}}") for name in values]
         lists = [", ".join(names[start : start + step]) for start in range(0, len(names), step)]
         return " AND ".join(f"{key} NOT IN ({each})" for each in lists), values
 
-    def refuse(self, record: Record) -> str:  # noqa: ARG002 - for those that cannot hold all
-        """Says why an outbox of ours cannot hold a record, or nothing."""
+    def refusal(self, record: Record) -> str:  # noqa: ARG002 - for subclasses
+        """Returns why an outbox of our layout cannot hold a record; empty if it can."""
         return ""
 
-    def stored(self, value: str | bytes | None) -> object:
+    def value_parameter(self, value: str | bytes | None) -> object:
         """Makes the parameter for a record's value that goes into an outbox."""
         return value
 
-    def octets(self, value: str | bytes | None) -> object:
-        """Makes the parameter for a record's value that goes into a column of bytes, text as UTF-8."""
+    def bytes_parameter(self, value: str | bytes | None) -> object:
+        """Makes the parameter for a record's value that goes into a column of bytes; text becomes UTF-8."""
         return value.encode() if isinstance(value, str) else value
 
-    def earlier(self, column: str) -> str:
-        """Writes that a moment is more than ``{seconds}`` ago."""
-        return f"{self.age(column)} > {{seconds}}"
+    def older_than(self, column: str) -> str:
+        """Writes that a timestamp is more than ``{seconds}`` ago."""
+        return f"{self.age_seconds(column)} > {{seconds}}"
 
-    def uuid(self, leader_id: UUID) -> object:
+    def uuid_parameter(self, leader_id: UUID) -> object:
         """Makes the parameter for a leader id."""
         return str(leader_id)
 
-    def moment(self, value: Any) -> datetime:
-        """Reads a moment as the driver returns it; one without a zone is UTC."""
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    def read_timestamp(self, value: Any) -> datetime:
+        """Reads a timestamp as the driver returns it; without a time zone it is UTC."""
+        read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return read if read.tzinfo else read.replace(tzinfo=UTC)
 
-    def text(self, value: Any) -> str | None:
+    def read_text(self, value: Any) -> str | None:
         """Reads a text as the driver returns it."""
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value).decode(errors="backslashreplace")
         return None if value is None else str(value)
 
-    def value(self, value: Any) -> str | bytes | None:
+    def read_value(self, value: Any) -> str | bytes | None:
         """Reads a record's value as the driver returns it.
 
         Raises:
-            ValueError: It is neither text nor bytes; the message says so, and the row's key is parked.
+            ValueError: It is neither text nor bytes; the row's key is parked with the message.
         """
         if value is None or isinstance(value, str | bytes):
             return value
@@ -192,7 +200,7 @@ class Idiom(ABC):
             return bytes(value)
         raise ValueError(f"the row's value is neither text nor bytes but {type(value).__name__}")
 
-    def rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
-        """Fetches what a statement returned."""
+    def fetch_rows(self, cursor: Any) -> Sequence[Sequence[Any]]:
+        """Fetches all rows that a statement returned."""
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
         return rows

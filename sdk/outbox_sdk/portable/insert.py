@@ -41,7 +41,7 @@ def bound(idiom: Idiom, record: Record) -> Mapping[str, object]:
     for text in (record.topic, record.key, record.value, *headers):
         if isinstance(text, str):
             text.encode()  # raises for half of a surrogate pair
-    if problem := idiom.refuse(record):
+    if problem := idiom.refusal(record):
         raise ValueError(problem)
-    values = (record.topic, record.key, idiom.stored(record.value), *headers)
+    values = (record.topic, record.key, idiom.value_parameter(record.value), *headers)
     return dict(zip(COLUMNS[1:], values, strict=True))

@@ -50,21 +50,21 @@ class PortableIntake:
         self._binary = binary
         idiom = session.idiom
         source = TableName.parse(intake.table)
-        columns = session.columns(idiom.table(source))
+        columns = session.columns(idiom.quote_table(source))
         if columns is None:
             raise refusal(intake, "there is no such table, or the user does not see it; correct intake.table")
         if missing := [name for name in intake.columns if name.lower() not in columns]:
             raise refusal(intake, f"it lacks {', '.join(missing)}; it has {', '.join(sorted(columns))}")
         if (intake.partition or intake.timestamp) and not extras:
-            added = "; ".join(extra_columns(idiom.table(outbox)))
+            added = "; ".join(extra_columns(idiom.quote_table(outbox)))
             raise refusal(intake, f"the outbox has no columns for partition and timestamp; {added}")
         self._columns = COLUMNS[1:] + (EXTRAS if extras else ())
         self._source = quoted(idiom, source)
         self._key = _name(session, intake.id)
         order = ", ".join(dict.fromkeys(_name(session, name) for name in (intake.order, intake.id) if name))
         read = ", ".join(_name(session, name) for name in intake.columns)
-        self.earliest = idiom.first(
-            f"SELECT {read} FROM {idiom.seen(self._source)} ORDER BY {order}", "{limit}"
+        self.earliest = idiom.limit(
+            f"SELECT {read} FROM {idiom.snapshot_read(self._source)} ORDER BY {order}", "{limit}"
         )
         with session.transaction(f"look at table {intake.table}"):
             self._require_order(session.fetch(self.earliest, limit=1))
@@ -84,7 +84,7 @@ class PortableIntake:
         found = [dict(zip(names, row, strict=True)) for row in rows]
         ids = [row[intake.id] for row in found]
         self._require_order(rows)
-        self._session.change_each(self.stash, [self._values(row) for row in found])
+        self._session.execute_many(self.stash, [self._values(row) for row in found])
         if (deleted := self._delete(ids)) != len(ids):
             raise refusal(
                 intake,
@@ -94,7 +94,7 @@ class PortableIntake:
 
     def waiting(self, most: int) -> int:
         """Returns how many rows are still to be taken in, counted up to ``most``; part of a transaction."""
-        sample = self._session.idiom.first(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
+        sample = self._session.idiom.limit(f"SELECT {self._key} FROM {self._source} ORDER BY 1", "{limit}")
         return int(self._session.fetch(f"SELECT COUNT(*) FROM ({sample}) counted", limit=most)[0][0])
 
     def _require_order(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -110,12 +110,12 @@ class PortableIntake:
         delete = self.deletion()
         # They may become part of the statement, so each must be a number.
         if all(isinstance(key, int) for key in keys):
-            return self._session.change_ids(delete, keys)
+            return self._session.execute_by_ids(delete, keys)
         deleted = 0
         for start in range(0, len(keys), _LISTED):
             listed = {f"key{number}": key for number, key in enumerate(keys[start : start + _LISTED])}
             places = ", ".join(f"{{{name}}}" for name in listed)
-            deleted += self._session.change(delete.sql(places), **listed)
+            deleted += self._session.execute(delete.sql(places), **listed)
         return deleted
 
     def _values(self, row: Mapping[str, Any]) -> Mapping[str, object]:

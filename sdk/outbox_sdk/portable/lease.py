@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox_sdk.portable.columns import LEASE
-from outbox_sdk.portable.session import Present, Session
+from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import new_lane
 
@@ -38,20 +38,20 @@ class PortableLease:
                 if former != holder and int(length) >= 0 and float(age) * _MS <= int(length):
                     return None
                 term = int(term) + int(former != holder)
-                self._session.change(self._sql.renew_lease, **wanted, term=term)
+                self._session.execute(self._sql.renew_lease, **wanted, term=term)
                 return term
         try:
             with self._session.transaction("make the lease"):
                 lane = new_lane(self._name, LEASE, holder)
-                self._session.change(self._sql.make_lane, **{**lane, "token": wanted["length"]})
-        except Present:
+                self._session.execute(self._sql.make_lane, **{**lane, "token": wanted["length"]})
+        except AlreadyExists:
             return None  # another process was first
         return 0
 
     def release(self, holder: str) -> None:
         """Gives the lease up, if ``holder`` has it."""
         with self._session.transaction("release the lease"):
-            self._session.change(self._sql.release_lease, name=self._name, holder=holder)
+            self._session.execute(self._sql.release_lease, name=self._name, holder=holder)
 
     def close(self) -> None:
         """Disconnects."""

@@ -73,7 +73,7 @@ class Marking:
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> list[MarkedRecord]:
         """Chooses and claims rows; leaves out those that somebody has deleted meanwhile."""
-        leader = self._idiom.uuid(leader_id)
+        leader = self._idiom.uuid_parameter(leader_id)
         while True:
             if wanted.max_bytes >= UNBOUNDED:
                 rows, small = self._choose(fence, wanted, wanted.limit), 0
@@ -96,10 +96,10 @@ class Marking:
         if not self._sql.free or not rows or monotonic() > self._wary_until:
             return set()
         ids = [int(row[0]) for row in rows]
-        free = {int(row[0]) for row in self._session.fetch_ids(self._sql.free, ids)}
+        free = {int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)}
         held = [number for number in ids if number not in free]
-        found = self._session.fetch_ids(self._sql.keys, held)
-        return {self._idiom.text(key) or "" for _, key in found}
+        found = self._session.fetch_by_ids(self._sql.keys, held)
+        return {self._idiom.read_text(key) or "" for _, key in found}
 
     def _within(self, fence: Fence, wanted: Wanted) -> tuple[Sequence[_Row], int]:
         """Chooses the rows that the bound lets in; returns them, and up to which size they are whole.
@@ -122,7 +122,9 @@ class Marking:
                 return rows, small
 
     def _choose(self, fence: Fence, wanted: Wanted, limit: int, **small: int) -> Sequence[_Row]:
-        left = {f"left{number}": self._idiom.uuid(each) for number, each in enumerate(wanted.left_out)}
+        left = {
+            f"left{number}": self._idiom.uuid_parameter(each) for number, each in enumerate(wanted.left_out)
+        }
         without, excluded = self._sql.without(wanted.excluded)
         choose = self._sql.choose(fence.lanes, len(left), without, sized=bool(small))
         place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
@@ -131,9 +133,9 @@ class Marking:
 
     def _claimed(self, rows: Sequence[_Row], leader: object) -> Sequence[_Row]:
         ids = [int(row[0]) for row in rows]
-        if self._session.change_ids(self._sql.claim, ids, leader=leader) == len(ids):
+        if self._session.execute_by_ids(self._sql.claim, ids, leader=leader) == len(ids):
             return rows
-        carried = {int(row[0]) for row in self._session.fetch_ids(self._sql.carried, ids, leader=leader)}
+        carried = {int(row[0]) for row in self._session.fetch_by_ids(self._sql.carried, ids, leader=leader)}
         return [row for row in rows if int(row[0]) in carried]
 
     def _read(self, rows: Sequence[_Row], leader: object, small: int, most: int) -> list[MarkedRecord]:
@@ -143,7 +145,7 @@ class Marking:
         huge = [number for number, size in sizes.items() if size > most]
         found = {int(row[0]): row[:-1] for row in rows if int(row[-1]) <= small}
         for statement, ids in ((self._sql.carried_rows, large), (self._sql.carried_heads, huge)):
-            found |= {int(row[0]): row for row in self._session.fetch_ids(statement, ids, leader=leader)}
+            found |= {int(row[0]): row for row in self._session.fetch_by_ids(statement, ids, leader=leader)}
         marked = records([found[number] for number in sizes if number in found], self._idiom)
         if not huge:
             return marked

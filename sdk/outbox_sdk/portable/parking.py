@@ -32,34 +32,34 @@ class Parking:
         """Makes the heads that still carry the leader id into letters; returns how many."""
         heads = {
             int(row[0]): row[1]
-            for row in self._session.fetch_ids(self._sql.carried_keys, list(poisons), leader=leader)
+            for row in self._session.fetch_by_ids(self._sql.carried_keys, list(poisons), leader=leader)
         }
         self._make_room(heads)
         if self._sql.copy_head:
             letters = [self._letter(poisons[number]) for number in heads]
-            self._session.change_each(self._sql.copy_head, letters)
+            self._session.execute_many(self._sql.copy_head, letters)
         else:
-            rows = self._session.fetch_ids(self._sql.carried_rows, list(heads), leader=leader)
+            rows = self._session.fetch_by_ids(self._sql.carried_rows, list(heads), leader=leader)
             letters = [{**self._letter(poisons[int(row[0])]), **copied(row, self._idiom)} for row in rows]
-            self._session.change_each(self._sql.write_letter, letters)
+            self._session.execute_many(self._sql.write_letter, letters)
         return len(heads)
 
     def _make_room(self, heads: Mapping[int, object]) -> None:
         """Deletes letters of the same heads; those of others, whose ids came again, get ids of their own."""
-        found = self._session.fetch_ids(self._sql.letters_at, list(heads), name=self._name)
+        found = self._session.fetch_by_ids(self._sql.letters_at, list(heads), name=self._name)
         same = [
             int(number)
             for number, status, key in found
             if status == DeadLetterStatus.PARKED and key == heads[int(number)]
         ]
-        self._session.change_ids(self._sql.forget_letter, same, name=self._name)
+        self._session.execute_by_ids(self._sql.forget_letter, same, name=self._name)
         others = sorted({int(row[0]) for row in found}.difference(same))
         if not others:
             return
         [(lowest,)] = self._session.fetch(self._sql.lowest_letter, name=self._name)
         below = min(0, int(lowest)) - len(others)
         for place, number in enumerate(others):
-            self._session.change(self._sql.move_letter, name=self._name, id=number, other=below + place)
+            self._session.execute(self._sql.move_letter, name=self._name, id=number, other=below + place)
 
     def _letter(self, poison: Poison) -> dict[str, object]:
         return {

@@ -39,20 +39,20 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
     elif names is not None or values is not None:
         headers, fault = _headers(names, values, idiom)
     try:
-        read = idiom.value(value)
+        read = idiom.read_value(value)
     except ValueError as error:
         read, fault = None, fault or str(error)
     return MarkedRecord(
-        int(number), idiom.text(topic) or "", idiom.text(key) or "", read, headers, fault=fault
+        int(number), idiom.read_text(topic) or "", idiom.read_text(key) or "", read, headers, fault=fault
     )
 
 
 def octets(value: Any, idiom: Idiom) -> object:
     """Makes the parameter for a row's value that goes into a column of bytes; what is no value, too."""
     try:
-        return idiom.octets(idiom.value(value))
+        return idiom.bytes_parameter(idiom.read_value(value))
     except ValueError:
-        return idiom.octets(value if isinstance(value, bytes) else str(value))
+        return idiom.bytes_parameter(value if isinstance(value, bytes) else str(value))
 
 
 def spellings(key: str) -> set[bytes]:
@@ -112,9 +112,9 @@ def json_array(texts: Sequence[str | None]) -> str | None:
 
 def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str | None]:
     try:
-        listed = idiom.text(names) or ""
+        listed = idiom.read_text(names) or ""
         keys = _names(listed) if len(listed) < _SHORT else _array(listed)
-        texts = _array(idiom.text(values))
+        texts = _array(idiom.read_text(values))
     except (ValueError, RecursionError) as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
     if reason := intake.fault(keys, texts) or header_fault(keys, texts):

@@ -18,16 +18,16 @@ _IDS = "{{ids}}"
 _statement = lru_cache(maxsize=1024)(Statement)
 
 
-class Absent(DriverError):  # noqa: N818 - reads as what happened, like its siblings
+class TableMissing(DriverError):  # noqa: N818 - reads as what happened, like its siblings
     """A table does not exist."""
 
 
-class Present(DriverError):  # noqa: N818 - as above
+class AlreadyExists(DriverError):  # noqa: N818 - as above
     """A table or a row exists already."""
 
 
-class Locked(DriverError):  # noqa: N818 - as above
-    """Another transaction has held a row for longer than we wait."""
+class LockTimeout(DriverError):  # noqa: N818 - as above
+    """Another transaction has locked a row for longer than the session waits."""
 
 
 class Session:
@@ -36,20 +36,20 @@ class Session:
     Args:
         connection: A DB-API connection that commits only when told to.
         idiom: How its database writes SQL.
-        place: Where the database is, in words, for errors; free of secrets.
-        secrets: What never appears in an error.
+        address: Where the database is, in words, for errors; without secrets.
+        secrets: What must not appear in an error.
     """
 
-    def __init__(self, connection: Any, idiom: Idiom, place: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, connection: Any, idiom: Idiom, address: str, secrets: Sequence[str] = ()) -> None:
         self.connection = connection
         self.idiom = idiom
-        self.place = place
+        self.address = address
         self._secrets = secrets
         self._cursor: Any = None
 
     @contextmanager
     def transaction(self, doing: str) -> Iterator[None]:
-        """Makes what is executed within durable together; rolls back and passes on whatever is raised.
+        """Commits what is executed within; rolls back if anything is raised, and passes the error on.
 
         Raises:
             DriverError: The database refused, or is gone.
@@ -69,7 +69,7 @@ class Session:
                 with suppress(Exception):
                     self._cursor.close()
         except self.idiom.errors as error:
-            raise translated(error, self.idiom, doing, self.place, self._secrets) from self._cause(error)
+            raise translated(error, self.idiom, doing, self.address, self._secrets) from self._cause(error)
 
     def query(self, doing: str, sql: str, **values: object) -> Sequence[Sequence[Any]]:
         """Executes one query in a transaction of its own and returns its rows.
@@ -82,19 +82,19 @@ class Session:
 
     def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
         """Executes a query in the transaction and returns its rows."""
-        return self.idiom.rows(self._execute(sql, values))
+        return self.idiom.fetch_rows(self._execute(sql, values))
 
-    def change(self, sql: str, **values: object) -> int:
+    def execute(self, sql: str, **values: object) -> int:
         """Executes a change in the transaction and returns how many rows it touched."""
         return int(self._execute(sql, values).rowcount)
 
-    def change_each(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Executes a change for each of the rows, in order."""
         if rows:
             statement = _statement(sql, self.idiom.style)
             self._cursor.executemany(statement.text, [statement.arguments(row) for row in rows])
 
-    def change_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
+    def execute_by_ids(self, change: ChangeByIds, ids: Sequence[int], **values: object) -> int:
         """Executes a change of rows by their ids, for as many ids at a time as the database takes.
 
         Returns:
@@ -103,13 +103,17 @@ class Session:
         sql = self.idiom.change_by_ids(change, _IDS)
         return sum(int(self._execute(sql, values, part).rowcount) for part in self._parts(ids))
 
-    def fetch_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
-        """Executes a query for rows by their ids; see :meth:`change_ids`."""
+    def fetch_by_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
+        """Executes a query for rows by their ids; see :meth:`execute_by_ids`."""
         sql = query.sql(_IDS)
-        return [row for part in self._parts(ids) for row in self.idiom.rows(self._execute(sql, values, part))]
+        return [
+            row
+            for part in self._parts(ids)
+            for row in self.idiom.fetch_rows(self._execute(sql, values, part))
+        ]
 
-    def define(self, ddl: str) -> None:
-        """Executes a statement that is sent as it stands."""
+    def execute_ddl(self, ddl: str) -> None:
+        """Executes a statement without parameters, as it is written."""
         self._cursor.execute(ddl)
 
     def columns(self, table: str) -> list[str] | None:
@@ -118,7 +122,7 @@ class Session:
             with self.transaction(f"look at table {table}"):
                 described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
                 return [str(column[0]).lower() for column in described]
-        except Absent:
+        except TableMissing:
             return None
 
     def close(self) -> None:
@@ -127,7 +131,7 @@ class Session:
             self.connection.close()
 
     def _parts(self, ids: Sequence[int]) -> list[str]:
-        size = self.idiom.parts
+        size = self.idiom.max_ids
         return [",".join(map(str, ids[start : start + size])) for start in range(0, len(ids), size)]
 
     def _execute(self, sql: str, values: Mapping[str, object], ids: str = "") -> Any:
@@ -145,23 +149,23 @@ class Session:
 
 
 def translated(
-    error: Exception, idiom: Idiom, doing: str, place: str, secrets: Sequence[str] = ()
+    error: Exception, idiom: Idiom, doing: str, address: str, secrets: Sequence[str] = ()
 ) -> DriverError:
     """Makes an error of the driver into one that says what was being done, without secrets."""
     text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
     for secret in secrets:
         text = text.replace(secret, "***")
     cure = idiom.cure(error)
-    message = f"cannot {doing} in {place}: {text or type(error).__name__}{f'; {cure}' if cure else ''}"
+    message = f"cannot {doing} in {address}: {text or type(error).__name__}{f'; {cure}' if cure else ''}"
     error_kind = idiom.error_kind(error)
-    if error_kind is ErrorKind.REFUSED:
+    if error_kind is ErrorKind.ACCESS_DENIED:
         return AccessDenied(message)
     kinds: dict[ErrorKind, Callable[..., DriverError]] = {
-        ErrorKind.ABSENT: Absent,
-        ErrorKind.PRESENT: Present,
-        ErrorKind.LOCKED: Locked,
+        ErrorKind.NO_TABLE: TableMissing,
+        ErrorKind.EXISTS: AlreadyExists,
+        ErrorKind.LOCK_TIMEOUT: LockTimeout,
     }
-    retryable = error_kind in (ErrorKind.PASSING, ErrorKind.LOCKED)
+    retryable = error_kind in (ErrorKind.TRANSIENT, ErrorKind.LOCK_TIMEOUT)
     return kinds.get(error_kind, DriverError)(message, retryable=retryable)
 
 

@@ -49,7 +49,7 @@ class Statements:
         self.idiom = idiom
         self._extras = EXTRAS if extras else ()
         self._marked = ", ".join((*COLUMNS, *self._extras))
-        self._key = idiom.exact("COALESCE(kafka_key, '')")
+        self._key = idiom.comparable("COALESCE(kafka_key, '')")
         self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
         self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
                        for n, each in enumerate(eligible)}  # fmt: skip
@@ -61,20 +61,20 @@ class Statements:
         self._row_statements()
         batch = "id BETWEEN {first} AND {last} AND leader_id = {leader}"
         self.finish = f"DELETE FROM {self.outbox} WHERE {batch}"
-        self.batch = f"SELECT id FROM {idiom.seen(self.outbox)} WHERE {batch}"
-        sample = idiom.first(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
+        self.batch = f"SELECT id FROM {idiom.snapshot_read(self.outbox)} WHERE {batch}"
+        sample = idiom.limit(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
         self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
-        self.oldest = idiom.first(
-            f"SELECT {idiom.age('create_time')} FROM {idiom.head(self.outbox)}"
+        self.oldest = idiom.limit(
+            f"SELECT {idiom.age_seconds('create_time')} FROM {idiom.snapshot_by_id(self.outbox)}"
             f" WHERE {self._key} NOT IN ({self._parked}) ORDER BY id",
             "1",
         )
 
     def _row_statements(self) -> None:
         idiom, outbox = self.idiom, self.outbox
-        free = SelectByIds("id", idiom.head(outbox), suffix=idiom.free)
-        self.free = free if idiom.free else None
+        free = SelectByIds("id", idiom.snapshot_by_id(outbox), suffix=idiom.skip_locked)
+        self.free = free if idiom.skip_locked else None
         self.keys = SelectByIds("id, kafka_key", outbox)
         carried = "leader_id = {leader}"
         self.claim = ChangeByIds(outbox, carried, index=idiom.id_index)
@@ -91,11 +91,13 @@ class Statements:
 
     def _fence_statements(self) -> None:
         idiom, fence = self.idiom, self.fence
-        identity = idiom.name("identity")  # a word of its own in some databases
+        identity = idiom.quote("identity")  # a word of its own in some databases
         guard = f"name = {{name}} AND lane = {GUARD}"
-        self.hold = idiom.held("lane", fence, _HELD, idiom.shared)
-        self.hold_guard = idiom.held("lane", fence, guard, idiom.alone)
-        self.hold_all = idiom.held("lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.alone)
+        self.hold = idiom.locking_select("lane", fence, _HELD, idiom.shared_lock)
+        self.hold_guard = idiom.locking_select("lane", fence, guard, idiom.exclusive_lock)
+        self.hold_all = idiom.locking_select(
+            "lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.exclusive_lock
+        )
         self.guard = f"SELECT {identity} FROM {fence} WHERE {guard}"
         self.tokens = f"SELECT lane, token FROM {fence} WHERE name = {{name}} AND lane >= {GUARD}"
         self.make_lane = (
@@ -124,14 +126,16 @@ class Statements:
             " WHERE name = {name} AND transacting > 0 ORDER BY lane"
         )
         self.lane_statuses = (
-            f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age('beat')}, reading"
+            f"SELECT lane, lanes, token, attempt, holder, since, beat, {idiom.age_seconds('beat')}, reading"
             f" FROM {fence} WHERE name = {{name}} AND lane >= 0 AND lane < lanes ORDER BY lane"
         )
 
     def _lease_statements(self) -> None:
         idiom, fence = self.idiom, self.fence
         lease = f"name = {{name}} AND lane = {LEASE}"
-        self.lease = idiom.held(f"holder, {idiom.age('since')}, token, attempt", fence, lease, idiom.alone)
+        self.lease = idiom.locking_select(
+            f"holder, {idiom.age_seconds('since')}, token, attempt", fence, lease, idiom.exclusive_lock
+        )
         self.renew_lease = (
             f"UPDATE {fence} SET holder = {{holder}}, since = {idiom.now}, token = {{length}},"
             f" attempt = {{term}} WHERE {lease}"
@@ -150,11 +154,11 @@ class Statements:
         self._copies(columns)
         self.write_letter = f"INSERT INTO {letters} ({columns}) VALUES ({values}, {idiom.now})"
         self.parked = (
-            f"SELECT COUNT(*), MAX({idiom.age('since')}) FROM {letters}"
+            f"SELECT COUNT(*), MAX({idiom.age_seconds('since')}) FROM {letters}"
             " WHERE name = {name} AND fate = 'parked'"
         )
         rest = (
-            f"fate, reason, attempts, since, {idiom.age('since')} FROM {letters}"
+            f"fate, reason, attempts, since, {idiom.age_seconds('since')} FROM {letters}"
             " WHERE name = {name} ORDER BY id"
         )
         self.list_letters = f"SELECT {_READ}, {rest}"
@@ -170,13 +174,13 @@ class Statements:
             " WHERE name = {name} AND id = {id}"
         )
         self.skip_gone = ChangeByIds(letters, "fate = 'skipped'", chosen)
-        self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.exact('{key}')}"
+        self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.comparable('{key}')}"
         self.stash = stash(idiom, self.outbox, COLUMNS[1:])
 
     def _copies(self, columns: str) -> None:
         """Makes what copies a head within the database; empty where values must pass through the client."""
-        copies = {**{column: column for column in COLUMNS}, "kafka_key": self.idiom.utf8("kafka_key")}
-        copies["kafka_value"] = self.idiom.utf8("kafka_value")
+        copies = {**{column: column for column in COLUMNS}, "kafka_key": self.idiom.to_utf8("kafka_key")}
+        copies["kafka_value"] = self.idiom.to_utf8("kafka_value")
         self.copy_head = self.copy_skipped = ""
         if not copies["kafka_value"]:
             return
@@ -192,7 +196,7 @@ class Statements:
 
     def restore(self, *, binary: bool) -> str:
         """Makes the INSERT that stashes a letter's value within the database; empty where that cannot be."""
-        if not (value := self.idiom.restored("kafka_value", binary=binary)):
+        if not (value := self.idiom.from_utf8("kafka_value", binary=binary)):
             return ""
         columns = list(COLUMNS[1:])
         values = [value if column == "kafka_value" else f"{{{column}}}" for column in columns]
@@ -205,7 +209,7 @@ class Statements:
 
     def without(self, keys: Collection[str]) -> tuple[str, Mapping[str, object]]:
         """Makes the condition that a row's key is none of ``keys``, and its parameters; empty for no keys."""
-        return self.idiom.without(self._key, list(keys)) if keys else ("", {})
+        return self.idiom.not_in(self._key, list(keys)) if keys else ("", {})
 
     def _without(self, *absent: str) -> str:
         """Names the columns that are read of a row, null instead of some."""
@@ -213,7 +217,7 @@ class Statements:
 
     def _sized(self) -> str:
         """Names the columns that are marked, null where they exceed ``{small}`` bytes, and the row's size."""
-        sizes = {column: self.idiom.size(column) for column in COLUMNS[2:]}
+        sizes = {column: self.idiom.byte_length(column) for column in COLUMNS[2:]}
         small = [
             f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
         ]
@@ -232,16 +236,16 @@ class Statements:
         carried = ", ".join(f"{{left{number}}}" for number in range(left_out))
         wanted = [f"(leader_id IS NULL OR leader_id NOT IN ({carried}))"]
         if lanes > 1:
-            wanted.append(f"{self.idiom.lane(self._key)} = {{lane}}")
+            wanted.append(f"{self.idiom.lane_of(self._key)} = {{lane}}")
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
         if without:
             wanted.append(without)
         wanted.append(f"{self._key} NOT IN ({self._parked})")
-        source = self.idiom.head(self.outbox)
+        source = self.idiom.snapshot_by_id(self.outbox)
         columns = self._sized() if sized else self._marked
         select = f"SELECT {columns} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
-        return self.idiom.first(select, "{limit}")
+        return self.idiom.limit(select, "{limit}")
 
 
 def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:
@@ -255,11 +259,11 @@ def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:
 
 def quoted(idiom: Idiom, table: TableName) -> str:
     """Returns a table's name as it stands in a statement."""
-    return idiom.table(table).replace("{", "{{").replace("}", "}}")
+    return idiom.quote_table(table).replace("{", "{{").replace("}", "}}")
 
 
 def _condition(idiom: Idiom, condition: Condition, number: int) -> str:
     parameter = f"{{eligible{number}}}"
     if isinstance(condition, ColumnIs):
         return f"{quoted(idiom, TableName('', condition.column))} = {parameter}"
-    return idiom.earlier("create_time").replace("{seconds}", parameter)
+    return idiom.older_than("create_time").replace("{seconds}", parameter)

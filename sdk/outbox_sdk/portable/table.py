@@ -17,7 +17,7 @@ from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking, Wanted
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.parking import Parking
-from outbox_sdk.portable.session import Locked, Present, Session
+from outbox_sdk.portable.session import AlreadyExists, LockTimeout, Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import Batch, MarkedRecord
 
@@ -76,15 +76,15 @@ class PortableTable:
             found = {row[0]: row[1] for row in self._session.fetch(self._sql.tokens, name=self._name)}
             token = int(max(found.values())) + 1
             new = [new_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
-            self._session.change_each(self._sql.make_lane, new)
-            self._session.change(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)
+            self._session.execute_many(self._sql.make_lane, new)
+            self._session.execute(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)
         return token
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts a lane: raises its epoch."""
         with self._session.transaction("enter a lane"):
             place = {"name": self._name, "lane": lane}
-            if not self._session.change(self._sql.enter, **place, lanes=lanes, token=token):
+            if not self._session.execute(self._sql.enter, **place, lanes=lanes, token=token):
                 raise lost_token(lane, lanes, token)
             epoch, identity = self._session.fetch(self._sql.entered, **place)[0]
         return Fence(lane, lanes, token, int(epoch), identity)
@@ -143,11 +143,11 @@ class PortableTable:
 
     def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
         """Parks the keys of poisonous records in one transaction that holds the fence."""
-        leader = self._idiom.uuid(leader_id)
+        leader = self._idiom.uuid_parameter(leader_id)
         with self._session.transaction("park"):
             self._hold(fence)
             parked = self._parking.park(leader, {poison.id: poison for poison in poisons})
-            self._session.change_ids(self._sql.reset, ids, leader=leader)
+            self._session.execute_by_ids(self._sql.reset, ids, leader=leader)
         return parked
 
     def parked(self) -> Parked:
@@ -166,7 +166,7 @@ class PortableTable:
         rows = self._session.query(
             "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
         )
-        text = self._idiom.text
+        text = self._idiom.read_text
         return {
             int(lane): TransactionalLane(int(lanes), text(sender) or "", text(place) or "")
             for lane, lanes, sender, place in rows
@@ -179,7 +179,7 @@ class PortableTable:
     def lane_statuses(self) -> list[LaneStatus]:
         """Returns what the fence says of each lane."""
         rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
-        moment, text = self._idiom.moment, self._idiom.text
+        moment, text = self._idiom.read_timestamp, self._idiom.read_text
         return [
             LaneStatus(
                 fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
@@ -214,7 +214,7 @@ class PortableTable:
         """Acts; if it has waited in vain for a row that somebody else holds, once more without its key."""
         try:
             return act()
-        except Locked:
+        except LockTimeout:
             if not self._marking.beware():
                 raise
         return act()
@@ -226,12 +226,12 @@ class PortableTable:
 
     def _finish(self, batch: Batch) -> int:
         """Deletes a batch while the fence is held."""
-        leader = self._idiom.uuid(batch.leader_id)
+        leader = self._idiom.uuid_parameter(batch.leader_id)
         where = {"first": batch.first, "last": batch.last, "leader": leader}
-        if not self._idiom.scans_wait:
-            return self._session.change(self._sql.finish, **where)
+        if not self._idiom.scans_block:
+            return self._session.execute(self._sql.finish, **where)
         ids = [int(row[0]) for row in self._session.fetch(self._sql.batch, **where)]
-        return self._session.change_ids(self._sql.purge, ids, leader=leader)
+        return self._session.execute_by_ids(self._sql.purge, ids, leader=leader)
 
     def _id_range(self) -> int:
         first, last = self._session.fetch(self._sql.spread)[0]
@@ -246,11 +246,11 @@ class PortableTable:
     ) -> int:
         with self._session.transaction(doing):
             self._hold(fence)
-            return self._session.change_ids(change, ids, leader=self._idiom.uuid(leader_id))
+            return self._session.execute_by_ids(change, ids, leader=self._idiom.uuid_parameter(leader_id))
 
     def _write(self, sql: str, fence: Fence, doing: str, **values: object) -> None:
         with self._session.transaction(doing):
-            if not self._session.change(sql, **self._held(fence), **values):
+            if not self._session.execute(sql, **self._held(fence), **values):
                 raise fence.lost()
 
     def _held(self, fence: Fence) -> dict[str, object]:
@@ -269,8 +269,8 @@ def make_guard(session: Session, sql: Statements, name: str) -> None:
         return
     try:
         with session.transaction("make the fence's guard"):
-            session.change(sql.make_lane, **new_lane(name, GUARD, "nobody"))
-    except Present:
+            session.execute(sql.make_lane, **new_lane(name, GUARD, "nobody"))
+    except AlreadyExists:
         pass  # another process was first
 
 

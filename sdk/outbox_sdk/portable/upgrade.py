@@ -14,7 +14,9 @@ from outbox_sdk.portable.session import Session
 def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[str]:
     """Returns the statements that add to a fence what it lacks of the columns that came later."""
     missing = [column for column in ADDED_FENCE_COLUMNS if column not in found]
-    return [f"ALTER TABLE {idiom.table(fence)} ADD {column} {idiom.line}" for column in missing]
+    return [
+        f"ALTER TABLE {idiom.quote_table(fence)} ADD {column} {idiom.short_text_type}" for column in missing
+    ]
 
 
 def upgrade(session: Session, outdated: Callable[[], Sequence[str]]) -> None:
@@ -30,7 +32,7 @@ def upgrade(session: Session, outdated: Callable[[], Sequence[str]]) -> None:
     for statement in outdated():
         try:
             with session.transaction("change a table of an earlier version"):
-                session.define(statement)
+                session.execute_ddl(statement)
         except DriverError as error:
             left = outdated()
             if statement not in left:
