@@ -1,4 +1,4 @@
-"""What `outbox check` says of a MySQL or MariaDB server; the tables are looked at in ``table_findings``."""
+"""What ``outbox check`` reports about a MySQL or MariaDB server; ``check_tables`` looks at the tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONGEST = "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM informati
 
 
 def findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
-    """Judges version, settings, tables and privileges, in one go over the session."""
+    """Checks version, settings, tables and privileges."""
     settings = _settings(session)
     yield _version(settings)
     yield from _durability(settings)

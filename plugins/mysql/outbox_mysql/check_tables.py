@@ -1,4 +1,4 @@
-"""What `outbox check` says of the tables: engine, columns, and what the account may do to them."""
+"""What ``outbox check`` reports about the tables: engine, columns, and the account's privileges."""
 # ruff: noqa: S608 - names come quoted from the idiom, and every value is a parameter
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Column(NamedTuple):
 
 
 def table_findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
-    """Judges the tables that exist; that one does not is found elsewhere."""
+    """Checks the tables that exist; the portable check reports those that do not."""
     tables = (
         (options.outbox, "leader_id", ("SELECT", "UPDATE", "DELETE")),
         (options.fence, "beat", ("SELECT", "INSERT", "UPDATE")),
@@ -112,7 +112,7 @@ def _privileges(
         except AccessDenied:
             missing.append(privilege)
         except DriverError:
-            return  # a read-only server, say, which is found elsewhere
+            return  # for example a read-only server, which another finding reports
     if missing:
         cure = f"GRANT {', '.join(missing)} ON {table} TO this account"
         yield Finding(Level.ERROR, "privileges", f"{', '.join(missing)} on '{table}' is not granted", cure)

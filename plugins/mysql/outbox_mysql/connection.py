@@ -30,16 +30,16 @@ _WHOLE: Mapping[str, object] = {
     "sql_big_selects": 1,
     "sql_safe_updates": 0,
 }
-"""Without these a server's own settings could cut a result short, or end a session with a commit."""
+"""Without these, a server's own settings could truncate a result, or end a session at a commit."""
 
 _BRIEF = 2
-"""Seconds to wait for the server when it is only told to end something."""
+"""Seconds to wait for the server when the dialect ends a session."""
 
 
 class HarvestConnection(pymysql.Connection):
-    """A session that the server ends when it is silent for long, and that then begins anew by itself.
+    """A session that the server ends after ``idle_timeout``, and that reconnects before its next use.
 
-    A session that has to be silent for long has no transaction open, so nothing is lost with it.
+    The harvester leaves a session idle only outside of transactions, so nothing is lost.
     """
 
     def __init__(self, options: MySqlOptions) -> None:
@@ -48,14 +48,14 @@ class HarvestConnection(pymysql.Connection):
         self._used = monotonic()
         super().__init__(
             **_parameters(options),
-            # A change that leaves a row as it was counts it all the same.
+            # An UPDATE that leaves a row as it was counts it, too.
             client_flag=CLIENT.FOUND_ROWS,
             read_timeout=options.statement_timeout + options.lock_timeout,
             write_timeout=options.statement_timeout,
         )
 
     def connect(self, sock: Any = None) -> None:
-        """Connects, and makes the session what marks and purges need."""
+        """Connects, and sets the variables of the session."""
         super().connect(sock)
         try:
             version = str(self.get_server_info())  # type: ignore[no-untyped-call]  # in its stubs
@@ -69,7 +69,7 @@ class HarvestConnection(pymysql.Connection):
         self._used = monotonic()
 
     def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
-        """Sends a statement; one that is given up is ended on the server, too, with all that it holds."""
+        """Sends a statement; if it times out, ends the session on the server, too, and thereby its locks."""
         with self._ended():
             return super().query(sql, unbuffered)
 
@@ -85,7 +85,7 @@ class HarvestConnection(pymysql.Connection):
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
-        """Ends this session on the server where it does not answer: it may not know that nobody listens."""
+        """Ends this session on the server after a time-out, as the server may not notice it."""
         try:
             yield
         except pymysql.OperationalError as error:
@@ -94,10 +94,10 @@ class HarvestConnection(pymysql.Connection):
             raise
 
     def _sign(self) -> None:
-        """Has this session hold a lock of its own name, by which it is found again.
+        """Takes a named lock with a random name, by which :meth:`_end` finds this session again.
 
-        By its number it is not: behind the address there may be another server by then, where the number is a
-        stranger's. A server that has no such locks (a cluster in strict mode) ends no session.
+        The connection id would not do: the address may lead to another server by then, where another session
+        has the same id. On a server without named locks (a cluster in strict mode) no session is ended.
         """
         self._nonce = ""
         nonce = f"outbox.{uuid4().hex}"
@@ -122,7 +122,7 @@ class HarvestConnection(pymysql.Connection):
                 other.close()
 
     def cursor(self, cursor: Any = None) -> Any:
-        """Opens a cursor for a transaction, over a new session where the server may have ended the old."""
+        """Opens a cursor for a transaction; connects anew if the server may have ended the session."""
         now = monotonic()
         if self.open and now - self._used > self._options.idle_timeout / 2:
             try:
@@ -139,12 +139,12 @@ def open_plain(options: MySqlOptions) -> pymysql.Connection[Any]:
 
 
 def _parameters(options: MySqlOptions) -> dict[str, Any]:
-    address = options.address
+    address = options.source
     parameters: dict[str, Any] = {
         "host": address.host or None,
         "port": address.port,
         "user": address.user or None,
-        # As bytes: PyMySQL takes text for Latin-1, and servers for UTF-8.
+        # As bytes: PyMySQL encodes text as Latin-1, servers expect UTF-8.
         "password": address.password.encode(),
         "database": address.database or None,
         "charset": "utf8mb4",
@@ -167,13 +167,13 @@ def _tls(address: DataSource) -> dict[str, Any]:
     if mode == "DISABLED":
         return {"ssl_disabled": True}
     if mode == "PREFERRED" and "ssl-cert" not in query:
-        return {}  # PyMySQL's own way, or that of the file of defaults
+        return {}  # what PyMySQL or the defaults file says
     for key in ("ssl-ca", "ssl-capath", "ssl-cert", "ssl-key"):
         if key in query:
             _readable(key, query[key])
     try:
         context = ssl.create_default_context(cafile=query.get("ssl-ca"), capath=query.get("ssl-capath"))
-        # Certificates that MySQL makes by itself are not strictly correct.
+        # The certificates that MySQL generates do not pass the strict checks.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = mode == "VERIFY_IDENTITY"
         context.verify_mode = ssl.CERT_REQUIRED if mode.startswith("VERIFY") else ssl.CERT_NONE
@@ -203,7 +203,7 @@ def _no_password() -> str:
 
 
 def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
-    """Returns what makes a session ours; every server of either kind knows these variables."""
+    """Returns the statements that set up a session; all supported servers have these variables."""
     lock, statement = _seconds(options.lock_timeout), _seconds(options.statement_timeout)
     idle = _seconds(options.idle_timeout)
     settings = {
@@ -214,8 +214,8 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
         "net_write_timeout": idle,
     }
     if mariadb:
-        # A long list of ids is a list of ids, and no table to be joined.
-        # Parked keys are read once, and not for each row.
+        # The server must not convert a long list of ids into a join.
+        # It reads parked keys once, not for each row.
         settings |= {
             "optimizer_switch": "'materialization=on,in_to_exists=off'",
             "max_statement_time": statement,
@@ -226,12 +226,12 @@ def _session(options: MySqlOptions, *, mariadb: bool) -> list[str]:
         settings |= {
             "max_execution_time": statement * 1000,
             "wait_timeout": idle,
-            # Parked keys are read once, and not for each row; a list of ids is looked up however long it is.
+            # The server reads parked keys once, not for each row, and looks up a list of ids of any length.
             "optimizer_switch": "'materialization=on,subquery_materialization_cost_based=off'",
             "range_optimizer_max_mem_size": 0,
         }
     return [
-        # Gaps between rows are not locked, so that nobody who inserts waits for a mark.
+        # Without gap locks, nobody who inserts waits for a mark.
         "SET SESSION TRANSACTION READ WRITE, ISOLATION LEVEL READ COMMITTED",
         _set(settings),
     ]

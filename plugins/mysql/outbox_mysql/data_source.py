@@ -1,4 +1,4 @@
-"""Where the database is: ``mysql://user:password@host:3306/database?ssl-ca=…``, as users write it."""
+"""Parses the data source: ``mysql://user:password@host:3306/database?ssl-ca=…``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from outbox_sdk import ConfigError
 
 SCHEMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
-"""What an address begins with, optionally with SQLAlchemy's ``+pymysql`` → the server's name."""
+"""Scheme of the URL, optionally with SQLAlchemy's ``+pymysql`` → the server's name."""
 
 TLS: Final = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 """The modes of ``ssl-mode``, by MySQL's names."""
@@ -37,16 +37,16 @@ _FORM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """A data source, read. Empty and 0 are what it leaves open.
+    """A parsed data source. Empty and 0 are what it leaves open.
 
     Attributes:
         server: ``MySQL`` or ``MariaDB``, as the scheme says; either connects to both.
-        host: The host's name or number.
+        host: The host's name or IP address.
         port: The TCP port.
         user: The account.
         password: Its password.
-        database: The database to be in.
-        query: What stands behind the question mark, under the names of MySQL's own options.
+        database: The default database.
+        query: The options behind the question mark, by the names of MySQL's own options.
     """
 
     server: str
@@ -59,10 +59,10 @@ class DataSource:
 
     @classmethod
     def parse(cls, text: str) -> DataSource:
-        """Reads an address.
+        """Parses a data source.
 
         Raises:
-            ConfigError: It is none; the message shows nothing of it, as it may hold a password.
+            ConfigError: It is malformed; the message quotes nothing of it, as it may contain a password.
         """
         try:
             parts = urlsplit(text.strip())
@@ -87,13 +87,13 @@ class DataSource:
 
     @property
     def tls(self) -> str:
-        """The mode of TLS; as with MySQL's own clients, who names an authority wants it to be verified."""
+        """The mode of TLS; as for MySQL's own clients, ``ssl-ca`` implies that certificates are verified."""
         implied = "VERIFY_CA" if {"ssl-ca", "ssl-capath"} & self.query.keys() else "PREFERRED"
         return self.query.get("ssl-mode", implied).upper()
 
     @property
-    def words(self) -> str:
-        """The place in words, free of secrets."""
+    def address(self) -> str:
+        """The server and the database in words, without secrets."""
         database = f"{self.server} database '{self.database}'" if self.database else self.server
         if socket := self.query.get("unix-socket"):
             return f"{database} at {socket}"

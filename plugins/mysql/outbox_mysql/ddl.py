@@ -1,4 +1,4 @@
-"""The tables of an outbox in MySQL's and MariaDB's own idiom."""
+"""The tables of an outbox in MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ KEY_BYTES: Final = 65_535
 """How long a key may be: as long as ``TEXT``."""
 
 LINE: Final = "LONGTEXT"
-"""The type of a column for a text that is not long."""
+"""The type of a column for a short text."""
 
-# Text is kept byte by byte; every statement of ours that compares keys does so whatever the collation.
+# A binary collation; the dialect's statements compare keys byte for byte whatever the collation is.
 _END: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-# No leader's, but as long as one: a mark then changes rows in their places, which takes half the time.
+# With a default as long as a leader id, a mark updates rows in place, which takes half the time.
 _LEADER: Final = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin DEFAULT ''"
 
 
@@ -54,7 +54,7 @@ def fence(table: str) -> str:
 def find(table: str) -> str:
     """Returns the statement that creates the table of dead letters; ``table`` is quoted.
 
-    It takes every row that an outbox may hold, sound or not.
+    It can hold every row that an outbox can hold, faulty ones included.
     """
     return f"""CREATE TABLE {table} (
     name VARCHAR(160) NOT NULL,

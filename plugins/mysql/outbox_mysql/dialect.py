@@ -42,17 +42,17 @@ class MySqlDialect(PortableDialect):
 
     @property
     def address(self) -> str:
-        """Where the database is, free of secrets."""
-        return self.options.address.words
+        """The server and the database in words, without secrets."""
+        return self.options.source.address
 
     @property
     def secrets(self) -> Sequence[str]:
         """The password."""
-        password = self.options.address.password
+        password = self.options.source.password
         return (password,) if password else ()
 
     def open(self) -> Any:
-        """Opens a session for marks and purges."""
+        """Opens a session for the harvester."""
         from outbox_mysql.connection import HarvestConnection  # noqa: PLC0415 - loads PyMySQL only when needed
 
         return HarvestConnection(self.options)
@@ -73,27 +73,27 @@ class MySqlDialect(PortableDialect):
         }
 
     def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name with its database, in the letters that the server keeps it in."""
+        """Returns the outbox's name with its database, in the case that the server stores."""
         table = self.options.outbox
         place = {"schema": table.schema, "table": table.table}
         rows = session.query("ask for the outbox's name", _KNOWN, **place)
         return TableName(*rows[0]) if rows else table
 
     def upgrades(self, session: Session) -> Sequence[str]:
-        """Adds to what every dialect asks that letters take keys of whatever bytes, as an outbox may."""
+        """Adds that the key of a dead letter is of bytes if the outbox's is."""
         options = self.options
         with session.transaction("look at the columns of keys"):
             types = [
                 [str(row[0]).lower() for row in session.fetch(_KEY, schema=table.schema, table=table.table)]
                 for table in (options.outbox, options.dead_letters)
             ]
-        garbled = types[0] and types[0][0].endswith(("blob", "binary"))
+        binary = types[0] and types[0][0].endswith(("blob", "binary"))
         text = types[1] and not types[1][0].endswith("blob")
         wider = f"ALTER TABLE {self.idiom.quote_table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
-        return [*super().upgrades(session), *([wider] if garbled and text else [])]
+        return [*super().upgrades(session), *([wider] if binary and text else [])]
 
     def findings(self, session: Session) -> Iterator[Finding]:
-        """Judges the server's version and settings, the tables' types and the account's privileges."""
+        """Checks the server's version and settings, the tables' types and the account's privileges."""
         from outbox_mysql.check import findings  # noqa: PLC0415 - for a check only
 
         yield from findings(session, self.options)

@@ -18,7 +18,7 @@ _INDEX = (
 
 
 class MySqlIntake(PortableIntake):
-    """Deletes what it took in by an index: otherwise it would wait for all who write into the table."""
+    """Deletes rows through an index: a DELETE without one would wait for every open INSERT into the table."""
 
     def __init__(self, session: Session, *arguments: Any, **named: Any) -> None:
         super().__init__(session, *arguments, **named)
@@ -44,5 +44,5 @@ class MySqlIntake(PortableIntake):
     def _delete(self, keys: Sequence[Any]) -> int:
         if all(isinstance(key, int) for key in keys):
             return super()._delete(keys)
-        # Of a list of texts, a server may think that to read the whole table is cheaper.
+        # For a list of texts a server may prefer a scan of the whole table.
         return sum(self._session.execute(self._one, key=key) for key in keys)

@@ -1,4 +1,4 @@
-"""What a user may set beside ``driver: mysql``."""
+"""The options of ``driver: mysql``."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class MySqlOptions(PortableOptions):
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
         self.require_times("connect_timeout", "lock_timeout", "statement_timeout", "idle_timeout")
-        address = self.address
-        if not (self.outbox.schema or address.database or "read-default-file" in address.query):
+        source = self.source
+        if not (self.outbox.schema or source.database or "read-default-file" in source.query):
             raise ConfigError("dataSource names no database: mysql://user@host/database")
 
     @property
-    def address(self) -> DataSource:
-        """The data source, read."""
+    def source(self) -> DataSource:
+        """The parsed data source."""
         return DataSource.parse(self.data_source)

@@ -17,7 +17,7 @@ def test_a_table_has_one_fence_however_it_is_written(server: str, request: pytes
     options = MySqlOptions(**under.options)
     MySqlDialect(options).create()
     plain = MySqlDialect(options).connect()
-    full = MySqlDialect(replace(options, table=f"{options.address.database}.{options.table}")).connect()
+    full = MySqlDialect(replace(options, table=f"{options.source.database}.{options.table}")).connect()
     fence = plain.enter(0, 1, plain.bump(1, "plain"))
     assert full.bump(1, "full") == 2
     with pytest.raises(LeadershipLost):

@@ -84,7 +84,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message
 def test_options_are_picklable_and_keep_the_data_source_to_themselves() -> None:
     options = MySqlOptions(data_source="mysql://u:s3cret@h/shop")
     assert pickle.loads(pickle.dumps(options)) == options
-    assert "s3cret" not in f"{options!r} {options.address!r} {MySqlDialect(options).address}"
+    assert "s3cret" not in f"{options!r} {options.source!r} {MySqlDialect(options).address}"
 
 
 def test_a_certificate_that_cannot_be_read_is_named() -> None:

@@ -63,7 +63,7 @@ def test_it_is_checked_and_made_whole_by_create(box: Box) -> None:
 def test_who_may_not_is_told_what_somebody_else_may_run(box: Box) -> None:
     options: Any = box.options
     user = f"u{uuid4().hex[:12]}"
-    database = options.address.database
+    database = options.source.database
     execute(
         box,
         f"CREATE USER {user} IDENTIFIED BY 'secret'",

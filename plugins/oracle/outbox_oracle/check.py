@@ -1,4 +1,4 @@
-"""What ``outbox check`` asks an Oracle database beyond the columns of its tables."""
+"""What ``outbox check`` reports about an Oracle database beside the columns of the tables."""
 # ruff: noqa: S608 - names come quoted from the idiom
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INDEXED = (
 
 
 def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
-    """Judges version, character set, durability, privileges, index and ids."""
+    """Checks version, character set, durability, privileges, index and ids."""
     yield _version(session)
     yield _character_set(session)
     yield Finding(Level.OK, "session", "no autocommit, reads committed; commits wait for the redo")
@@ -38,7 +38,7 @@ def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
 
 
 def trials(options: OracleOptions, session: Session) -> list[tuple[str, str]]:
-    """Returns what to grant, and a statement that changes nothing but needs it."""
+    """Returns privileges, each with a statement that needs it and changes nothing."""
     outbox, fence, letters = map(
         session.idiom.quote_table, (options.outbox, options.fence, options.dead_letters)
     )
@@ -93,7 +93,7 @@ def _privileges(session: Session, options: OracleOptions) -> Finding:
         except AccessDenied:
             missing.append(privilege)
         except DriverError:
-            continue  # the table is missing, or not ours: that is told elsewhere
+            continue  # for example a missing table, which another finding reports
     return privileges(missing)
 
 

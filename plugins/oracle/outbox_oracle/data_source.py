@@ -1,4 +1,4 @@
-"""Where the database is: what users write as ``dataSource``, made into what the driver takes."""
+"""Parses the data source into what the driver takes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class DataSource(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DataSource:
-        """Reads a URL, or ``user/password@`` before a connect string, or a connect string alone.
+        """Parses a URL, or ``user/password@`` before a connect string, or a connect string alone.
 
         Raises:
-            ConfigError: It is a URL that says too little. The message is free of secrets.
+            ConfigError: It is an incomplete URL. The message contains no secrets.
         """
         text = text.strip()
         if text.partition("://")[0].partition("+")[0].lower() == "oracle":
@@ -41,7 +41,7 @@ class DataSource(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The database in words."""
+        """The database in words, without secrets."""
         return self.dsn.partition("?")[0] or "the default address"
 
 

@@ -1,4 +1,4 @@
-"""The Oracle dialect: connections, and what they are set to."""
+"""The Oracle dialect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OracleDialect(PortableDialect):
 
     @property
     def address(self) -> str:
-        """The database's address, without credentials."""
+        """The database in words, without secrets."""
         return f"Oracle database at {self.options.source.address}"
 
     @property
@@ -59,5 +59,5 @@ class OracleDialect(PortableDialect):
         return TableName(*(canonical(part) if part else "" for part in named))
 
     def findings(self, session: Session) -> Iterator[Finding]:
-        """Judges version, character set, durability, privileges and the ids."""
+        """Checks version, character set, durability, privileges, index and ids."""
         return findings(session, self.options)

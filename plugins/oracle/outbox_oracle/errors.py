@@ -5,22 +5,22 @@ from __future__ import annotations
 from outbox_sdk.portable import ErrorKind
 
 # Sessions and instances that come and go, listeners, locks, space, and standbys that may be promoted.
-_PASSING_ORA = (
+_TRANSIENT_ORA = (
     18, 20, 28, 54, 60, 257, 1012, 1013, 1033, 1034, 1041, 1089, 1090, 1092, 1109, 1555, 1652, 1653,
     1654, 1658, 1691, 2391, 2396, 3113, 3114, 3135, 4021, 8103, 8177, 12152, 12153, 12170, 12505, 12514,
     12516, 12518, 12519, 12520, 12528, 12537, 12541, 12543, 12545, 12547, 12560, 12571, 16000, 16456,
     25401, 25402, 25403, 25405, 25408, 25409, 30006, 30036, 64307,
 )  # fmt: skip
-_PASSING_DPY = (1001, 4005, 4011, 4024, 6000, 6001, 6003, 6005)
-_REFUSED = (
+_TRANSIENT_DPY = (1001, 4005, 4011, 4024, 6000, 6001, 6003, 6005)
+_ACCESS_DENIED = (
     "ORA-00990", "ORA-01004", "ORA-01005", "ORA-01017", "ORA-01031", "ORA-01045", "ORA-01950", "ORA-28000",
     "ORA-28001", "ORA-41900", "DPY-4001",
 )  # fmt: skip
 
-TROUBLES = {
-    **{f"ORA-{number:05}": ErrorKind.TRANSIENT for number in _PASSING_ORA},
-    **{f"DPY-{number}": ErrorKind.TRANSIENT for number in _PASSING_DPY},
-    **dict.fromkeys(_REFUSED, ErrorKind.ACCESS_DENIED),
+ERROR_KINDS = {
+    **{f"ORA-{number:05}": ErrorKind.TRANSIENT for number in _TRANSIENT_ORA},
+    **{f"DPY-{number}": ErrorKind.TRANSIENT for number in _TRANSIENT_DPY},
+    **dict.fromkeys(_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
     "ORA-00942": ErrorKind.NO_TABLE,
     "ORA-04043": ErrorKind.NO_TABLE,
     "ORA-00001": ErrorKind.EXISTS,
@@ -49,14 +49,14 @@ def full_code(error: Exception) -> str:
     return str(getattr(error.args[0] if error.args else None, "full_code", None) or "")
 
 
-def meaning(error: Exception) -> ErrorKind:
+def error_kind(error: Exception) -> ErrorKind:
     """Says what an error of the driver means."""
     detail = error.args[0] if error.args else None
     # The network is gone, or its name: the driver lets some errors of the socket pass as they are, and
     # the dialect wraps them.
     if isinstance(error.__cause__, OSError) or getattr(detail, "is_session_dead", False):
         return ErrorKind.TRANSIENT
-    found = TROUBLES.get(full_code(error))
+    found = ERROR_KINDS.get(full_code(error))
     if found is None and getattr(detail, "isrecoverable", False):
         return ErrorKind.TRANSIENT
     return found or ErrorKind.PERMANENT

@@ -11,15 +11,15 @@ from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-from outbox_oracle.errors import CURES, full_code, meaning
+from outbox_oracle.errors import CURES, error_kind, full_code
 from outbox_oracle.names import quoted
 
 EMPTY = "\0empty\0"
-"""Stands in the value column for a value that is empty, which Oracle would take for none."""
+"""Stored in place of an empty value, which Oracle would turn into null."""
 
 
 KEY_BYTES = 4_000
-"""What a VARCHAR2 holds, whatever the database's settings."""
+"""The longest VARCHAR2 with any setting of the database."""
 
 READ = ("ID", "KAFKA_TOPIC", "KAFKA_KEY", "KAFKA_VALUE", "KAFKA_HEADER_KEYS")
 """How the columns begin where rows are read as records."""
@@ -28,8 +28,8 @@ READ = ("ID", "KAFKA_TOPIC", "KAFKA_KEY", "KAFKA_VALUE", "KAFKA_HEADER_KEYS")
 class OracleIdiom(Idiom):
     """Oracle's, from 12.1.
 
-    Oracle takes an empty text for null. A key is therefore read as empty where it is null, and an empty value
-    is kept as ``EMPTY``. There is no shared row lock, so whoever needs the fence has its row to itself.
+    Oracle stores an empty text as null. A key is therefore read as empty if it is null, and an empty value is
+    stored as ``EMPTY``. There are no shared row locks, so the fence's row is locked exclusively.
     """
 
     style: ClassVar[Style] = Style.NAMED
@@ -48,7 +48,7 @@ class OracleIdiom(Idiom):
 
     def error_kind(self, error: Exception) -> ErrorKind:
         """Returns what an error means, by its code."""
-        return meaning(error)
+        return error_kind(error)
 
     def cure(self, error: Exception) -> str:
         """Returns what a user can do about an error; empty if there is no advice."""
@@ -63,11 +63,11 @@ class OracleIdiom(Idiom):
         return f"({' + '.join(parts)})"
 
     def lane_of(self, key: str) -> str:
-        """Writes the lane of a key; Oracle counts its hashes up to and with the last."""
+        """Writes the lane of a key; the maximum of ORA_HASH is inclusive."""
         return f"ORA_HASH({key}, {{lanes}} - 1)"
 
     def comparable(self, text: str) -> str:
-        """Writes a text so that the empty one equals itself. Sessions compare byte for byte."""
+        """Writes a text so that an empty one, which is null, equals itself; sessions compare bytes."""
         return f"NVL({text}, CHR(0))"
 
     def byte_length(self, column: str) -> str:

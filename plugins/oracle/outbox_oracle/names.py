@@ -1,4 +1,4 @@
-"""Names of tables as Oracle reads them."""
+"""Names of tables as Oracle reads and writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may set beside ``driver: oracle``."""
+"""The options of ``driver: oracle``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OracleOptions(PortableOptions):
 
     @property
     def source(self) -> DataSource:
-        """The data source, with the credentials that stand beside it."""
+        """The parsed data source, completed by ``user`` and ``password``."""
         source = DataSource.parse(self.data_source)
         return DataSource(source.dsn, source.user or self.user, source.password or self.password)
 

@@ -1,4 +1,4 @@
-"""Oracle's transactions: ids are bound, never written into statements, as each text is parsed anew."""
+"""Oracle's transactions. Ids are bound, never written into statements, as Oracle parses each new text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.statement import Statement, Style
 
 FETCHED = 1_000
-"""Rows that one round trip brings."""
+"""Rows that one round trip fetches."""
 
 LISTED = (1, 10, 100, 1_000)
-"""How many ids a query may list: few sizes, so few texts. A thousand is Oracle's limit."""
+"""How many ids a query lists: few sizes make few texts to parse. A thousand is Oracle's limit."""
 
 LONG = 4_000
-"""Characters or bytes beyond which a value is sent as a large object, and by itself."""
+"""Characters or bytes beyond which a value is sent as a large object, outside of arrays."""
 
 _statement = lru_cache(maxsize=256)(Statement)
 
@@ -65,7 +65,7 @@ class OracleSession(Session):
         return touched
 
     def fetch_by_ids(self, query: SelectByIds, ids: Sequence[int], **values: object) -> list[Sequence[Any]]:
-        """Executes a query about ids, which are bound; a list is filled up with its last one."""
+        """Executes a query for rows by their ids, which are bound; pads a list with its last id."""
         found: list[Sequence[Any]] = []
         for start in range(0, len(ids), LISTED[-1]):
             part = ids[start : start + LISTED[-1]]

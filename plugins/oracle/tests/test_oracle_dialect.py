@@ -11,7 +11,7 @@ import pytest
 from outbox_oracle import OracleDialect, OracleOptions, outbox_dialect
 from outbox_oracle.connection import SETTINGS
 from outbox_oracle.data_source import DataSource
-from outbox_oracle.errors import meaning
+from outbox_oracle.errors import error_kind
 from outbox_oracle.idiom import EMPTY
 from outbox_oracle.names import table_name
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
@@ -149,7 +149,7 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "error_kind"),
+    ("error", "kind"),
     [
         *((database_error(code), ErrorKind.TRANSIENT) for code in (
             28, 54, 60, 1012, 1033, 1034, 1089, 1555, 3113, 3114, 3135, 8177, 12170, 12514, 12541, 16000,
@@ -168,9 +168,9 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_errors_mean_what_their_codes_say(error: Exception, error_kind: ErrorKind) -> None:
+def test_errors_mean_what_their_codes_say(error: Exception, kind: ErrorKind) -> None:
     assert isinstance(error, oracledb.Error)
-    assert meaning(error) is error_kind
+    assert error_kind(error) is kind
 
 
 def test_what_the_stasher_binds() -> None:

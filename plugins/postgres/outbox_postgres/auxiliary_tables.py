@@ -1,4 +1,4 @@
-"""The tables of our own that stand beside an outbox: its fence and its dead letters."""
+"""The tables that the dialect creates beside an outbox: its fence and its dead letters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from outbox_postgres.names import quoted
 
 
 class Fault(NamedTuple):
-    """What keeps an outbox from being harvested.
+    """A reason why an outbox cannot be harvested.
 
     Attributes:
         message: What was found.
         cure: What to do about it.
-        refusal: Whether a permission is what is missing.
+        refusal: Whether a privilege is missing.
     """
 
     message: str
@@ -29,10 +29,10 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryTable:
-    """What a table beside the outbox must be.
+    """The definition of a table beside the outbox.
 
     Attributes:
-        subject: What to call it.
+        subject: What messages call it.
         option: The option that names it.
         name: The table's name with its schema.
         ddl: What creates it.
@@ -52,8 +52,8 @@ class AuxiliaryTable:
     def upgrade(self, found: Collection[str]) -> str | None:
         """Returns what adds the columns that a table made by an earlier version lacks.
 
-        ``None`` where there is nothing to add, or where more is missing than that. Safe to repeat, and to run
-        while processes of that version go on: they name the columns that they know.
+        ``None`` if there is nothing to add, or if other columns are missing, too. Idempotent, and safe while
+        processes of that version run: they name the columns that they use.
         """
         missing = sorted(self.columns.difference(found))
         if not missing or not self.additions.keys() >= set(missing):
@@ -62,7 +62,7 @@ class AuxiliaryTable:
         return f"ALTER TABLE {self.name} {added}"
 
     def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
-        """Says which columns are missing."""
+        """Returns a fault if columns are missing."""
         missing = sorted(self.columns.difference(found))
         if upgrade := self.upgrade(found):
             yield Fault(
@@ -77,7 +77,7 @@ class AuxiliaryTable:
             )
 
     def absent(self, user: str) -> Fault:
-        """Returns what to say where there is no such table and ``user`` may not create it."""
+        """Returns the fault if there is no such table and ``user`` may not create it."""
         return Fault(
             f"there is no {self.subject} {self.name} and user '{user}' may not create it",
             f"let somebody who may run {self.ddl}; {grant(self.privileges, self.name, user)}",
@@ -86,7 +86,7 @@ class AuxiliaryTable:
 
 
 def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[AuxiliaryTable, AuxiliaryTable]:
-    """Returns what the tables beside an outbox must be."""
+    """Returns the definitions of the tables beside an outbox."""
     return (
         AuxiliaryTable(
             "fence table",

@@ -1,4 +1,4 @@
-"""What ``outbox check`` asks a PostgreSQL server: one finding for each thing that was looked at."""
+"""What ``outbox check`` reports about PostgreSQL: one finding for each thing that it looks at."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _server(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
 
 
 def _pooler(connection: psycopg.Connection[Any], source: DataSource) -> Iterator[Finding]:
-    # A pooler hands out process ids of its own. One that changes servers between transactions cannot give
-    # this connection its last server while another connection holds a transaction open there.
+    # A pooler reports process ids of its own. A pooler in transaction mode cannot give this connection its
+    # previous server connection while another client has a transaction open there.
     first = _backend(connection)
     pooled = first != connection.info.backend_pid
     with connect(source) as other:

@@ -1,4 +1,4 @@
-"""Questions about a server and an outbox table that a single query answers."""
+"""Checks of a server and of an outbox table that take one query each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from outbox_sdk import Level
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A query that returns one sentence for each thing that is wrong.
+    """A query that returns one sentence for each problem.
 
     Attributes:
         subject: What it looks at.
         sql: The query; the probes of a table have its object id as $1.
-        level: How grave a sentence is.
+        level: The level of a finding.
         cure: What to do about it.
-        well: What to say when nothing is wrong.
+        well: The message if there is no problem.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""Connections: opening one, making sure of what it leads to, creating what is missing."""
+"""Opens connections, checks the tables that they lead to, and creates those that are missing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
         with translated(source, "set up the session"):
             connection.execute(statements.PLANNING)
         if eligible or not options.skip_settled:
-            # A row can become eligible long after it appeared, so no id is ever settled.
+            # A row can become eligible long after its commit, so marks must always read from the head.
             layout = replace(layout, sequence=None)
         intake = None
         if options.intake:
@@ -128,7 +128,7 @@ def create(options: PostgresOptions) -> Sequence[str]:
 def _create(connection: psycopg.Connection[Any], name: TableName, statement: str) -> bool:
     try:
         with connection.transaction():
-            # Of several processes that create it at the same moment, one says so.
+            # If several processes create it at the same time, only one reports it.
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"create {name}",))
             found = connection.execute("SELECT to_regclass($1) IS NOT NULL", (str(name),)).fetchone()
             if found and found[0]:

@@ -1,4 +1,4 @@
-"""The data source: libpq's connection string with its secrets kept to itself."""
+"""Parses the data source, a connection string of libpq, and keeps its secrets out of messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEXT_KEY = re.compile(r"\s+(\w+)=")
 _URL = re.compile(r"postgres(?:ql)?://")
 _URL_SECRET = re.compile(r"://[^:/?#]*:(.*)@", re.DOTALL)
 _KEEPALIVE = {
-    # A database that vanished without a word is noticed within about ten seconds.
+    # The client notices within about ten seconds that a database's host is gone.
     "keepalives": "1",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
@@ -40,14 +40,14 @@ class DataSource:
         """Parses ``options.data_source`` and adds defaults: application name, keepalives, time-out.
 
         Raises:
-            DriverError: It cannot be parsed (not retryable). The message quotes nothing of it.
+            DriverError: It is malformed (not retryable). The message quotes nothing of it.
         """
         text, connect_timeout = options.data_source, options.connect_timeout
         self._secrets = _secrets_of_url(text)
         try:
             parsed = conninfo_to_dict(_with_empty_values(text))
         except ProgrammingError:
-            # libpq quotes the part it stumbled over, which may be a piece of the password.
+            # libpq quotes the part that it cannot parse, which may be a piece of the password.
             raise DriverError(
                 "dataSource is not a libpq connection string; write key=value pairs, with values that hold "
                 "blanks in single quotes, or a postgresql:// URL with special characters percent-encoded",
@@ -58,7 +58,7 @@ class DataSource:
                 self._secrets.add(str(secret))
         defaults = {**_KEEPALIVE, "application_name": "outbox", "client_encoding": "utf8"}
         if connect_timeout:
-            # libpq counts whole seconds, and takes 1 for 2.
+            # libpq takes whole seconds, and raises 1 to 2.
             defaults["connect_timeout"] = str(max(2, round(connect_timeout)))
         if "," in str(parsed.get("host", "")):
             defaults["target_session_attrs"] = "read-write"
@@ -76,7 +76,7 @@ class DataSource:
         return text
 
     def __str__(self) -> str:
-        """Says where the data source leads, without secrets, for messages."""
+        """Returns the database and the server in words, without secrets."""
         where = self.parameters.get("host") or self.parameters.get("hostaddr") or "the local socket"
         port = self.parameters.get("port", "5432")
         database = self.parameters.get("dbname") or self.parameters.get("user") or "the default"

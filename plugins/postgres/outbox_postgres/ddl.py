@@ -22,14 +22,14 @@ def ddl(options: PostgresOptions) -> dict[TableName, str]:
 
 
 EXTRA_TYPES = dict(zip(EXTRAS, ("INTEGER", "BIGINT"), strict=True))
-"""Columns of an outbox that keeps what its intake says of partition and timestamp (milliseconds)."""
+"""Columns of an outbox whose intake tells partition and timestamp (milliseconds), with their types."""
 
 
 def outbox_ddl(options: PostgresOptions) -> str:
     """Returns the statement that creates the outbox, in the column layout of goharvest (docs/algorithm.md).
 
-    Key and value are of any length; users may set goharvest's lengths. There is no index on the leader id and
-    there is room in each page, so that a mark writes no index entry.
+    Key and value have any length; users may set goharvest's lengths. Without an index on the leader id, and
+    with room in each page, a mark writes no index entry.
     """
     wanted = options.intake and (options.intake.partition or options.intake.timestamp)
     extras = "".join(f"\n    {name} {type_}," for name, type_ in EXTRA_TYPES.items()) if wanted else ""
@@ -49,7 +49,7 @@ def outbox_ddl(options: PostgresOptions) -> str:
 )"""
 
 
-# As gen_random_uuid() would, which PostgreSQL 12 does not have.
+# PostgreSQL 12 has no gen_random_uuid().
 _RANDOM = "encode(substr(sha256((random()::text || clock_timestamp())::bytea), 1, 16), 'hex')::uuid"
 
 FENCE_ADDITIONS = {
@@ -70,7 +70,7 @@ those of other outboxes.
 def fence_ddl(fence: TableName) -> str:
     """Returns the statement that creates the fence table.
 
-    Its rows are few and written often; most of a page is kept free for their next versions.
+    It has few rows, which are written often; most of a page stays free for their next versions.
     """
     additions = ",\n    ".join(f"{column} {type_}" for column, type_ in FENCE_ADDITIONS.items())
     return f"""CREATE TABLE IF NOT EXISTS {fence} (
@@ -91,12 +91,12 @@ def fence_ddl(fence: TableName) -> str:
 def dead_letters_ddl(letters: TableName) -> str:
     """Returns the statements that create the table of dead letters.
 
-    It takes every row that an outbox can hold, sound or not: a value as its bytes, and nulls anywhere. The
-    index serves marks, which ask for the parked keys; it leaves the keys out, as they may be longer than
-    an index can hold.
+    It can hold every row that an outbox can hold, faulty ones included: a value as its bytes, and nulls in
+    any column. Marks read the parked keys through the index, which does not contain the keys, as they may be
+    longer than an index permits.
     """
     suffix = "_parked"
-    # Cut by us, as the server would cut off the suffix.
+    # Cut here, as the server would cut off the suffix.
     stem = letters.table.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore")
     index = QuotedName("", f"{stem}{suffix}")
     return f"""CREATE TABLE IF NOT EXISTS {letters} (

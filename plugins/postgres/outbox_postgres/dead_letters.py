@@ -14,7 +14,7 @@ from outbox_postgres.layout import Layout
 from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.rows import record
 from outbox_postgres.sql_ascii import spelled
-from outbox_postgres.statements import ALONE
+from outbox_postgres.statements import FENCE_LOCK
 
 
 class PostgresDeadLetters:
@@ -80,7 +80,7 @@ class PostgresDeadLetters:
     def _release(self) -> None:
         # From here to the commit no mark and no park is under way, and no leader is being made. The lock that
         # bumps take comes first: two that lock several rows in different order would wait for each other.
-        self._connection.execute(ALONE, (self._name,))
+        self._connection.execute(FENCE_LOCK, (self._name,))
         self._connection.execute(self._sql.release, (self._name,))
 
     def _ids(self, statement: str, ids: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Which of PostgreSQL's errors may pass by themselves."""
+"""What PostgreSQL's errors mean: which are retryable, which deny access, and what a user can do."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ RETRYABLE_CLASSES = frozenset({"08", "40", "53", "57", "58"})
 RETRYABLE_STATES = frozenset(
     {
         "0A000",  # a cached plan that no longer fits an altered table: a new connection plans anew
-        "25006",  # read-only: a failover has left this connection at a former primary
-        "25P03",  # this process stood still inside a transaction for too long
+        "25006",  # read-only: after a failover the connection leads to the former primary
+        "25P03",  # this process was frozen within a transaction for too long
         "55006",  # a database that is being moved or copied
-        "55P03",  # a lock was not to be had in time
+        "55P03",  # a lock was not available in time
     }
 )
 PERMANENT_STATES = frozenset({"57P04"})  # the database was dropped
 
-# A failed connection attempt carries no SQLSTATE, only the server's words.
-_NOT_LET_IN = (
+# A failed connection attempt has no SQLSTATE, only a text.
+_LOGIN_DENIED = (
     "authentication failed",
     "no password supplied",
     "no pg_hba.conf entry",
@@ -33,7 +33,7 @@ _NOT_LET_IN = (
     "is not permitted to log in",
     "permission denied",
 )
-_REFUSALS = (*_NOT_LET_IN, "does not support SSL", "certificate", "invalid ")
+_REFUSALS = (*_LOGIN_DENIED, "does not support SSL", "certificate", "invalid ")
 _CURES = {
     "26000": "a pooler lost the prepared statement: connect directly, or set prepare: false",
     "42P05": "a pooler mixes up prepared statements: connect directly, or set prepare: false",
@@ -47,7 +47,7 @@ _CURES = {
 
 
 ALREADY_THERE = (
-    # What CREATE TABLE IF NOT EXISTS says when another process creates the same table at the same moment.
+    # Raised by CREATE TABLE IF NOT EXISTS if another process creates the same table at the same time.
     psycopg.errors.DuplicateTable,
     psycopg.errors.DuplicateObject,
     psycopg.errors.UniqueViolation,
@@ -59,7 +59,7 @@ def translated(source: DataSource, doing: str) -> Iterator[None]:
     """Turns psycopg's errors into driver errors that say what was being done, without secrets.
 
     Raises:
-        DriverError: Its cause is psycopg's error, unless that one's own text holds a secret.
+        DriverError: Its cause is psycopg's error, unless the text of that contains a secret.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def translated(source: DataSource, doing: str) -> Iterator[None]:
 
 
 def retryable(error: psycopg.Error) -> bool:
-    """Tells whether the same call may succeed later without anybody changing anything."""
+    """Returns whether the same call may succeed later, without a change by anybody."""
     state = error.sqlstate
     if state:
         if state in PERMANENT_STATES:
@@ -90,11 +90,11 @@ def retryable(error: psycopg.Error) -> bool:
 
 
 def refused(error: psycopg.Error) -> bool:
-    """Tells whether the server does not let this user do what was asked, or does not let it in."""
+    """Returns whether the server denies the user a privilege or the login."""
     state = error.sqlstate or ""
     if state:
         return state == "42501" or state.startswith("28")
-    return any(words in str(error) for words in _NOT_LET_IN)
+    return any(words in str(error) for words in _LOGIN_DENIED)
 
 
 def _one_line(text: str) -> str:

@@ -1,5 +1,5 @@
 """Takes rows of a table of another layout into the outbox (see ``outbox_sdk.intake``)."""
-# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_postgres.errors import translated
 from outbox_postgres.insert import bind
 from outbox_postgres.layout import Column, Inspector, Layout
 from outbox_postgres.names import QuotedName, quoted
-from outbox_postgres.parking_statements import HELD
+from outbox_postgres.parking_statements import FENCE_MATCHES
 
 PRIVILEGES = ("SELECT", "DELETE")
 
@@ -81,7 +81,7 @@ class PostgresIntake:
             if not (found and found[0]):
                 return 0
             with self._connection.transaction():
-                fence = f"SELECT lane FROM {self._layout.fence} WHERE {HELD} FOR SHARE"
+                fence = f"SELECT lane FROM {self._layout.fence} WHERE {FENCE_MATCHES} FOR SHARE"
                 if not self._connection.execute(fence, tuple(held)).fetchall():
                     raise LeadershipLost("the fence is no longer the caller's: another process leads")
                 rows = self._connection.execute(earliest, (min(limit, PORTION),)).fetchall()

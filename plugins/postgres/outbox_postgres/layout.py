@@ -1,4 +1,4 @@
-"""What an outbox table looks like in the database, and whether it can be harvested."""
+"""Reads the tables of an outbox from the catalogue, and checks that it can be harvested."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ WANTED: dict[str, tuple[frozenset[str], str, str]] = {
     "kafka_header_values": (_TEXT_ARRAYS, "text[]", "text[]"),
     "leader_id": (frozenset({"uuid"}), "uuid", "uuid"),
 }
-"""Column → the types it can have, what to call them, and the one to recommend."""
+"""Column → the types that it can have, their name in messages, and the type to recommend."""
 
 OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
 UPGRADE_PATIENCE = "1s"
-"""How long to wait for the lock that adding a column takes."""
+"""How long ALTER TABLE waits for its lock."""
 
 TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index"}
@@ -83,7 +83,7 @@ OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S":
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as found.
+    """A column of a table.
 
     Attributes:
         name: Its name.
@@ -100,7 +100,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An outbox as found in a database.
+    """An outbox as it is in the database.
 
     Attributes:
         outbox: The table with its schema.
@@ -108,12 +108,12 @@ class Layout:
         dead_letters: The table of dead letters with its schema.
         binary: Whether values are bytes.
         raw: Whether the database has no encoding, see ``sql_ascii``.
-        extras: Whether rows may say their partition and timestamp.
+        extras: Whether the outbox has columns for partition and timestamp.
         oid: The outbox table's object id.
-        sequence: The object id of the sequence that gives every id in the order of asking, or ``None`` where
-            ids may come from elsewhere: a cache, another database, the application.
+        sequence: The object id of the sequence that generates all ids in order, or ``None`` if ids may come
+            from elsewhere: a cache, another database, the application.
         database: The database's name.
-        user: Whom the database takes the connection for.
+        user: The connection's current user.
     """
 
     outbox: TableName
@@ -129,7 +129,7 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The outbox's name in its auxiliary tables: the same however the configuration writes the table."""
+        """The outbox's name in its auxiliary tables, however the configuration spells the table."""
         return f"{self.outbox.schema}.{self.outbox.table}"
 
 
@@ -141,7 +141,7 @@ class Inspector:
         self._options = options
 
     def layout(self) -> Layout:
-        """Finds the outbox table and says where its auxiliary tables belong.
+        """Finds the outbox table, and the names of its auxiliary tables.
 
         Raises:
             DriverError: The server is read-only (retryable: a failover may be going on), or there is no
@@ -187,10 +187,10 @@ class Inspector:
         )
 
     def require(self, layout: Layout, eligible: Sequence[Condition]) -> None:
-        """Makes sure that the outbox can be harvested, and creates its auxiliary tables where there are none.
+        """Checks that the outbox can be harvested, and creates its auxiliary tables if they do not exist.
 
         Raises:
-            DriverError: It cannot (not retryable); the message says why and what to do.
+            DriverError: It cannot be harvested (not retryable); the message says why and what to do.
         """
         faults = list(self.faults(layout, eligible))
         beside = auxiliary_tables(layout.fence, layout.dead_letters)
@@ -208,7 +208,7 @@ class Inspector:
             raise DriverError(message, retryable=False)
 
     def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[Fault]:
-        """Says what is wrong with the outbox table."""
+        """Returns what is wrong with the outbox table."""
         columns = self.columns(layout.oid)
         for name, (bases, wanted, type_) in WANTED.items():
             alter = f"ALTER TABLE {layout.outbox}"
@@ -239,7 +239,7 @@ class Inspector:
         """Adds the columns that a table made by an earlier version lacks, where the user may."""
         if statement := self.due_upgrade(table):
             with self._connection.transaction():
-                # Whoever comes later waits behind this one, the leader too.
+                # Every later statement on the table waits behind this one, the leader's too.
                 self._connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_PATIENCE}'")
                 self._connection.execute(statement)
 
@@ -283,7 +283,7 @@ class Inspector:
         try:
             self._connection.execute(table.ddl)
         except ALREADY_THERE:
-            # Two processes create it at the same moment, and the other one was first.
+            # Another process created it at the same time.
             yield from self.auxiliary_faults(layout, table)
         except psycopg.errors.InsufficientPrivilege:
             yield table.absent(layout.user)

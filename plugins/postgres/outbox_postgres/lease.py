@@ -1,5 +1,5 @@
 """The lease of an outbox: one more row of its fence."""
-# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
 

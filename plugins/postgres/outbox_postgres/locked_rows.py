@@ -1,7 +1,7 @@
-"""Rows that somebody else's transaction has locked: their keys are left out until it ends.
+"""Rows that another transaction has locked: marks leave out their keys until it ends.
 
-A mark waits for a locked row, for ``lockTimeout`` at most, and with it every other key of the lane. What is
-found to be locked after that is left out with all of its key, so that the key keeps its order.
+A mark waits for a locked row for ``lockTimeout`` at most, and every other key of the lane waits with it.
+After that time, marks leave out the whole key of each locked row, so that the key keeps its order.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 
 LOOK_INTERVAL = 1.0
-"""Seconds between two looks whether rows are locked still."""
+"""Seconds between two looks at rows that were locked."""
 
 
 class LockedRows:
-    """Remembers for one connection which rows are locked. Pure: it is told what was seen.
+    """Remembers for one connection which rows are locked. Does no I/O.
 
     Args:
         clock: Seconds on a clock that never goes back.
@@ -35,15 +35,15 @@ class LockedRows:
         return [*self._rows]
 
     def due(self) -> bool:
-        """Tells whether it is time for another look."""
+        """Returns whether it is time to look at the rows again."""
         return bool(self._rows) and self._clock() >= self._look_due
 
     def found(self, rows: Mapping[int, str]) -> None:
-        """Takes note of rows that are locked: id → key."""
+        """Adds rows that are locked: id → key."""
         self._note({**self._rows, **rows})
 
     def looked(self, ids: Collection[int]) -> None:
-        """Takes note of those of the rows that are locked still."""
+        """Keeps those of the rows that are still locked."""
         self._note({number: key for number, key in self._rows.items() if number in ids})
 
     def _note(self, rows: dict[int, str]) -> None:

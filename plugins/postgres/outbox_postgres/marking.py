@@ -1,4 +1,4 @@
-"""Marks over one connection: where they start, what they leave out, and what they find locked."""
+"""Marks rows over one connection: from which id, without which keys, and without locked rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from outbox_postgres.statements import Statements
 log = logging.getLogger("outbox.postgres")
 
 _UNKNOWN = -1
-"""Releases that no fence has."""
+"""A number of releases that no fence has."""
 
-NAMED = 5
-"""So many locked rows are named in a message."""
+MAX_NAMED = 5
+"""How many locked rows a message names."""
 
 
 class Wanted(NamedTuple):
-    """What a mark is asked for.
+    """The parameters of a mark.
 
     Attributes:
         limit: How many rows at most.
@@ -101,7 +101,7 @@ class Marking:
         return rows[0][0] if rows else None
 
     def released(self) -> None:
-        """Takes note that this connection frees rows."""
+        """Must be called when this connection frees rows."""
         if self.settled:
             self.settled.released()
 
@@ -198,11 +198,11 @@ class Marking:
                 f"server process {pid} ({application}, user {user}, since {since or '?'})"
                 for pid, application, user, since in found
             )
-            or "a transaction that is not to be seen, perhaps a prepared one"
+            or "a transaction that is not visible, perhaps a prepared one"
         )
 
 
 def _named(rows: Mapping[int, str]) -> str:
     ids = sorted(rows)
-    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
-    return f"row{'s' * (len(ids) > 1)} {', '.join(map(str, ids[:NAMED]))}{more}"
+    more = f" and {len(ids) - MAX_NAMED:,} more" if len(ids) > MAX_NAMED else ""
+    return f"row{'s' * (len(ids) > 1)} {', '.join(map(str, ids[:MAX_NAMED]))}{more}"

@@ -1,5 +1,5 @@
 """The statements that mark, and those that delete whole batches, by the rules of ``statements``."""
-# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
 from outbox_postgres.names import quoted
-from outbox_postgres.parking_statements import HELD, KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
 from outbox_postgres.settled import FIRST
 
 _FIRST_CONDITION = 12
@@ -26,7 +26,7 @@ _OWN = "leader_id <> $6"
 
 # The share lock comes first: whatever finds itself behind a bump waits here, looks at the row anew and finds
 # nothing.
-_FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {HELD} FOR SHARE)"
+_FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {FENCE_MATCHES} FOR SHARE)"
 
 
 def _array_bytes(column: str) -> str:

@@ -1,4 +1,4 @@
-"""What a user may set beside ``driver: postgres``."""
+"""The options of ``driver: postgres``."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The statements that park keys and free them, by the rules of ``statements``."""
-# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import COLUMNS
 
-HELD = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
+FENCE_MATCHES = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
 
 KEY = "coalesce(kafka_key, '')::text COLLATE \"C\""
 """A row's key as lanes know it, compared byte by byte whatever the collation of the column."""
@@ -32,9 +32,9 @@ class ParkingStatements:
     Attributes:
         park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
             attempts. Returns nothing when the fence is lost, else the number of keys parked.
-        in_the_way: $1 name, $2 the heads' ids, $3 leader id. The ids of letters whose place heads would take:
-            their ids have been given out anew, as they are skipped or of other keys.
-        give_way: $1 name, $2 ids. Gives letters ids of their own, below all others and in their order.
+        id_conflicts: $1 name, $2 the heads' ids, $3 leader id. The ids of dead letters that heads would
+            replace although they are skipped or of other keys: the outbox has given out these ids anew.
+        move_conflicts: $1 name, $2 ids. Gives dead letters new ids, below all others and in their order.
         parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
         letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 whether with values.
         waiting: $1 the spellings of a key. The number of its rows.
@@ -55,10 +55,10 @@ class ParkingStatements:
         chosen = f"FROM {letters} WHERE name = $1 AND id = ANY ($2::bigint[])"
         self.park = _park(outbox, fence, letters, kept)
         carried = f"{outbox} WHERE id = ANY ($2::bigint[]) AND leader_id = $3"
-        self.in_the_way = f"""
+        self.id_conflicts = f"""
             SELECT id {chosen} AND id IN (SELECT id FROM {carried})
               AND (fate = 'skipped' OR (id, {KEY}) NOT IN (SELECT id, {KEY} FROM {carried}))"""
-        self.give_way = f"""
+        self.move_conflicts = f"""
             UPDATE {letters} AS letter SET id = moved.id
             FROM (
                 SELECT id AS former, lowest - row_number() OVER (ORDER BY id DESC) AS id
@@ -114,7 +114,7 @@ def _park(outbox: TableName, fence: TableName, letters: TableName, kept: str) ->
     # The share lock comes first, as in a mark.
     return f"""
         WITH fence AS MATERIALIZED (
-            SELECT FROM {fence} WHERE {HELD} FOR SHARE
+            SELECT FROM {fence} WHERE {FENCE_MATCHES} FOR SHARE
         ), freed AS (
             UPDATE {outbox} SET leader_id = NULL
             WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)

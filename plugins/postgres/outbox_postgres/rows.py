@@ -1,4 +1,4 @@
-"""Rows as they come from the server, made into marked records."""
+"""Makes the rows that the server returns into marked records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ Row = tuple[Any, ...]
 """Id, topic, key, value, header names, header values; then, where it is too large, its bytes in a list."""
 
 PORTION = 100
-"""So many rows are fetched at once.
-
-What they are made of is gone before the next are, so that Python's garbage collector has less to look at and
-the processor's cache holds it.
-"""
+"""How many rows are fetched at once: few objects for Python's garbage collector and the processor's cache."""
 
 _PLAIN = 7
 """Columns of a row without partition and timestamp."""
@@ -31,12 +27,12 @@ _id = itemgetter(0)
 
 
 class Claimed(NamedTuple):
-    """What a mark did.
+    """The result of a mark.
 
     Attributes:
         purged: How many rows it deleted.
         found: How many rows it found to mark.
-        releases: The fence's releases if they are not those that it was told, or ``None``.
+        releases: The fence's releases if they differ from those that the mark was given, or ``None``.
         records: What it marked, ordered by id.
     """
 
@@ -53,7 +49,7 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
         cursor: What it returned.
         raw: Whether texts may be bytes, see ``sql_ascii``.
     """
-    # The server returns what UNION ALL puts together one after the other.
+    # The server returns the parts of UNION ALL in their order.
     first = cursor.fetchone()
     if first is None:
         return None
@@ -61,7 +57,7 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
     marked: list[MarkedRecord] = []
     while rows := cursor.fetchmany(PORTION):
         marked += map(_record, rows) if raw else records(rows)
-    # It touches rows in the order of its index; nothing but habit says so, therefore this.
+    # The UPDATE returns rows in the order of the index, which SQL does not guarantee.
     marked.sort(key=_id)
     return Claimed(purged, found, releases, marked)
 
@@ -69,8 +65,8 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
 def records(rows: Sequence[Row]) -> list[MarkedRecord]:
     """Makes rows into records.
 
-    This is the only place where Python touches every row, so the two usual shapes, no header and one, are
-    built without a call. A row that cannot be made into a message becomes a record with a fault.
+    The only code in Python that runs for every row: the two usual shapes, no header and one, are therefore
+    built without a call. A row that cannot be a message becomes a record with a fault.
     """
     if rows and len(rows[0]) > _PLAIN:
         return [_record(row) for row in rows]

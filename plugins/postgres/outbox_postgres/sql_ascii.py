@@ -1,7 +1,7 @@
-"""Databases without an encoding (``SQL_ASCII``), where any bytes may stand in a text.
+"""Databases without an encoding (``SQL_ASCII``), where a text may contain any bytes.
 
-To a client with an encoding the server refuses to send what is none of its text, and the whole mark with it.
-So it is asked for the bytes. What is UTF-8 becomes text here, and anything else stays bytes.
+If a client has an encoding, the server refuses to send bytes that are invalid in it, and the mark fails.
+This module therefore reads bytes. Valid UTF-8 becomes text, anything else stays bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Spelling(str):
 
 
 class _SpellingDumper(StrDumper):
-    # Of the format in which psycopg writes arrays of texts.
+    # In the format that psycopg uses in arrays of texts.
     def dump(self, obj: str) -> Buffer:
         return obj.encode(errors="surrogateescape")
 
@@ -44,7 +44,7 @@ class _BinaryText(_Text):
 
 
 class _Cursor(psycopg.RawCursor[Any]):
-    """Sends statements as UTF-8, as names in them may need."""
+    """Sends statements as UTF-8, as names of tables may need it."""
 
     def execute(self, query: Any, *arguments: Any, **how: Any) -> _Cursor:
         super().execute(query.encode() if isinstance(query, str) else query, *arguments, **how)
@@ -52,12 +52,12 @@ class _Cursor(psycopg.RawCursor[Any]):
 
 
 def is_raw(connection: psycopg.Connection[Any]) -> bool:
-    """Tells whether the database has no encoding."""
+    """Returns whether the database has no encoding."""
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
 def read_raw(connection: psycopg.Connection[Any]) -> None:
-    """Has a connection return texts that are not UTF-8 as bytes."""
+    """Makes a connection return texts that are not UTF-8 as bytes."""
     connection.execute("SET client_encoding TO 'SQL_ASCII'")
     connection.cursor_factory = _Cursor
     for name in _TEXTS:
@@ -67,7 +67,7 @@ def read_raw(connection: psycopg.Connection[Any]) -> None:
 
 
 def readable(text: str | bytes) -> str:
-    """Returns a text that can be shown, with escapes for bytes that are not UTF-8."""
+    """Returns a text for people, with escapes for bytes that are not UTF-8."""
     return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 

@@ -1,16 +1,16 @@
 """The statements that the dialect sends while it harvests, without those that mark and park.
 
-Parameters are numbered as in the server's own protocol. ``HELD`` is the fence: $1 to $5 are the outbox's
-name, lane, lanes, token and attempt in each statement that it is part of.
+Parameters are numbered as in the server's own protocol. ``FENCE_MATCHES`` compares the fence: in each
+statement that contains it, $1 to $5 are the outbox's name, lane, lanes, token and epoch.
 """
-# ruff: noqa: S608 - names come quoted from QuotedName, and every value is a parameter
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
 
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import GUARD
 
-from outbox_postgres.parking_statements import HELD, KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
 
 SESSION = """
 SELECT set_config('default_transaction_isolation', 'read committed', false),
@@ -18,7 +18,7 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('idle_in_transaction_session_timeout', '10s', false),
        -- Nor one that stands still while it receives a mark's rows, or whose host has vanished: neither a
        -- statement's time-out nor the one above counts while the server waits for the client to read. A
-       -- socket file knows no such thing; there the next bump ends the session (STALLED).
+       -- socket file knows no such thing; there the next bump ends the session (END_STALLED).
        set_config('tcp_user_timeout', '10s', false),
        set_config('tcp_keepalives_idle', '5', false),
        set_config('tcp_keepalives_interval', '2', false),
@@ -42,10 +42,10 @@ SELECT -- The head of the table is read through its primary key whatever the sta
 """
 """Settings of a session that marks."""
 
-ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
+FENCE_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('outbox fence ' || $1::text, 0))"
 """Lets one transaction at a time write several rows of the fence of the outbox $1."""
 
-STALLED = """
+END_STALLED = """
 SELECT a.pid, coalesce(nullif(a.application_name, ''), '?'), host(a.client_addr),
        pg_terminate_backend(a.pid)
 FROM pg_stat_activity AS a
@@ -120,10 +120,10 @@ class Statements:
             WHERE name = $1 AND lane = $2 AND lanes = $3 AND token = $4 RETURNING attempt, identity"""
         self.heartbeat = f"""
             UPDATE {fence} SET beat = clock_timestamp(), reading = $6::jsonb
-            WHERE {HELD} RETURNING lane"""
+            WHERE {FENCE_MATCHES} RETURNING lane"""
         self.set_transactional = f"""
             UPDATE {fence} SET transacting = $6, sender = $7, marker_place = $8
-            WHERE {HELD} RETURNING lane"""
+            WHERE {FENCE_MATCHES} RETURNING lane"""
         self.transactional_lanes = f"""
             SELECT lane, transacting, sender, marker_place FROM {fence}
             WHERE name = $1 AND transacting > 0 ORDER BY lane"""
@@ -156,7 +156,7 @@ class Statements:
 def _touch(change: str, fence: TableName) -> str:
     return f"""
         WITH fence AS MATERIALIZED (
-            SELECT FROM {fence} WHERE {HELD}
+            SELECT FROM {fence} WHERE {FENCE_MATCHES}
         ), touched AS (
             {change} WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
             RETURNING id

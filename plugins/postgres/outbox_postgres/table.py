@@ -37,9 +37,9 @@ from outbox_postgres.session import Session
 log = logging.getLogger("outbox.postgres")
 
 STALLED_AFTER = 3.0
-"""Seconds after which a session that holds the fence, and whose client does not read, is ended by a bump.
+"""Seconds after which a bump ends a session that holds the fence and whose client does not read.
 
-A bump looks when it has waited in vain for as long as it may.
+A bump looks for such sessions after it has waited for its lock until the time-out.
 """
 
 MAX_PASSED = 100_000
@@ -74,7 +74,7 @@ class PostgresTable:
         return self._layout.name
 
     def identity(self) -> str:
-        """Returns what tells this outbox from every other; drawn durably by whoever asks first."""
+        """Returns the outbox's identity; the first call creates it."""
         doing = "read the outbox's identity"
         rows = self._session.fetch(self._sql.identity, (self._layout.name,), doing)
         if not rows:
@@ -94,7 +94,7 @@ class PostgresTable:
             return self._raise(lanes, holder)
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
-        """Starts one attempt at a lane."""
+        """Starts a lane: raises its epoch."""
         rows = self._session.fetch(self._sql.enter, (self._layout.name, lane, lanes, token), "enter a lane")
         if not rows:
             raise lost_token(lane, lanes, token)
@@ -128,10 +128,9 @@ class PostgresTable:
     ) -> Advanced:
         """Deletes batches and marks the next in one statement that holds the fence against a bump, durably.
 
-        Relies on the contract in three things. A name is used for one batch only, and all rows of a batch lie
-        between its first and its last. A batch that is in neither ``finished`` nor ``pending`` when rows are
-        marked is abandoned: its rows are marked anew, in their place, wherever marks have come to. (When
-        ``limit`` is 0, ``pending`` says nothing.)
+        Relies on the contract: a name is used for one batch only, and all rows of a batch lie between its
+        first and its last. The rows of an abandoned batch are marked again in their order, however far marks
+        have come meanwhile.
         """
         if not limit:
             deleted = self._marks.finish(fence, finished)
@@ -145,14 +144,14 @@ class PostgresTable:
         return Advanced(taken.purged, taken.records)
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
-        """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
+        """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
         doing = "note who publishes in transactions"
         note = (noted.lanes, noted.sender, noted.location) if noted else (0, "", "")
         if not self._session.fetch(self._sql.set_transactional, (*self._marks.held(fence), *note), doing):
             raise fence.lost()
 
     def transactional_lanes(self) -> dict[int, TransactionalLane]:
-        """Returns the lanes that are noted to publish in transactions, with their notes."""
+        """Returns the lanes that publish in transactions, with what is stored about them."""
         doing = "read who publishes in transactions"
         rows = self._session.fetch(self._sql.transactional_lanes, (self._layout.name,), doing)
         return {lane: TransactionalLane(*note) for lane, *note in rows}
@@ -169,23 +168,25 @@ class PostgresTable:
     def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
         """Parks the keys of poisonous records in one statement that holds the fence, durably.
 
-        A letter whose id was given out anew, as after ``TRUNCATE … RESTART IDENTITY``, keeps what it holds
-        and takes a negative id.
+        A dead letter whose id was given out anew, as after ``TRUNCATE … RESTART IDENTITY``, keeps its content
+        and gets a negative id.
         """
         self._marks.released()
         heads = [poison.id for poison in poisons]
         unicode = self._connection.info.parameter_status("server_encoding") == "UTF8"
         reasons = [storable(poison.reason, "utf-8" if unicode else "ascii") for poison in poisons]
         poisonous = (heads, reasons, [poison.attempts for poison in poisons])
-        in_the_way = self._session.fetch(
-            self._parking.in_the_way, (self._layout.name, heads, leader_id), "park"
+        id_conflicts = self._session.fetch(
+            self._parking.id_conflicts, (self._layout.name, heads, leader_id), "park"
         )
-        if not in_the_way:
+        if not id_conflicts:
             return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
         with self._session.translated("park"), self._connection.transaction():
             # Before the fence, as a release does: those who lock both lock them in one order.
-            self._session.execute(statements.ALONE, (self._layout.name,))
-            self._session.execute(self._parking.give_way, (self._layout.name, [row[0] for row in in_the_way]))
+            self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
+            self._session.execute(
+                self._parking.move_conflicts, (self._layout.name, [row[0] for row in id_conflicts])
+            )
             return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
 
     def parked(self) -> Parked:
@@ -195,14 +196,14 @@ class PostgresTable:
         return Parked(keys=keys, oldest=oldest)
 
     def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
-        """Writes the lane's meter reading."""
+        """Writes the lane's metrics."""
         if not self._session.fetch(
-            self._sql.heartbeat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a reading"
+            self._sql.heartbeat, (*self._marks.held(fence), json.dumps(dict(reading))), "write a heartbeat"
         ):
             raise fence.lost()
 
     def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence says of each lane."""
+        """Returns what the fence stores about each lane."""
         return [
             LaneStatus(
                 fence=Fence(lane=lane, lanes=lanes, token=token, epoch=attempt),
@@ -238,13 +239,15 @@ class PostgresTable:
         with self._connection.transaction():
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
-            self._session.execute(statements.ALONE, (self._layout.name,))
+            self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
             rows = self._session.execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
         return int(rows[0][0])
 
     def _end_stalled(self) -> bool:
-        # Whoever raises the token puts an end to these leaders anyway.
-        ended = self._session.execute(statements.STALLED, (str(self._layout.fence), STALLED_AFTER)).fetchall()
+        # The bump ends these leaders in any case.
+        ended = self._session.execute(
+            statements.END_STALLED, (str(self._layout.fence), STALLED_AFTER)
+        ).fetchall()
         for pid, application, address, _ in ended:
             where = f" at {address}" if address else ""
             log.warning(
@@ -264,7 +267,7 @@ class PostgresTable:
         return min(known or spread, spread)
 
     def _take_in(self, fence: Fence, limit: int) -> None:
-        # One lane does it for all, so that the rows keep their order.
+        # One lane does it for all lanes, so that the rows keep their order.
         if self._intake and fence.lane == 0:
             self._intake.take(self._marks.held(fence), limit * fence.lanes)
 

@@ -42,7 +42,7 @@ class SqliteDialect(PortableDialect):
     """An outbox in a SQLite database."""
 
     idiom: ClassVar[Idiom] = SqliteIdiom()
-    # Transactions that change something wait for one another.
+    # Transactions that change rows run one at a time.
     capabilities: ClassVar[frozenset[Capability]] = CAPABILITIES | {Capability.CONCURRENT_DDL}
     options: SqliteOptions
 
@@ -124,13 +124,13 @@ class SqliteDialect(PortableDialect):
         return {options.outbox: [outbox], options.fence: [fence], options.dead_letters: [letters]}
 
     def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name in the letters that it was created with."""
+        """Returns the outbox's name in the case that it was created with."""
         named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = {table} COLLATE NOCASE"
         rows = session.query("ask for the outbox's name", named, table=self.options.outbox.table)
         return TableName("", rows[0][0]) if rows else self.options.outbox
 
     def findings(self, session: Session) -> Iterator[Finding]:
-        """Judges the library's version and the journal."""
+        """Checks the library's version and the journal."""
         version = f"SQLite {sqlite3.sqlite_version}"
         if sqlite3.sqlite_version_info < _OLDEST:
             yield Finding(Level.ERROR, "version", version, "use a Python with SQLite 3.31 or newer")

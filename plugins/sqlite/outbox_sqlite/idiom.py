@@ -12,12 +12,19 @@ from outbox_sdk.portable import ErrorKind, Idiom
 from outbox_sdk.portable.rows import spellings
 from outbox_sdk.statement import Style
 
-_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_NOMEM")
-_REFUSED = ("SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH", "SQLITE_CANTOPEN")
+_TRANSIENT = (
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_FULL",
+    "SQLITE_IOERR",
+    "SQLITE_INTERRUPT",
+    "SQLITE_NOMEM",
+)
+_ACCESS_DENIED = ("SQLITE_PERM", "SQLITE_READONLY", "SQLITE_AUTH", "SQLITE_CANTOPEN")
 
 
 class SqliteIdiom(Idiom):
-    """SQLite's: a transaction that changes something has the database to itself, so no row needs holding."""
+    """SQLite's: only one transaction at a time changes rows, so that no row needs a lock."""
 
     style: ClassVar[Style] = Style.QMARK
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
@@ -36,16 +43,16 @@ class SqliteIdiom(Idiom):
         name = str(getattr(error, "sqlite_errorname", ""))
         if "no such table" in str(error):
             return ErrorKind.NO_TABLE
-        if "closed database" in str(error):  # by us, whose next call connects anew
+        if "closed database" in str(error):  # the harvester closed it, and connects anew
             return ErrorKind.TRANSIENT
         if "already exists" in str(error) or name in (
             "SQLITE_CONSTRAINT_PRIMARYKEY",
             "SQLITE_CONSTRAINT_UNIQUE",
         ):
             return ErrorKind.EXISTS
-        if name.startswith(_REFUSED):
+        if name.startswith(_ACCESS_DENIED):
             return ErrorKind.ACCESS_DENIED
-        return ErrorKind.TRANSIENT if name.startswith(_PASSING) else ErrorKind.PERMANENT
+        return ErrorKind.TRANSIENT if name.startswith(_TRANSIENT) else ErrorKind.PERMANENT
 
     def cure(self, error: Exception) -> str:
         """Returns what a user can do about an error; empty if there is no advice."""
@@ -55,7 +62,7 @@ class SqliteIdiom(Idiom):
         return "another process writes for too long" if name.startswith("SQLITE_BUSY") else ""
 
     def read_value(self, value: Any) -> str | bytes | None:
-        """Reads a record's value; SQLite lets anything be written into a column."""
+        """Reads a record's value; a column of SQLite may hold anything."""
         if isinstance(value, Garbled):
             raise ValueError("the row's value is a text that is not UTF-8")  # noqa: TRY004 - a fault of the row
         return super().read_value(value)
@@ -73,21 +80,21 @@ class SqliteIdiom(Idiom):
         return f"LENGTH(CAST({column} AS BLOB))"
 
     def to_utf8(self, column: str) -> str:
-        """Leaves a value what it is: columns hold anything."""
+        """Leaves a value as it is: a column holds values of any type."""
         return column
 
     def from_utf8(self, column: str, *, binary: bool) -> str:
-        """Writes a letter's value; an earlier version kept text as bytes there."""
+        """Writes a dead letter's value; an earlier version stored text as bytes there."""
         return column if binary else f"CAST({column} AS TEXT)"
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
-        """Writes that a key is none of ``keys``: one parameter, as a statement has only so many."""
+        """Writes that a key is none of ``keys``, with one parameter, as SQLite limits their number."""
         listed = json.dumps([each.hex().upper() for text in keys for each in spellings(text)])
         condition = f"{key} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
         return condition, {"without": listed}
 
     def lane_of(self, key: str) -> str:
-        """Writes the lane of a key, by a function that each connection brings along."""
+        """Writes the lane of a key, by a function that each connection defines."""
         return f"outbox_lane({key}, {{lanes}})"
 
 
@@ -97,11 +104,11 @@ def lane(key: str, lanes: int) -> int:
 
 
 class Garbled(bytes):
-    """What stands in a text that is not UTF-8."""
+    """The bytes of a text that is not UTF-8."""
 
 
 def text(raw: bytes) -> str | Garbled:
-    """Reads a text as SQLite keeps it, which may be anything."""
+    """Reads a text of SQLite, which may hold any bytes."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What ``outbox check`` asks a SQL Server beyond the columns of its tables."""
+"""What ``outbox check`` reports about a SQL Server beside the columns of the tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PRIVILEGES = {
 
 
 def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
-    """Judges version, encryption, isolation, durability, privileges and index."""
+    """Checks version, encryption, isolation, durability, privileges and index."""
     yield _version(session)
     if options.source.encrypt and not options.source.trust:
         yield Finding(Level.OK, "encryption", "encrypted, and the server's certificate is verified")
@@ -85,7 +85,7 @@ def _privileges(session: Session, options: SqlServerOptions) -> Finding:
         table = session.idiom.quote_table(getattr(options, kind))
         for privilege in wanted:
             asked = {"table": table, "privilege": privilege}
-            # Nothing means that there is no such table, which is told elsewhere.
+            # Null means that there is no such table, which another finding reports.
             if session.query("look at the privileges", ALLOWED, **asked)[0][0] == 0:
                 missing.append(f"{privilege} ON {table}")
     return privileges(missing)

@@ -1,4 +1,4 @@
-"""Where the database is: the usual connection string, or a URL, made into what the driver takes."""
+"""Parses the data source, a connection string or a URL, into what the driver takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS: Final = {
     "trust": ("trustservercertificate", "trust server certificate"),
     "ca_file": ("cafile", "servercertificate"),
     "name": ("hostnameincertificate", "host name in certificate"),
-    # Said by strings that were made for other drivers; of no matter here.
+    # Keys for other drivers, which are ignored.
     "": (
         "driver",
         "app",
@@ -40,7 +40,7 @@ _NO: Final = ("no", "false", "0", "optional")
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """A data source, read.
+    """A parsed data source.
 
     Attributes:
         host: The server's name or address.
@@ -50,9 +50,9 @@ class DataSource:
         user: The user.
         password: The password.
         encrypt: Whether everything is encrypted.
-        trust: Whether any certificate is good enough.
+        trust: Whether any certificate is accepted.
         ca_file: A file of authorities to trust instead of the system's, or empty.
-        name: What the certificate must be made out to.
+        name: The host name that the certificate must be for.
     """
 
     host: str
@@ -68,10 +68,10 @@ class DataSource:
 
     @classmethod
     def parse(cls, text: str) -> DataSource:
-        """Reads a data source.
+        """Parses a data source.
 
         Raises:
-            ConfigError: It cannot be read, or asks for what there is not. The message is free of secrets.
+            ConfigError: It is malformed, or has an unknown key. The message contains no secrets.
         """
         said = _of_url(text.strip()) if "://" in text.partition(";")[0] else _of_pairs(text)
         host, instance, port = _server(said.get("server", "localhost"), said.get("port", ""))
@@ -90,7 +90,7 @@ class DataSource:
 
     @property
     def address(self) -> str:
-        """The database in words."""
+        """The database in words, without secrets."""
         database = f"database '{self.database}'" if self.database else "the default database"
         instance = f"\\{self.instance}" if self.instance else ""
         return f"SQL Server {database} at {self.host}{instance}{f':{self.port}' if self.port else ''}"

@@ -1,4 +1,4 @@
-"""The tables, in SQL Server's words."""
+"""The tables of an outbox in SQL Server."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def tables(options: SqlServerOptions, idiom: Idiom) -> Mapping[TableName, Sequen
 
 
 def guarded(table: str, statement: str) -> str:
-    """Makes a statement do nothing where the table exists; its name is quoted."""
+    """Returns a statement that does nothing if the table, whose name is quoted, exists."""
     name = table.replace("'", "''")
     return f"IF OBJECT_ID(N'{name}', N'U') IS NULL\nBEGIN\n{statement}\nEND"
 
 
 def _no_escalation(table: str) -> str:
-    """Writes that a change of many rows locks these alone, so that nobody who inserts waits for it."""
+    """Returns the statement that prevents lock escalation: no INSERT waits for a large change."""
     return f"ALTER TABLE {table} SET (LOCK_ESCALATION = DISABLE)"

@@ -1,4 +1,4 @@
-"""The SQL Server dialect: connections, and what they are set to."""
+"""The SQL Server dialect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SqlServerDialect(PortableDialect):
 
     @property
     def address(self) -> str:
-        """The database, without credentials."""
+        """The database in words, without secrets."""
         return self.options.source.address
 
     @property
@@ -59,11 +59,11 @@ class SqlServerDialect(PortableDialect):
         return tables(self.options, self.idiom)
 
     def canonical_name(self, session: Session) -> TableName:
-        """Returns the outbox's name with its schema, in the letters that it was created with."""
+        """Returns the outbox's name with its schema, in the case that it was created with."""
         table = self.options.outbox
         rows = session.query("ask for the outbox's name", _KNOWN, table=self.idiom.quote_table(table))
         return TableName(*rows[0]) if rows and rows[0][0] else table
 
     def findings(self, session: Session) -> Iterator[Finding]:
-        """Judges version, encryption, isolation, durability, privileges and index."""
+        """Checks version, encryption, isolation, durability, privileges and index."""
         return findings(session, self.options)

@@ -8,19 +8,19 @@ from outbox_sdk.portable import ErrorKind
 
 # Deadlocks and lock time-outs, shutdowns, connections, memory and space, databases that are starting, moving
 # or read-only for now, and what Azure asks to be tried again.
-_PASSING = (
+_TRANSIENT = (
     64, 121, 233, 596, 601, 617, 669, 701, 802, 921, 922, 927, 976, 978, 979, 981, 982, 983, 1105, 1204,
     1205, 1222, 3906, 3935, 3960, 3966, 4221, 6005, 8645, 8651, 9001, 9002, 10053, 10054, 10060, 10061,
     10922, 10928, 10929, 10936, 17142, 17143, 18401, 35202, 40143, 40197, 40501, 40540, 40613, 41305,
     41325, 41839, 49918, 49919, 49920,
 )  # fmt: skip
-_REFUSED = (
+_ACCESS_DENIED = (
     229, 230, 262, 297, 300, 916, 4060, 4064, 15247, 18452, 18456, 18470, 18486, 18487, 18488,
 )  # fmt: skip
 
-TROUBLES = {
-    **dict.fromkeys(_PASSING, ErrorKind.TRANSIENT),
-    **dict.fromkeys(_REFUSED, ErrorKind.ACCESS_DENIED),
+ERROR_KINDS = {
+    **dict.fromkeys(_TRANSIENT, ErrorKind.TRANSIENT),
+    **dict.fromkeys(_ACCESS_DENIED, ErrorKind.ACCESS_DENIED),
     208: ErrorKind.NO_TABLE,
     2601: ErrorKind.EXISTS,
     2627: ErrorKind.EXISTS,
@@ -46,13 +46,13 @@ def number(error: Exception) -> int:
     return int(found or 0)
 
 
-def meaning(error: Exception) -> ErrorKind:
+def error_kind(error: Exception) -> ErrorKind:
     """Says what an error of the driver means."""
     import pytds  # noqa: PLC0415 - only who connects needs it
 
     found = number(error)
     if found:
-        return TROUBLES.get(found, ErrorKind.PERMANENT)
+        return ERROR_KINDS.get(found, ErrorKind.PERMANENT)
     if isinstance(error.__cause__, FileNotFoundError) or _untrusted(error.__cause__):
         return ErrorKind.PERMANENT
     # Without a number it is about the connection, which is lost or closed.

@@ -12,7 +12,7 @@ from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-from outbox_sqlserver.errors import CURES, meaning, number
+from outbox_sqlserver.errors import CURES, error_kind, number
 
 BINARY = "Latin1_General_100_BIN2"
 """The collation of names and keys in tables of ours."""
@@ -35,7 +35,7 @@ class SqlServerIdiom(Idiom):
     style: ClassVar[Style] = Style.PYFORMAT
     short_text_type: ClassVar[str] = "NVARCHAR(4000)"
     now: ClassVar[str] = "SYSUTCDATETIME()"
-    # Held to the end of the transaction: a shared lock, and one that shares with nobody.
+    # Both last until the end of the transaction.
     shared_lock: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
     exclusive_lock: ClassVar[str] = " WITH (XLOCK, HOLDLOCK, ROWLOCK)"
     scans_block: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class SqlServerIdiom(Idiom):
 
     def error_kind(self, error: Exception) -> ErrorKind:
         """Returns what an error means, by its number."""
-        return meaning(error)
+        return error_kind(error)
 
     def cure(self, error: Exception) -> str:
         """Returns what a user can do about an error; empty if there is no advice."""
@@ -61,22 +61,22 @@ class SqlServerIdiom(Idiom):
         return f"DATEDIFF_BIG(MICROSECOND, {timestamp}, SYSUTCDATETIME()) / 1000000.0"
 
     def lane_of(self, key: str) -> str:
-        """Writes the lane of a key: of its characters' hash, which no collation changes."""
+        """Writes the lane of a key, by a hash that does not depend on the collation."""
         return f"CAST(SUBSTRING(HASHBYTES('SHA2_256', {key}), 1, 4) AS BIGINT) % {{lanes}}"
 
     def comparable(self, text: str) -> str:
-        """Writes a text so that two are equal only if each character is, those at the end included.
+        """Writes a text so that two are equal only if all characters are, trailing blanks included.
 
-        Comparisons pad the shorter side, texts with spaces and bytes with zeros, hence the character behind.
+        A comparison pads the shorter side with blanks, hence the additional character.
         """
         return f"({text} + N'.') COLLATE {BINARY}"
 
     def byte_length(self, column: str) -> str:
-        """Writes how many bytes a column has; texts are kept as UTF-16."""
+        """Writes how many bytes a column has; texts are stored as UTF-16."""
         return f"DATALENGTH({column})"
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
-        """Writes that a key is none of ``keys``: one parameter, as a statement has 2,100 at most."""
+        """Writes that a key is none of ``keys``, with one parameter, as SQL Server permits 2,100."""
         value = self.comparable("value")
         return (
             f"{key} NOT IN (SELECT {value} FROM OPENJSON({{without}}))",  # noqa: S608 - of our own parts
@@ -127,7 +127,7 @@ class SqlServerIdiom(Idiom):
 
 
 def octets(value: Any) -> Any:
-    """Marks bytes as such; the driver takes plain ones for text."""
+    """Wraps bytes for the driver, which sends plain bytes as text."""
     if not isinstance(value, bytes):
         return value
     import pytds  # noqa: PLC0415 - only who connects needs it

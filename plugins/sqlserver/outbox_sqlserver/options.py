@@ -1,4 +1,4 @@
-"""What a user may set beside ``driver: sqlserver``."""
+"""The options of ``driver: sqlserver``."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class SqlServerOptions(PortableOptions):
 
     @property
     def source(self) -> DataSource:
-        """The data source, read."""
+        """The parsed data source."""
         return DataSource.parse(self.data_source)

@@ -1,4 +1,4 @@
-"""SQL Server's transactions: ids go as one parameter, texts by one type; replies are read to their end."""
+"""SQL Server's transactions: ids are one parameter, texts have one type, replies are read to their end."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class SqlServerSession(Session):
         return super()._execute(sql, {name: _typed(value) for name, value in values.items()}, ids)
 
     def _finish(self) -> None:
-        """Reads a reply to its end. Where it is not, the driver cancels before it sends anything else.
+        """Reads a reply to its end. Otherwise the driver would cancel it before its next statement.
 
-        To cancel in a session with XACT_ABORT may end the transaction.
+        With XACT_ABORT, a cancel may end the transaction.
         """
         while self._cursor.nextset():
             pass

@@ -1,10 +1,10 @@
-"""The connection's bytes: TLS around TDS, time-outs that hold, and errors that the driver knows.
+"""A socket for the driver: TLS within TDS, its own time-outs, and the driver's errors.
 
-The driver encrypts with a library that has changed under it (pyOpenSSL 26.2), and by default not at all.
-So it is given a socket of ours (its parameter ``sock``), which has agreed on encryption with the server
-already, as MS-TDS says ("PRELOGIN", and "Sent Initial PRELOGIN Packet State"): the handshake goes in packets
-of that type, and everything after it through TLS 1.2. The driver's own PRELOGIN is answered here, by what the
-server answered to ours, but that nothing is left to encrypt.
+The driver encrypts with a library that has changed its interface (pyOpenSSL 26.2), and by default not at
+all. The dialect therefore passes this socket to the driver (parameter ``sock``). It has negotiated
+encryption with the server already, as MS-TDS specifies ("PRELOGIN", "Sent Initial PRELOGIN Packet State"):
+the handshake goes in packets of that type, and everything after it through TLS 1.2. The socket answers
+the driver's own PRELOGIN with the server's answer to ours, except that it reports no encryption.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ON, _NOT_SUPPORTED, _REQUIRED = 0x01, 0x02, 0x03
 
 
 class TdsSocket:
-    """What the driver takes for a socket.
+    """What the driver uses as a socket.
 
     Args:
         address: Host and port.
         timeout: How long connecting, and each wait while signing in, may take, in seconds.
 
     Raises:
-        pytds.InterfaceError: Nobody answers.
+        pytds.InterfaceError: The server does not answer.
     """
 
     def __init__(self, address: tuple[str, int], timeout: float) -> None:
@@ -50,10 +50,10 @@ class TdsSocket:
             self._socket = socket.create_connection(address, timeout)
 
     def encrypt(self, context: ssl.SSLContext, name: str) -> None:
-        """Agrees on encryption with the server, and makes sure that it is the one of that name.
+        """Negotiates TLS with the server, and verifies its certificate for ``name``.
 
         Raises:
-            pytds.Error: It will not; or it is another one.
+            pytds.Error: The server does not encrypt, or its certificate is not valid.
         """
         context.maximum_version = ssl.TLSVersion.TLSv1_2  # what follows a newer handshake fits no packets
         self._send_packets(_prelogin())
@@ -75,7 +75,7 @@ class TdsSocket:
         self._tls = tls
 
     def ready(self, timeout: float) -> None:
-        """Ends signing in; from now on each wait for the server may take ``timeout`` seconds."""
+        """Ends the login; from now on each wait for the server may take ``timeout`` seconds."""
         self._signing_in = False
         self._socket.settimeout(timeout)
 
@@ -120,7 +120,7 @@ class TdsSocket:
         return len(found)
 
     def settimeout(self, _timeout: float | None) -> None:
-        """Does nothing: the driver would wait for ever for a commit."""
+        """Does nothing: the driver would disable the time-out for a commit."""
 
     def gettimeout(self) -> float | None:
         """Returns how long a wait may take."""
@@ -187,7 +187,7 @@ class TdsSocket:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Makes errors of the network into those of the driver."""
+    """Turns errors of the network into those of the driver."""
     try:
         yield
     except OSError as error:
@@ -210,7 +210,7 @@ def _prelogin() -> bytes:
 
 
 def _without_encryption(answer: bytes) -> tuple[bytes, int]:
-    """Returns the server's PRELOGIN as if it knew no encryption, and what it said of it."""
+    """Returns the server's PRELOGIN without encryption, and the encryption that it contained."""
     at = 0
     while answer[at : at + 1] not in (b"", bytes([_END])):
         token, offset, _ = struct.unpack_from(">BHH", answer, at)

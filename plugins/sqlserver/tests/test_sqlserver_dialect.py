@@ -11,7 +11,7 @@ from outbox_sdk import ConfigError, Level, Record, RecordError, Stasher
 from outbox_sdk.portable import ErrorKind
 from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection, outbox_dialect
 from outbox_sqlserver.data_source import DataSource
-from outbox_sqlserver.errors import meaning
+from outbox_sqlserver.errors import error_kind
 
 from .fake_sqlserver import FakeSqlServer, server_error
 
@@ -77,7 +77,7 @@ def test_options_keep_their_secrets_and_travel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "error_kind"),
+    ("error", "kind"),
     [
         *((server_error(number), ErrorKind.TRANSIENT) for number in (
             1205, 1222, 233, 3906, 9002, 10053, 10054, 10060, 10061, 40197, 40501, 40613, 49918,
@@ -94,9 +94,9 @@ def test_options_keep_their_secrets_and_travel() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_errors_mean_what_their_numbers_say(error: Exception, error_kind: ErrorKind) -> None:
+def test_errors_mean_what_their_numbers_say(error: Exception, kind: ErrorKind) -> None:
     assert isinstance(error, SqlServerIdiom().errors)
-    assert meaning(error) is error_kind
+    assert error_kind(error) is kind
 
 
 def test_a_session_ends_its_transaction_with_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:

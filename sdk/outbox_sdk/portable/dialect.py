@@ -1,4 +1,4 @@
-"""The dialect around a portable outbox: connections, tables, and what may be wrong with them."""
+"""The dialect around a portable outbox: connections and tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PortableDialect(ABC):
         idiom: How the database writes SQL.
         capabilities: What it can do beyond the contract.
         session_type: How statements are sent.
-        intake_type: What takes in the rows of a table of another layout.
+        intake_type: Takes in the rows of a table of another layout.
     """
 
     idiom: ClassVar[Idiom]
@@ -55,23 +55,23 @@ class PortableDialect(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Where the database is, in words, free of secrets."""
+        """Where the database is, in words, without secrets."""
 
     @property
     def secrets(self) -> Sequence[str]:
-        """What must never appear in an error."""
+        """What must not appear in an error."""
         return ()
 
     @abstractmethod
     def open(self) -> Any:
-        """Opens a DB-API connection that commits when told to, with time-outs and read-committed isolation.
+        """Opens a DB-API connection for the harvester: no autocommit, time-outs, isolation READ COMMITTED.
 
         Purges must be durable when a commit returns. Imports the driver, whose errors pass through.
         """
 
     @abstractmethod
     def open_as_application(self) -> Any:
-        """Opens a connection as an application would have, transactions on; its errors pass through."""
+        """Opens a connection as an application would, with transactions on; its errors pass through."""
 
     @abstractmethod
     def create_statements(self) -> Mapping[TableName, Sequence[str]]:
@@ -80,8 +80,8 @@ class PortableDialect(ABC):
         The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``DEAD_LETTER_COLUMNS``.
         """
 
-    def canonical_name(self, session: Session) -> TableName:  # noqa: ARG002 - for those that ask
-        """Returns the outbox's name as the database knows it, whichever way the configuration writes it.
+    def canonical_name(self, session: Session) -> TableName:  # noqa: ARG002 - for subclasses
+        """Returns the outbox's name as the database knows it, however the configuration spells it.
 
         Two processes that name one table differently must share one fence.
         """
@@ -89,13 +89,13 @@ class PortableDialect(ABC):
         return outbox
 
     def upgrades(self, session: Session) -> Sequence[str]:
-        """Returns the statements that give fence and dead letters of an earlier version what came later."""
+        """Returns the statements that add missing columns to tables of an earlier version."""
         fence = self.options.fence
         found = session.columns(self.idiom.quote_table(fence))
         return [] if found is None else additions(self.idiom, fence, found)
 
-    def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for those that ask
-        """Judges what is this database's own: version, isolation, durability, …"""
+    def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for subclasses
+        """Checks what only this database has: version, isolation, durability, …"""
         yield from ()
 
     def connect(self, eligible: Sequence[Condition] = ()) -> PortableTable:
@@ -126,7 +126,7 @@ class PortableDialect(ABC):
         return PortableLease(session, sql, str(outbox))
 
     def stash_connection(self) -> Any:
-        """Opens a connection with transactions on, as an application would have."""
+        """Opens a connection with transactions on, as an application would."""
         with self._translated("connect"):
             return self.open_as_application()
 
@@ -189,7 +189,7 @@ class PortableDialect(ABC):
         return [*self.create_statements()[table], *extras]
 
     def _require(self, session: Session, eligible: Sequence[Condition]) -> bool:
-        """Makes sure that the outbox can be harvested; tells whether it keeps partition and timestamp."""
+        """Checks that the outbox can be harvested; returns whether it has the columns ``EXTRAS``."""
         outbox, *auxiliary = self.create_statements()
         columns = session.columns(self.idiom.quote_table(outbox))
         if columns is None:
@@ -212,7 +212,7 @@ class PortableDialect(ABC):
         return set(EXTRAS) <= set(columns)
 
     def _make(self, session: Session, table: TableName) -> bool:
-        """Creates a table where there is none; tells whether it did."""
+        """Creates a table that does not exist; returns whether it did."""
         name = self.idiom.quote_table(table)
         if session.columns(name) is not None:
             return False

@@ -21,25 +21,25 @@ from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import MarkedRecord
 
 FIRST = 64
-"""How many rows the first mark of a connection looks at."""
+"""How many rows the first mark of a connection selects."""
 
-_FEWEST = 4
-"""So many rows any mark looks at."""
+_MIN_SELECTED = 4
+"""How many rows a mark selects at least."""
 
 _GROWTH = 4
-"""How many times as many rows are looked at once all of a portion fit into the bound."""
+"""The factor by which a portion grows once all of its rows fit into the bound."""
 
 _SPREAD = 2
-"""A row is small that has at most so many times its share of the bound."""
+"""A row is small if its size is at most this many times its share of the bound."""
 
-_WARY = 60.0
-"""Seconds for which a connection looks for rows that others hold, once it has waited for one in vain."""
+_LOCK_CHECK_SECONDS = 60.0
+"""For how long a connection looks for locked rows before each mark, after it has waited for one in vain."""
 
 _Row = Sequence[Any]
 
 
 class Wanted(NamedTuple):
-    """What a mark is asked for.
+    """The parameters of a mark.
 
     Attributes:
         limit: How many rows at most.
@@ -69,7 +69,7 @@ class Marking:
         self._sql = sql
         self._name = name
         self._portion = FIRST
-        self._wary_until = -inf
+        self._check_locks_until = -inf
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> list[MarkedRecord]:
         """Chooses and claims rows; leaves out those that somebody has deleted meanwhile."""
@@ -86,14 +86,14 @@ class Marking:
             return records(self._claimed(rows, leader), self._idiom)
         return self._read(self._claimed(rows, leader), leader, small, wanted.max_bytes)
 
-    def beware(self) -> bool:
-        """Has marks leave out the keys of rows that others hold, for a while; tells whether they can."""
-        self._wary_until = monotonic() + _WARY
+    def avoid_locked(self) -> bool:
+        """Makes marks leave out the keys of locked rows for a while; returns whether the database can."""
+        self._check_locks_until = monotonic() + _LOCK_CHECK_SECONDS
         return bool(self._sql.free)
 
     def _held(self, rows: Sequence[_Row]) -> set[str]:
         """Returns the keys of rows that others hold; none while nobody has waited for such a row in vain."""
-        if not self._sql.free or not rows or monotonic() > self._wary_until:
+        if not self._sql.free or not rows or monotonic() > self._check_locks_until:
             return set()
         ids = [int(row[0]) for row in rows]
         free = {int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)}
@@ -114,7 +114,7 @@ class Marking:
             rows = self._choose(fence, wanted, portion, small=small)
             fit = fitting((int(row[-1]) for row in rows), wanted.max_bytes)
             if fit < len(rows):
-                self._portion = max(_FEWEST, fit + fit // 4)
+                self._portion = max(_MIN_SELECTED, fit + fit // 4)
                 return rows[:fit], small
             if len(rows) == portion:
                 self._portion = portion * _GROWTH
@@ -166,7 +166,7 @@ def fitting(sizes: Iterable[int], most: int) -> int:
 
 
 def too_large(size: int, limit: int | None = None) -> str:
-    """Says why a row of ``size`` bytes is not read; ``limit`` is what a mark may read, if it is known."""
+    """Returns why a row of ``size`` bytes is not read; ``limit`` is how much a mark may read, if known."""
     permitted = f" ({limit:,})" if limit else ""
     cure = "raise it, or skip the row"
     return f"the row has {size:,} bytes, more than limits.maxLaneBytes permits{permitted}; {cure}"

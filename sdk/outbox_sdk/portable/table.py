@@ -33,8 +33,8 @@ class PortableTable:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
-        intake: What takes in rows of another table.
-        extras: Whether the outbox keeps partition and timestamp.
+        intake: Takes in rows of another table; ``None`` for none.
+        extras: Whether the outbox has columns for partition and timestamp.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PortableTable:
         return self._name
 
     def identity(self) -> str:
-        """Returns what tells this outbox from every other: what was drawn for its guard."""
+        """Returns the outbox's identity, which the guard row carries."""
         make_guard(self._session, self._sql, self._name)
         [(identity,)] = self._session.query("read the outbox's identity", self._sql.guard, name=self._name)
         return str(identity)
@@ -156,13 +156,13 @@ class PortableTable:
         return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
-        """Notes durably that, and how, the lane publishes in transactions, or that it has ended that."""
+        """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
         lanes, sender, place = (noted.lanes, noted.sender, noted.location) if noted else (0, None, None)
-        doing = "note who publishes in transactions"
+        doing = "store who publishes in transactions"
         self._write(self._sql.set_transactional, fence, doing, noted=lanes, sender=sender, place=place)
 
     def transactional_lanes(self) -> dict[int, TransactionalLane]:
-        """Returns the lanes that are noted to publish in transactions, and how."""
+        """Returns the lanes that publish in transactions, and how."""
         rows = self._session.query(
             "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
         )
@@ -177,7 +177,7 @@ class PortableTable:
         self._write(self._sql.heartbeat, fence, "write a heartbeat", reading=json.dumps(dict(metrics)))
 
     def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence says of each lane."""
+        """Returns what the fence stores about each lane."""
         rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
         moment, text = self._idiom.read_timestamp, self._idiom.read_text
         return [
@@ -211,16 +211,16 @@ class PortableTable:
         self._session.close()
 
     def _around_held_rows(self, act: Callable[[], Done]) -> Done:
-        """Acts; if it has waited in vain for a row that somebody else holds, once more without its key."""
+        """Acts; after a time-out for a row that another transaction has locked, once more without its key."""
         try:
             return act()
         except LockTimeout:
-            if not self._marking.beware():
+            if not self._marking.avoid_locked():
                 raise
         return act()
 
     def _take_in(self, fence: Fence, limit: int) -> None:
-        # One lane does it for all, so that the rows keep their order.
+        # One lane does it for all lanes, so that the rows keep their order.
         if self._intake and fence.lane == 0:
             self._intake.take(limit * fence.lanes)
 
@@ -264,7 +264,7 @@ class PortableTable:
 
 
 def make_guard(session: Session, sql: Statements, name: str) -> None:
-    """Makes sure that the fence has the row that bumps and operators lock first."""
+    """Creates the row of the fence that bumps and operators lock first, if it does not exist."""
     if session.query("look at the fence", sql.guard, name=name):
         return
     try:

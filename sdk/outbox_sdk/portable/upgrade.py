@@ -1,4 +1,4 @@
-"""What the tables of an earlier version lack, and how they get it."""
+"""Adds columns that the tables of an earlier version lack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_sdk.portable.session import Session
 
 
 def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[str]:
-    """Returns the statements that add to a fence what it lacks of the columns that came later."""
+    """Returns the statements that add the missing columns to a fence of an earlier version."""
     missing = [column for column in ADDED_FENCE_COLUMNS if column not in found]
     return [
         f"ALTER TABLE {idiom.quote_table(fence)} ADD {column} {idiom.short_text_type}" for column in missing
@@ -20,14 +20,14 @@ def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[st
 
 
 def upgrade(session: Session, outdated: Callable[[], Sequence[str]]) -> None:
-    """Executes what is to be done to tables of an earlier version. Several processes may do so at once.
+    """Executes the statements that upgrade tables of an earlier version. Several processes may do so at once.
 
     Args:
         session: The connection.
-        outdated: Returns the statements; none once they were executed, by whomever.
+        outdated: Returns the statements; none once any process has executed them.
 
     Raises:
-        DriverError: The user may not; the message has the statements for whoever may.
+        DriverError: The user may not; the message contains the statements for somebody who may.
     """
     for statement in outdated():
         try:
