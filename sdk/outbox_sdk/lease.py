@@ -8,23 +8,23 @@ from typing import Protocol
 class Lease(Protocol):
     """A connection to the one lease of an outbox; used by one thread.
 
-    Time is the database's. Whoever has the lease counts its own time from before it asked, by a clock that
-    never goes back, and so never holds it for longer than the database does.
+    The database measures the time. The holder counts from before its call, by a monotonic clock, and
+    therefore never considers the lease longer than the database does.
 
-    Every method raises ``DriverError`` when the database refuses or cannot be reached; whether a call took
-    effect is then unknown until the next.
+    Every method raises ``DriverError`` if the database refuses or cannot be reached. It is then unknown
+    until the next call whether the call took effect.
     """
 
     def take(self, holder: str, seconds: float) -> int | None:
         """Takes the lease if it is free or has run out, or renews the holder's own; durable on return.
 
         Args:
-            holder: Who wants it: unlike any other process that ever did.
+            holder: A name that no other process has ever used.
             seconds: For how long, from now on.
 
         Returns:
-            The term's number: the same while the holder stays the same, larger with each other one; ``None``
-            while somebody else has it.
+            The number of the leadership: the same while the holder stays the same, and larger with each new
+            holder; ``None`` while another process holds the lease.
         """
         ...
 

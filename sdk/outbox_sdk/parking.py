@@ -1,8 +1,8 @@
-"""Parking: a key whose earliest record cannot be delivered is set aside, with all that waits behind it.
+"""Parking: what happens to a key whose earliest record cannot be delivered.
 
-The record that failed, the *head*, is copied to the dead letters with the error and the number of attempts;
-its row and the key's other rows, the *tail*, stay in the outbox, and marks leave them out. So the key keeps
-its order whoever leads, and every other key flows. An operator ends it::
+The failed record, the *head*, is copied to the dead letters with the error and the number of attempts. Its
+row and the key's other rows, the *tail*, stay in the outbox, and marks leave them out. Thus the key keeps
+its order under every leader, and all other keys flow. An operator ends it::
 
     parked --retry--> the head is marked again, and the tail behind it
     parked --skip--> skipped: the head's row is deleted, and the tail is marked
@@ -23,12 +23,12 @@ from outbox_sdk.record import MarkedRecord
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A record that could not be delivered, for whose sake its key is to be parked.
+    """A record that could not be delivered, and whose key is to be parked.
 
     Attributes:
         id: The record's id.
         reason: The last error, free of secrets.
-        attempts: How often this leader has tried.
+        attempts: How often this leader has tried to deliver it.
     """
 
     id: int
@@ -42,7 +42,8 @@ class Parked:
 
     Attributes:
         keys: Keys that are parked now.
-        oldest: For how many seconds the first of them has been, by the database's clock; ``None`` for none.
+        oldest: For how many seconds the first of them has been parked, by the database's clock; ``None`` for
+            none.
     """
 
     keys: int
@@ -50,7 +51,7 @@ class Parked:
 
 
 class DeadLetterStatus(StrEnum):
-    """What became of a dead letter's record."""
+    """The state of a dead letter."""
 
     PARKED = "parked"
     SKIPPED = "skipped"
@@ -58,11 +59,11 @@ class DeadLetterStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that was set aside.
+    """A record that could not be delivered.
 
     Attributes:
-        record: The record as it was when it failed, with its id in the outbox; or with a negative id that is
-            the letter's own, where the outbox has given out the record's anew.
+        record: The record as it was when it failed, with its id in the outbox; or with a negative id if the
+            outbox has given out the record's id anew.
         reason: The last error.
         attempts: How often its delivery was tried.
         since: When it was parked (database clock).
@@ -81,12 +82,12 @@ class DeadLetter:
 class DeadLetters(Protocol):
     """An operator's connection to the dead letters of one outbox; used by one thread.
 
-    The verbs are durable when they return, act on all their letters or on none, and may be called while
-    a leader harvests, which takes note of them with its next mark. A letter that is not there any more, or
-    no longer in the state that the verb is for, is left out. Each returns the ids of the letters it changed,
-    ordered.
+    ``retry``, ``skip`` and ``redrive`` are durable when they return, and change all of their dead letters
+    or none. They may be called while a leader harvests; its next mark sees the change. A dead letter that
+    is gone, or no longer in the required state, is left out. Each returns the ids of the dead letters that
+    it changed, ordered.
 
-    Every method raises ``DriverError`` when the database refuses or cannot be reached.
+    Every method raises ``DriverError`` if the database refuses or cannot be reached.
     """
 
     def find(
@@ -95,7 +96,7 @@ class DeadLetters(Protocol):
         """Returns dead letters, ordered by id.
 
         Args:
-            keys: Of which keys; none means all.
+            keys: The keys; none means all.
             status: In which state; ``None`` means both.
             values: Whether to read the records' values too, which may be large; without, they are ``None``.
         """

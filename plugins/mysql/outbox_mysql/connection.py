@@ -1,4 +1,4 @@
-"""Connections to MySQL and MariaDB. The only module that loads PyMySQL, beside the idiom's errors."""
+"""Connections to MySQL and MariaDB. Loads PyMySQL."""
 
 from __future__ import annotations
 

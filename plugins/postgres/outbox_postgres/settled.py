@@ -1,9 +1,9 @@
-"""Where a mark may start: behind ids below which no row can appear any more.
+"""From which id a mark may start: behind ids below which no row can appear any more.
 
 A mark must take the earliest rows, and a row with a low id may appear late, because ids are given out when a
-row is inserted and become visible when its transaction commits. Reading from the head of the table every
-time is always right, but costs a look at every row that another lane still has there and, while some old
-snapshot is open, at every row deleted since.
+row is inserted and become visible when its transaction commits. A mark that reads from the
+head of the table is always correct, but reads every row that another lane still has there and, while an old
+snapshot is open, every row deleted since.
 
 What makes it safe to skip: ``nextval`` locks the sequence for its transaction before it takes a number, and
 the lock stays until the transaction has ended, be it prepared, rolled back to a savepoint or both. So
@@ -74,17 +74,17 @@ LISTING_INTERVAL = 0.5
 """Seconds between two looks at the newest id and the holders of the sequence, at most."""
 
 LISTING_RECORDS = 10_000
-"""So many marked records bring the next look forward."""
+"""After this many marked records the next look comes earlier."""
 
 HEAD_INTERVAL = 5.0
 """Seconds between two looks at the head, at least."""
 
 HEAD_SHARE = 50
-"""A look at the head is followed by this many times its own duration without one."""
+"""After a look at the head there is none for this many times its duration."""
 
 
 class Settled:
-    """Remembers for one connection what the module's text proves. Pure: it is told what was seen.
+    """Computes for one connection from which id a mark may start, as the module's text proves. Does no I/O.
 
     Args:
         clock: Seconds on a clock that never goes back.
@@ -107,12 +107,12 @@ class Settled:
     def begin(
         self, claimant: object, left_out: Collection[UUID] = (), keys: frozenset[str] = frozenset()
     ) -> int:
-        """Says from which id the next mark has to look.
+        """Returns the id from which the next mark has to look.
 
         Args:
-            claimant: For whom it marks; another one than before has marked nothing yet.
+            claimant: The fence or leader id that marks; a new one has marked nothing yet.
             left_out: The batches whose rows the mark leaves out.
-            keys: The keys whose rows it leaves out beside those of parked keys.
+            keys: The keys whose rows it leaves out in addition to parked keys.
         """
         now = self._clock()
         if claimant != self._claimant:
@@ -125,7 +125,7 @@ class Settled:
         return start
 
     def marked(self, found: int, span: tuple[int, int] | None, behind: Collection[UUID] = ()) -> None:
-        """Takes note of what the mark did that ``begin`` was asked for.
+        """Records the result of the mark that :meth:`begin` was called for.
 
         Args:
             found: How many rows it found to mark; rows of keys that it leaves out are not among them.
@@ -150,7 +150,7 @@ class Settled:
             self._start = max(self._start, self._horizon)
 
     def released(self) -> None:
-        """Takes note that rows behind the start can be marked.
+        """Records that rows behind the start can be marked.
 
         Called before the mark that looks for them, or between its end and ``marked`` if it read from the
         head by itself.
@@ -158,11 +158,11 @@ class Settled:
         self._start = FIRST
 
     def finished(self, batches: Collection[UUID]) -> None:
-        """Takes note that batches were deleted otherwise than by a mark."""
+        """Records that batches were deleted without a mark."""
         self._behind = self._behind.difference(batches)
 
     def due(self) -> bool:
-        """Tells whether it is time for another listing."""
+        """Returns whether it is time for another listing."""
         return self._unlisted >= LISTING_RECORDS or self._clock() >= self._listing_due
 
     def floor(self) -> int:
@@ -170,7 +170,7 @@ class Settled:
         return max(self._start, self._candidate)
 
     def listed(self, newest: int | None, holders: Collection[str], *, prepared: bool) -> None:
-        """Takes note of a listing.
+        """Records a listing.
 
         Args:
             newest: The newest visible id from ``floor`` on, or ``None``.

@@ -1,4 +1,4 @@
-"""What ``outbox check`` reports about a SQL Server beside the columns of the tables."""
+"""What ``outbox check`` reports about a SQL Server, except the columns of the tables."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from outbox_sdk.record import Record
 def portable_insert(
     idiom: Idiom, table_name: Callable[[str], TableName] = TableName.parse
 ) -> Callable[[str], Insert]:
-    """Returns what a plugin's ``Driver`` offers as ``insert``; records that ``idiom`` refuses are refused.
+    """Returns the ``insert`` of a plugin's ``Driver``; it refuses the records that ``idiom`` refuses.
 
     Args:
         idiom: How the database writes SQL.

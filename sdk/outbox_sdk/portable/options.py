@@ -1,4 +1,4 @@
-"""What users may set for every portable dialect."""
+"""The options that all dialects have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_sdk.portable.names import TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortableOptions:
-    """What users may set for every dialect; a plugin's options add to it.
+    """The options that all dialects have; a plugin's options inherit them.
 
     Attributes:
         table: The outbox table, optionally with its schema.
@@ -46,7 +46,7 @@ class PortableOptions:
         """Reads a table's name as the database does.
 
         Raises:
-            ConfigError: It is none.
+            ConfigError: It is not a table name.
         """
         return TableName.parse(text)
 

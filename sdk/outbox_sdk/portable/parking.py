@@ -1,4 +1,4 @@
-"""How a portable outbox parks: heads become letters, copied within the database where it can."""
+"""Parks keys of a portable outbox: copies heads to the dead letters, within the database if it can."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parking:
         self._name = name
 
     def park(self, leader: object, poisons: Mapping[int, Poison]) -> int:
-        """Makes the heads that still carry the leader id into letters; returns how many."""
+        """Copies the heads that still carry the leader id to the dead letters; returns how many."""
         heads = {
             int(row[0]): row[1]
             for row in self._session.fetch_by_ids(self._sql.carried_keys, list(poisons), leader=leader)
@@ -45,7 +45,7 @@ class Parking:
         return len(heads)
 
     def _make_room(self, heads: Mapping[int, object]) -> None:
-        """Deletes letters of the same heads; those of others, whose ids came again, get ids of their own."""
+        """Deletes dead letters of the same heads; those of other records with the same ids get new ids."""
         found = self._session.fetch_by_ids(self._sql.letters_at, list(heads), name=self._name)
         same = [
             int(number)

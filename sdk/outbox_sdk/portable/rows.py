@@ -1,4 +1,4 @@
-"""Rows of a portable outbox, made into records, and records made into rows."""
+"""Makes rows of a portable outbox into records, and records into rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
 
 
 def octets(value: Any, idiom: Idiom) -> object:
-    """Makes the parameter for a row's value that goes into a column of bytes; what is no value, too."""
+    """Makes the parameter for a row's value that goes into a column of bytes, even for an invalid value."""
     try:
         return idiom.bytes_parameter(idiom.read_value(value))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Transactions over one DB-API connection, and its errors as ours."""
+"""Transactions over one DB-API connection, whose errors become driver errors."""
 
 from __future__ import annotations
 
