@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from outbox_sdk.affinity import Affinity, Condition
@@ -47,7 +48,7 @@ class StaticElector:
     def start(self, candidate: Candidate) -> None:
         """Starts the thread on which the candidate hears that it leads."""
         self._thread = threading.Thread(
-            target=self._lead, args=(candidate,), name="static-elector", daemon=True
+            target=copy_context().run, args=(self._lead, candidate), name="static-elector", daemon=True
         )
         self._thread.start()
 

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from math import ceil
-from threading import Condition, Lock, Thread, get_ident
+from threading import Condition, Lock, get_ident
 from typing import Any, assert_never
 
 from outbox_sdk import ConfigError, Level
 
 from outbox_core.config.election import with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
+from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import Event, EventHandler
@@ -42,6 +43,7 @@ from outbox_core.leadership.requests import (
     Wait,
     WarmEngine,
 )
+from outbox_core.log_context import ContextThread, log_as
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class Harvest:
             metrics=limits.min_metrics_interval,
         )
         self._candidacy = Candidacy(timeouts, self._lease, self._notify)
-        self._thread = Thread(target=self._run, name="harvest", daemon=True)
+        self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
 
     def set_event_handler(self, handler: EventHandler) -> None:
         """Registers what is called for each event, one at a time; call it before :meth:`start`.
@@ -97,6 +99,10 @@ class Harvest:
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
+        with log_as(self._settings.name):
+            self._start()
+
+    def _start(self) -> None:
         with closing(self._dialect.connect(self._settings.affinity.create().eligible())) as table:
             self._election = with_group(self._settings.elector, table)
         self._elector = self._election.create()
@@ -143,8 +149,9 @@ class Harvest:
         self._leaving = True
         with self._joining:
             elector = self._elector
-        elector.stop()
-        self._end()
+        with log_as(self._settings.name):
+            elector.stop()
+            self._end()
 
     def _end(self) -> None:
         self._candidacy.end()  # the elector has had the lanes drained before
@@ -182,18 +189,8 @@ class Harvest:
 
     def _drive(self, steps: Steps[Result]) -> Result:
         """Runs a generator to its end on this thread, and returns its result."""
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    reply = self._carry_out(request)
-                except Exception as error:  # noqa: BLE001 - the generator decides, and raises it again
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(reply)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+        with log_as(self._settings.name):
+            return drive(steps, self._carry_out)
 
     def _carry_out(self, request: Request) -> Any:
         match request:
@@ -206,7 +203,7 @@ class Harvest:
                 return begin_leadership(self._settings)
             case Resign(then):
                 # On a thread of its own, as it waits for the lanes, which are watched meanwhile.
-                Thread(target=self._resign, args=(then,), name="resign", daemon=True).start()
+                ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
             case LeaveElection():
                 self._elector.stop()
             case JoinElection():

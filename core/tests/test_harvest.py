@@ -13,6 +13,7 @@ from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
 from outbox_core.leadership.candidacy import Timeouts
 from outbox_core.leadership.protocol import Report
+from outbox_core.log_context import HarvesterFilter
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 
 from .fakes import FakeDialect, FakePlugin, FakeTable, made
@@ -163,6 +164,15 @@ def test_a_term_begins_with_a_raised_token_and_ends_with_a_handover(world):
     harvest.acquired()
     until(lambda: len(engine.terms) == 2)
     assert engine.terms[1].token == 2, "each term has a token of its own"
+
+
+def test_lines_about_an_error_carry_the_name_of_the_harvester(world, caplog):
+    harvest, dialect, _, engine, _ = world
+    caplog.handler.addFilter(HarvesterFilter())
+    dialect.errors.append(DriverError("away", retryable=True))
+    harvest.acquired()
+    until(lambda: engine.terms)
+    assert [line.harvester for line in caplog.records if "cannot begin to lead" in line.message] == ["one"]
 
 
 def test_a_fenced_leader_stops_at_once_and_can_lead_again(world):

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 import typer
 
 from outbox_core.cli.logs import configure_logging
-from outbox_core.config import LogLevel, Settings, load
+from outbox_core.config import HarvestSettings, LogLevel, Settings, load
 
 FileOption = Annotated[
     Path | None,
@@ -51,6 +51,12 @@ class Invocation:
         settings = load(file or self.file, given)
         configure_logging(settings.logging.level)
         return settings
+
+
+def name_in_log(settings: Settings) -> HarvestSettings:
+    """Has each line of the log carry the harvester's name; returns the harvester's settings."""
+    configure_logging(settings.logging.level, settings.harvest.name)
+    return settings.harvest
 
 
 def log_warnings_only(settings: Settings) -> Settings:

@@ -9,6 +9,7 @@ from rich.logging import RichHandler
 
 from outbox_core.cli.terminal import messages
 from outbox_core.config import LogLevel
+from outbox_core.log_context import HarvesterFilter
 
 TRACE = 5
 """More than debug, as in goharvest."""
@@ -47,16 +48,23 @@ def redact(text: str) -> str:
     return _URL.sub(r"\1***@", _PAIR.sub(r"\1***", text))
 
 
-def configure_logging(level: LogLevel) -> None:
-    """Sends log records of ``level`` and above to stderr, in place of any earlier set-up."""
+def configure_logging(level: LogLevel, harvester: str = "") -> None:
+    """Sends log records of ``level`` and above to stderr, in place of any earlier set-up.
+
+    Args:
+        level: The lowest level.
+        harvester: The harvester's name, for each line; empty for lines without one.
+    """
     logging.addLevelName(TRACE, "TRACE")
+    named = "[%(harvester)s] " if harvester else ""
     handler: logging.Handler
     if sys.stderr.isatty():
         handler = RichHandler(console=messages(), show_path=False, log_time_format="%H:%M:%S")
-        handler.setFormatter(Redacting("%(message)s"))
+        handler.setFormatter(Redacting(f"{named}%(message)s"))
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(Redacting("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
+        handler.setFormatter(Redacting(f"%(asctime)s %(levelname)-7s %(name)s {named}%(message)s"))
+    handler.addFilter(HarvesterFilter(harvester))
     logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))

@@ -4,15 +4,15 @@ import logging
 from enum import StrEnum
 from importlib.metadata import version
 from queue import SimpleQueue
-from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now
+from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
 from outbox_core.config import Delivery, HarvestSettings, LogLevel
 from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, MeterRead
+from outbox_core.log_context import ContextThread
 
 if TYPE_CHECKING:
     from outbox_core.harvest import Harvest
@@ -62,7 +62,7 @@ def run(
     """
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
-    settings = invocation.settings(file, overrides).harvest
+    settings = name_in_log(invocation.settings(file, overrides))
     with StopSignals(GRACE_SECONDS) as signals:
         _harvest(settings, signals)
     log.info("stopped")
@@ -129,7 +129,7 @@ def _start(harvest: "Harvest", signals: StopSignals) -> None:
         else:
             outcome.put(None)
 
-    Thread(target=start, name="start", daemon=True).start()
+    ContextThread(target=start, name="start", daemon=True).start()
     while outcome.empty():
         if signals.requested.wait(_POLL_SECONDS):
             log.info("stopping before the start is complete")

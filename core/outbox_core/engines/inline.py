@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from threading import Thread
-
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import LaneThreads
 from outbox_core.leadership.leader import Leadership
+from outbox_core.log_context import ContextThread
 
 
 class InlineEngine:
     """Runs all lanes as one group in this process."""
 
     def __init__(self) -> None:
-        self._thread: Thread | None = None
+        self._thread: ContextThread | None = None
         self._crash: Exception | None = None
 
     def warm(self) -> None:
@@ -23,7 +22,7 @@ class InlineEngine:
         """Starts a thread for each lane and one that reports for them."""
         self._crash = None
         group = LaneThreads(plan, 0, range(plan.lanes), leadership)
-        self._thread = Thread(target=self._run, args=(group,), name="lanes", daemon=True)
+        self._thread = ContextThread(target=self._run, args=(group,), name="lanes", daemon=True)
         self._thread.start()
 
     def join(self, timeout: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import copy_context
 from typing import Any, assert_never
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from outbox_core.delivery.requests import (
     Steps,
     WriteNote,
 )
+from outbox_core.drive import drive
 from outbox_core.lanes.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -101,18 +103,7 @@ class Driver:
         Raises:
             OutboxError: What a request raised, unless the generator handles it; or the generator itself.
         """
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    reply = self._execute_any(request)
-                except Exception as error:  # noqa: BLE001 - the generator decides, and raises it again
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(reply)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+        return drive(steps, self._execute_any)
 
     def close(self) -> None:
         """Closes all connections. Idempotent."""
@@ -137,7 +128,8 @@ class Driver:
                 return self.senders[name].publish([], [])
             case RunAll(steps):
                 with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="settling") as pool:
-                    return list(pool.map(self._run_apart, steps))
+                    runs = [pool.submit(copy_context().run, self._run_apart, each) for each in steps]
+                    return [run.result() for run in runs]
             case _:
                 return self._execute(self._connected(), request)
 

@@ -7,10 +7,10 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Event as Flag
-from threading import Thread
 from time import sleep
 from typing import Any, assert_never
 
+from outbox_core.drive import drive
 from outbox_core.lanes.group import (
     AwaitLanes,
     Exchange,
@@ -26,6 +26,7 @@ from outbox_core.lanes.loop import LaneLoop
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.protocol import ControlChannel
+from outbox_core.log_context import ContextThread
 
 
 def dedicate_process() -> None:
@@ -64,7 +65,7 @@ class LaneThreads:
         )
         self._ended = Flag()  # set when any lane has
         self._threads = [
-            Thread(target=self._supervise, args=(number,), name=f"lane-{number}") for number in lanes
+            ContextThread(target=self._supervise, args=(number,), name=f"lane-{number}") for number in lanes
         ]
 
     def run(self) -> Iterator[Mapping[int, int]]:
@@ -123,18 +124,8 @@ class LaneThreads:
 
     def _supervise(self, number: int) -> None:
         """Drives what keeps one lane; the thread of the lane."""
-        steps = self._group.supervise(number)
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    self._carry_out_of_lane(request)
-                except Exception as error:  # noqa: BLE001 - the generator decides
-                    request = steps.throw(error)
-                else:
-                    request = next(steps)
-        except StopIteration:
-            self._ended.set()
+        drive(self._group.supervise(number), self._carry_out_of_lane)
+        self._ended.set()
 
     def _carry_out_of_lane(self, request: RunLane | Sleep) -> None:
         match request:

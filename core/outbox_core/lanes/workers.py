@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import assert_never
 
 from outbox_sdk import (
@@ -35,6 +34,7 @@ from outbox_core.delivery.commands import (
     Send,
 )
 from outbox_core.lanes.turn import Reply, SendGate
+from outbox_core.log_context import ContextThread
 
 CLOSE_SECONDS = 1.0
 """How long a thread that hangs in the database or the broker is waited for when the lane ends."""
@@ -67,7 +67,7 @@ class Worker:
         self._end = end
         self._replies = replies
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread = ContextThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, request: Request) -> None:
@@ -184,7 +184,7 @@ class SenderThread:
         self._gate = SendGate(leading)
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._under_way = 0
-        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread = ContextThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, request: Request) -> None:

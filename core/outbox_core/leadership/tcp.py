@@ -14,12 +14,13 @@ import socket
 from contextlib import closing, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
-from threading import Lock, Thread
+from threading import Lock
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from outbox_core.leadership.protocol import ControlChannel, Orders, Report
+from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class ControlServer:
         self._strangers: list[_Wire] = []  # the oldest first
         self._peers: set[_Wire] = set()
         self._closed = False
-        self._listening = Thread(target=self._accept, name="link", daemon=True)
+        self._listening = ContextThread(target=self._accept, name="link", daemon=True)
         self._listening.start()
 
     @property
@@ -152,7 +153,7 @@ class ControlServer:
                 oldest = self._strangers.pop(0)
         if oldest is not None:
             oldest.hang_up()
-        Thread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
+        ContextThread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
 
     def _answer(self, wire: _Wire) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from threading import Event, Thread, current_thread
 from typing import Final
 
@@ -86,7 +87,7 @@ class Member:
             )
         except KafkaException as error:
             raise config_error(error.args[0].str(), self._settings) from None  # may quote a secret
-        self._thread = Thread(target=self._run, name="neli", daemon=True)
+        self._thread = Thread(target=copy_context().run, args=(self._run,), name="neli", daemon=True)
 
     def start(self) -> None:
         """Joins the group; the candidate receives events from now on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from threading import Thread, Timer
+from threading import Timer
 from time import monotonic, sleep
 
 from outbox_sdk import OutboxError
@@ -20,12 +20,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import HarvestSettings
+from outbox_core.drive import drive
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.task import RECEIPT, Task, harvest_task, warming_task
 from outbox_core.engines.supervision import GroupEnd, RunGroup, Sleep, supervise_group
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.tcp import ControlServer
+from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +59,8 @@ class SparkEngine:
         self._master = engine.master or f"local[{self._groups + 1}]"
         self._application: Application | None = None
         self._server: ControlServer | None = None
-        self._jobs: list[Thread] = []
-        self._cancelling: Thread | None = None
+        self._jobs: list[ContextThread] = []
+        self._cancelling: ContextThread | None = None
         self._crash: Exception | None = None
 
     def warm(self) -> None:
@@ -120,7 +122,7 @@ class SparkEngine:
         self._crash = None
         groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
         self._jobs = [
-            Thread(
+            ContextThread(
                 target=self._supervise,
                 args=(plan, leadership, group, list(lanes)),
                 name=f"group-{group}",
@@ -159,7 +161,9 @@ class SparkEngine:
         if application is None or (cancelling is not None and cancelling.is_alive()):
             return
         # A JVM that hangs would hold up whoever asks it.
-        self._cancelling = Thread(target=_cancel, args=(application,), name="spark-cancel", daemon=True)
+        self._cancelling = ContextThread(
+            target=_cancel, args=(application,), name="spark-cancel", daemon=True
+        )
         self._cancelling.start()
 
     def close(self) -> None:
@@ -176,19 +180,15 @@ class SparkEngine:
         server = self._server
         assert server is not None  # noqa: S101 - started after warm
         task = harvest_task(plan, group, lanes, server.address)
-        steps = supervise_group(leadership, group)
-        try:
-            request = next(steps)
-            while True:
-                end = None
-                match request:
-                    case RunGroup():
-                        end = self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
-                    case Sleep(seconds):
-                        sleep(seconds)
-                request = steps.send(end)
-        except StopIteration as end_of_group:
-            self._crash = self._crash or end_of_group.value
+
+        def carry_out(request: RunGroup | Sleep) -> GroupEnd | None:
+            if isinstance(request, Sleep):
+                sleep(request.seconds)
+                return None
+            return self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
+
+        error = drive(supervise_group(leadership, group), carry_out)
+        self._crash = self._crash or error
 
     def _run_until_lost(self, description: str, group: int, task: Task) -> GroupEnd:
         """Runs one group's job, and returns how it ended."""

@@ -10,7 +10,6 @@ import tempfile
 from collections import deque
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
-from threading import Thread
 from time import monotonic, sleep
 from typing import IO, Any
 
@@ -18,6 +17,8 @@ from outbox_sdk import OutboxError
 from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
+
+from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Jvm:
                 stderr=STDOUT,
                 env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place)},
             )
-            self._listener = Thread(
+            self._listener = ContextThread(
                 target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
             )
             self._listener.start()

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 from outbox_sdk import OutboxError
 from py4j.protocol import Py4JError
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import Jvm
+from outbox_core.log_context import ContextThread
 
 LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 STOP_SECONDS = 5.0
@@ -79,7 +79,7 @@ class Application:
 
     def stop(self) -> None:
         """Stops the application and ends its JVM, hanging or not, so that a process can start another."""
-        stopping = Thread(target=self._stop, name="spark-stop", daemon=True)
+        stopping = ContextThread(target=self._stop, name="spark-stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
         self._jvm.end()
