@@ -100,6 +100,8 @@ def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     said = [line.text for line in leader.lines() if line.text.startswith("error: ")]
     assert len(said) == 1
     assert "JVM" in said[0]
+    assert not any("Traceback" in line.text for line in leader.lines()), leader.tail()
+    assert "[a] " in leader.wait_for("lane group", 1).text, "the line carries the harvester's name"
     until(lambda: not leader.family(), "what it started ends, too", 20)
 
 
@@ -112,11 +114,12 @@ def backlog(shop: Shop) -> int:
 
 def told_to_end(harvester: Harvester) -> int:
     """Sends SIGTERM to all processes of a harvester, like a service manager; returns its exit code."""
-    family = harvester.family()
-    harvester.send(signal.SIGTERM)
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
+    family, group = harvester.family(), os.getpgid(harvester.pid)
+    os.killpg(group, signal.SIGTERM)
+    for process in family:  # PySpark's workers have a process group of their own
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(process.pid) != group:
+                process.terminate()
     return harvester.wait(10)
 
 

@@ -20,6 +20,8 @@ from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import Jvm
 from outbox_core.log_context import ContextThread
 
+log = logging.getLogger(__name__)
+
 LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 STOP_SECONDS = 5.0
 """How long an application may take to stop before its JVM is ended all the same."""
@@ -48,8 +50,9 @@ class Application:
         # Workers must be an interpreter that has our plugins, not the first python3 of PATH.
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
-        # It logs every error that it also raises, with its traceback.
+        # Py4J logs every error that it also raises, with its traceback; some of them through the root logger.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_is_not_py4j)  # has no effect when it is there already
         stranger = _is_stranger()
         wanted = {**_defaults(name, master), **settings}
         if stranger:
@@ -65,7 +68,10 @@ class Application:
             if stranger:  # Hadoop would ask the machine who this is, and refuse to work without an answer
                 hadoop = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
                 hadoop.setLoginUser(hadoop.createRemoteUser(os.environ["SPARK_USER"]))
-            self.session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+            context = SparkContext(conf=conf, gateway=gateway)
+            # Its thread prints a traceback when the JVM closes the connection, as a JVM does that is killed.
+            context._accumulatorServer.handle_error = _log_error  # type: ignore[method-assign, assignment]  # noqa: SLF001 - PySpark offers no other way
+            self.session = SparkSession(context)
         except Exception as error:
             reason = str(error).strip().split("\n", 1)[0]
             self._jvm.end()
@@ -90,6 +96,14 @@ class Application:
         with suppress(Py4JError, OSError, RuntimeWarning):  # of a JVM that is dead already
             self.session.stop()
             self._jvm.gateway.shutdown()
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def _log_error(*_: object) -> None:
+    log.debug("a connection of Spark's accumulators ended: %r", sys.exception())
 
 
 def _forget() -> None:
