@@ -33,8 +33,8 @@ from outbox_core.leadership.requests import (
     CloseEngine,
     JoinElection,
     JoinLanes,
+    LeadershipRequest,
     LeaveElection,
-    Request,
     Resign,
     Result,
     StartLanes,
@@ -192,7 +192,7 @@ class Harvest:
         with log_as(self._settings.name):
             return drive(steps, self._carry_out)
 
-    def _carry_out(self, request: Request) -> Any:
+    def _carry_out(self, request: LeadershipRequest) -> Any:
         match request:
             case Wait(until, seconds):
                 with self._changed:

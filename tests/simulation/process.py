@@ -16,8 +16,8 @@ from outbox_core.leadership.requests import (
     CloseEngine,
     JoinElection,
     JoinLanes,
+    LeadershipRequest,
     LeaveElection,
-    Request,
     Resign,
     StartLanes,
     TakeOver,
@@ -131,7 +131,7 @@ class Process:
 
     # --- what the candidacy asks for ----------------------------------------------------------------
 
-    def _carry_out(self, request: Request, reply: Reply) -> None:
+    def _carry_out(self, request: LeadershipRequest, reply: Reply) -> None:
         match request:
             case Wait():
                 self._wait(request, reply)

@@ -18,7 +18,7 @@ from outbox_core.delivery.requests import (
     ReadNotes,
     ReadParked,
     ReadTableName,
-    Request,
+    RecoveryRequest,
     RunAll,
     Steps,
     WriteNote,
@@ -58,7 +58,7 @@ class Settings(NamedTuple):
 class Unawaited:
     """What only a mutant asks: that a request is carried out after a while, and nobody waits for it."""
 
-    request: Request
+    request: RecoveryRequest
     seconds: float = 0.0
 
 
@@ -116,7 +116,7 @@ class Driver:
         world.tell(None, None, "%s refuses to begin: %s", self._entered.name, error)
         world.audit.counts["lanes refused"] += 1
 
-    def _carry_out(self, request: Request | Unawaited, then: Then) -> None:
+    def _carry_out(self, request: RecoveryRequest | Unawaited, then: Then) -> None:
         match request:
             case OpenSender(name):
                 self._sender(name).open(lambda fine: then(self._settings.location if fine else TIMED_OUT))

@@ -108,7 +108,7 @@ class RunAll:
     steps: Sequence[Steps[Any]]
 
 
-Request = (
+RecoveryRequest = (
     RaiseFence
     | Enter
     | ReadTableName
@@ -125,5 +125,5 @@ Request = (
 
 Result = TypeVar("Result")
 
-Steps = Generator[Request, Any, Result]
+Steps = Generator[RecoveryRequest, Any, Result]
 """A generator that yields requests, receives the replies, and returns a result."""

@@ -24,7 +24,7 @@ from outbox_core.delivery.requests import (
     ReadNotes,
     ReadParked,
     ReadTableName,
-    Request,
+    RecoveryRequest,
     Result,
     RunAll,
     Steps,
@@ -113,7 +113,7 @@ class Driver:
             self._table.close()
             self._table = None
 
-    def _execute_any(self, request: Request) -> Any:
+    def _execute_any(self, request: RecoveryRequest) -> Any:
         match request:
             case OpenSender(name):
                 sender = self._publisher.create().open_transactional(name)

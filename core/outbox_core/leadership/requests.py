@@ -93,7 +93,7 @@ class WarmEngine:
     """Prepares the engine to start lanes. Fails with an ``OutboxError``. No reply."""
 
 
-Request = (
+LeadershipRequest = (
     Wait
     | CheckEngine
     | TakeOver
@@ -110,5 +110,5 @@ Request = (
 
 Result = TypeVar("Result")
 
-Steps = Generator[Request, Any, Result]
+Steps = Generator[LeadershipRequest, Any, Result]
 """Yields requests, is sent the replies, and returns a result."""
