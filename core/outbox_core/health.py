@@ -1,4 +1,4 @@
-"""Whether an outbox is being harvested as it should be: one look at its database and its broker."""
+"""Whether an outbox is harvested without problems: one check of its database and its broker."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -20,11 +20,11 @@ from outbox_core.config.duration import format_duration
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
 
 SILENT_HEARTBEATS = 3.0
-"""A lane that has missed this many beats counts as silent, unless one is told otherwise."""
+"""The default number of missed heartbeats after which a lane counts as silent."""
 
 
 class Code(StrEnum):
-    """The troubles, by names that stay."""
+    """The problems; programs may rely on these names."""
 
     NO_LEADER = "no-leader"
     SILENT_LANE = "silent-lane"
@@ -38,18 +38,18 @@ class Code(StrEnum):
 
 
 UNREACHABLE = frozenset({Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE})
-"""Troubles that may pass by themselves once a service is back, and that hide others."""
+"""Problems that end once a service is back, and that may hide others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is still healthy.
+    """The limits beyond which something is a problem.
 
     Attributes:
         oldest: Age of the oldest record in the outbox whose key is not parked, in seconds.
         blocked: Seconds since the first failure of a key that has not been delivered since.
         parked: Parked keys.
-        silence: Beats that a lane may miss.
+        silence: Heartbeats that a lane may miss.
         patience: Seconds to wait for database and broker, both at once.
     """
 

@@ -49,7 +49,7 @@ class Timeouts:
     """How long a candidate waits for what, in seconds.
 
     Attributes:
-        drain: For lanes to settle what is in flight when leadership is handed over.
+        drain: For lanes to drain when leadership is handed over.
         retry: Between two attempts after an error.
         refused: For a database or a broker that refuses for good.
         metrics: Between two readings of the statistics.
@@ -125,14 +125,14 @@ class Candidacy:
         self._changed()
 
     def revoked(self) -> Steps[None]:
-        """Lets the lanes settle, for a while, and then announces that leadership is handed over."""
+        """Drains the lanes, for a limited time, and then announces that leadership is handed over."""
         self.elected = False
         leadership = self.leadership
         if leadership is not None:
             leadership.drain()
-        # Also without a term: the fence may be about to be raised, and not behind a successor's back.
+        # Also without a term: a fence that is being raised must not overtake the successor's.
         if not (yield Wait(lambda: self._idle, self._timeouts.drain)):
-            log.warning("lanes did not settle within %.1f s", self._timeouts.drain)
+            log.warning("lanes did not drain within %.1f s", self._timeouts.drain)
             if leadership is not None:
                 leadership.stop()
         yield Announce(LeaderRevoked())
@@ -249,14 +249,14 @@ class Candidacy:
             yield self._pause(self._timeouts.retry)
 
     def _resign(self, leadership: Leadership, reason: str) -> Resign:
-        """Drains what can be drained, and has this process leave the election, so that a standby leads."""
+        """Drains the lanes that can drain, and leaves the election, so that a standby leads."""
         log.warning("cannot lead: %s", reason)
         self._resigned = True
         leadership.drain()
         return Resign(leadership.stop)
 
     def _stand_by_anew(self) -> Steps[None]:
-        """Makes the engine anew once the election is left, whatever became of it, and joins again."""
+        """Leaves the election, replaces the engine, and joins again."""
         yield LeaveElection()
         self.elected = False
         yield CloseEngine()

@@ -1,4 +1,4 @@
-"""One term of leadership, as the leader keeps it: the lanes' readings and the orders they get."""
+"""The leader's side of one term: the metrics that lanes report, and the orders that they receive."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from outbox_core.metrics import LaneMetrics
 log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 10.0
-"""How long a group, or all of them, may go unheard (frozen, lost, cut off) before a leader is none."""
+"""Seconds without a report of a group, or of all groups, before the leader resigns."""
 START_SECONDS = 30.0
-"""How long a group that is started may take to its first word: its worker may have to load everything."""
+"""Seconds for the first report of a group; its worker may have to load all modules."""
 LOOK_SECONDS = 1.0
-"""How long the leader may be busy between two looks; beyond that it stood still itself, and heard nobody."""
+"""After a longer interval between two checks, the leader itself was suspended and received no reports."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,9 @@ class _Run:
 
 
 class Leadership:
-    """Answers the reports of lane groups; the leader's end of every link. Safe to use from any thread.
+    """Answers the reports of lane groups; the leader's end of all control channels.
+
+    Safe to use from any thread.
 
     Args:
         token: The fence token of the term.
@@ -68,8 +70,8 @@ class Leadership:
         self._superseded: set[str] = set()
         self._past = LaneMetrics()
         self._events: list[Event] = []
-        self._due: dict[int, float] = {}  # by when a group has to be heard
-        self._any_due = inf  # by when any of them has to be heard
+        self._due: dict[int, float] = {}  # when the next report of a group is due
+        self._any_due = inf  # when the next report of any group is due
 
     def exchange(self, report: Report) -> Orders:
         """Takes a group's report and returns its orders.
@@ -101,16 +103,16 @@ class Leadership:
             return Orders(self._lease(), self._draining, self._stopped)
 
     def expect(self, groups: Iterable[int]) -> None:
-        """Notes that these groups are being started, at first or anew: they have to be heard in a while."""
+        """Expects a first report of these groups, which are being started or started again."""
         with self._lock:
             self._due |= dict.fromkeys(groups, self._clock() + self._start_seconds)
 
     def silent(self) -> list[int]:
-        """Returns the expected groups that have not been heard for too long; asked several times a second.
+        """Returns the expected groups whose report is overdue; called several times a second.
 
-        A group that is started anew has its time while others are heard. When none is, all are silent: there
-        may be a worker elsewhere for one group, but without any there is nothing to lead. For as long as the
-        leader itself stood still, it could hear nobody: that counts for none of them.
+        A group that is started again has ``start_seconds`` while others report. If no group reports, all are
+        overdue: a single group may find another worker, but a leader without any group leads nothing. Time in
+        which the leader itself was suspended does not count, as it received no reports.
         """
         with self._lock:
             now = self._clock()
@@ -123,7 +125,7 @@ class Leadership:
             return sorted(group for group, due in self._due.items() if min(due, self._any_due) <= now)
 
     def drain(self) -> None:
-        """Orders all lanes to settle what is in flight and end."""
+        """Orders all lanes to drain and end."""
         self._draining = True
 
     def stop(self) -> None:
@@ -131,7 +133,7 @@ class Leadership:
         self._stopped = True
 
     def fence(self, reason: str) -> None:
-        """Notes that leadership is lost, and orders all lanes to end at once."""
+        """Records that leadership is lost, and orders all lanes to end at once."""
         self._lost = self._lost or reason
         self._stopped = True
 
@@ -159,7 +161,7 @@ class Leadership:
             )
 
     def take_events(self) -> list[Event]:
-        """Returns what lanes have told since the last call."""
+        """Returns the events of all lanes since the last call."""
         with self._lock:
             events, self._events = self._events, []
             return events

@@ -1,8 +1,8 @@
-"""What ties a lane to its leader: reports one way, orders the other way, on every beat.
+"""The protocol between a leader and its lanes: reports one way, orders the other way.
 
-Lanes run where the engine puts them, in threads or in Spark's workers. Each group of lanes reports to the
-leader a few times a second and is answered for how long leadership is vouched for, and whether to end. A
-group that cannot reach its leader simply runs out of lease: it needs nobody's word to stop.
+Lanes run where the engine starts them: in threads or in Spark's workers. Each lane group reports to the
+leader every ``REPORT_SECONDS``. The answer says how long the lease lasts, and whether to end. The lease of a
+group that cannot reach its leader runs out: the group stops without an order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from outbox_core.events import Event
 from outbox_core.metrics import LaneMetrics
 
 REPORT_SECONDS = 0.1
-"""How often a group reports, and how soon its lanes heed an order."""
+"""The interval between two reports of a group, and the longest delay until its lanes follow an order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a group of lanes tells its leader.
+    """A report of a lane group to its leader.
 
     Attributes:
         token: The term that the group works for.
@@ -47,7 +47,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the leader answers.
+    """The leader's answer to a report.
 
     Attributes:
         lease: Seconds for which leadership is vouched for, counted from when the report was sent.
@@ -61,21 +61,21 @@ class Orders:
 
 
 class ControlChannel(Protocol):
-    """A group's way to its leader."""
+    """A group's connection to its leader."""
 
     def exchange(self, report: Report) -> Orders:
         """Delivers a report and returns the orders.
 
         Raises:
             OSError: The leader cannot be reached.
-            EOFError: The leader hung up.
+            EOFError: The leader has closed the connection.
         """
         ...
 
 
 @dataclass(slots=True)
 class LaneControl:
-    """The orders in force, as the lanes of one process see them. Written by one thread, read by many.
+    """The orders that the lanes of one process follow. One thread writes it, many threads read it.
 
     Attributes:
         lease_until: Until when lanes may mark and send, on the process's monotonic clock.
@@ -89,7 +89,7 @@ class LaneControl:
 
     @property
     def over(self) -> bool:
-        """Whether lanes shall end, at once or when they have settled."""
+        """Whether lanes shall end, at once or when they have drained."""
         return self.draining or self.stopped
 
     def follow(self, orders: Orders, sent_at: float) -> None:

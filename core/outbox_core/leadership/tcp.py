@@ -1,4 +1,4 @@
-"""The link between the leader and lanes in other processes: reports and orders over TCP.
+"""The control channel between the leader and lanes in other processes: reports and orders over TCP.
 
 Both ends show the other that they know a secret before anything is unpickled. Every leader process makes it
 anew, and it travels to the workers inside Spark's own task. Nothing waits for ever: a peer that says nothing,
@@ -25,24 +25,24 @@ from outbox_core.log_context import ContextThread
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 3.0
-"""How long a group dials."""
+"""Seconds for a group to connect."""
 ANSWER_SECONDS = 5.0
-"""How long a group waits for the leader's answer, and each end for the other's secret."""
+"""Seconds for the leader to answer a report, and for each end to prove that it knows the secret."""
 IDLE_SECONDS = 30.0
-"""How long a leader keeps a connection that nothing comes from."""
+"""Seconds without a report after which the leader closes a connection."""
 MAX_UNAUTHENTICATED = 32
-"""Connections that have not shown the secret yet; one more, and the oldest is hung up on."""
+"""The most connections that have not proved the secret yet; for one more, the oldest is closed."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Bytes of one message: anything longer is a mistake."""
+"""The most bytes of one message."""
 ACCEPT_SECONDS = 0.5
-"""How soon a server that is closed stops listening."""
+"""Seconds after which a closed server stops listening, at most."""
 
 Address = tuple[str, int, bytes]
 """Host, port and secret of a server."""
 
 
 class _Wire:
-    """Messages over a socket; also what the standard library's challenges take for a connection.
+    """Messages over a socket, with the interface that the standard library's challenges need.
 
     Each is led by its length. :meth:`allow` says how long all that follows may take.
     """
@@ -71,8 +71,8 @@ class _Wire:
         return self._read(length)
 
     def hang_up(self) -> None:
-        """Ends what waits for the peer, too, in whichever thread."""
-        with suppress(OSError):  # the peer was first
+        """Closes the connection; ends waits for the peer in other threads, too."""
+        with suppress(OSError):  # the peer has closed it already
             self._peer.shutdown(socket.SHUT_RDWR)
         self._peer.close()
 
@@ -94,7 +94,7 @@ class _Wire:
 
 
 class ControlServer:
-    """Answers the reports of remote lane groups with what a link of this process answers.
+    """Answers the reports of remote lane groups through a control channel of this process.
 
     Args:
         host: The address that workers dial; ``127.0.0.1`` keeps the port closed to other machines.
@@ -113,7 +113,7 @@ class ControlServer:
         self._host, self._port = host, int(self._listener.getsockname()[1])
         self._channel: ControlChannel | None = None
         self._lock = Lock()
-        self._strangers: list[_Wire] = []  # the oldest first
+        self._unauthenticated: list[_Wire] = []  # the oldest first
         self._peers: set[_Wire] = set()
         self._closed = False
         self._listening = ContextThread(target=self._accept, name="link", daemon=True)
@@ -121,18 +121,18 @@ class ControlServer:
 
     @property
     def address(self) -> Address:
-        """What a :class:`ControlClient` needs."""
+        """The address for :class:`ControlClient`."""
         return self._host, self._port, self._secret
 
     def serve(self, channel: ControlChannel) -> None:
-        """Answers from now on with what ``channel`` answers."""
+        """Passes reports to ``channel`` from now on, and returns its answers."""
         self._channel = channel
 
     def close(self) -> None:
-        """Stops listening, and hangs up on everybody. Idempotent."""
+        """Stops listening, and closes all connections. Idempotent."""
         with self._lock:
             self._closed = True
-            wires = [*self._strangers, *self._peers]
+            wires = [*self._unauthenticated, *self._peers]
         for wire in wires:
             wire.hang_up()
         self._listening.join()  # the port is free for another server then
@@ -140,17 +140,17 @@ class ControlServer:
     def _accept(self) -> None:
         with closing(self._listener):
             while not self._closed:
-                with suppress(OSError):  # nobody came, or hung up at once
+                with suppress(OSError):  # there is no connection, or it was closed at once
                     peer, _ = self._listener.accept()
                     self._greet(_Wire(peer))
 
     def _greet(self, wire: _Wire) -> None:
-        """Has a newcomer answered on a thread of its own; makes room if too many have said nothing yet."""
+        """Serves a new connection on a thread of its own; closes the oldest if too many are unauthenticated."""
         oldest = None
         with self._lock:
-            self._strangers.append(wire)
-            if len(self._strangers) > MAX_UNAUTHENTICATED:
-                oldest = self._strangers.pop(0)
+            self._unauthenticated.append(wire)
+            if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
+                oldest = self._unauthenticated.pop(0)
         if oldest is not None:
             oldest.hang_up()
         ContextThread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
@@ -175,18 +175,18 @@ class ControlServer:
             wire.hang_up()
             with self._lock:
                 self._peers.discard(wire)
-                if wire in self._strangers:
-                    self._strangers.remove(wire)
+                if wire in self._unauthenticated:
+                    self._unauthenticated.remove(wire)
 
     def _admit(self, wire: _Wire) -> None:
         with self._lock:
-            if wire in self._strangers:  # or it was hung up on meanwhile
-                self._strangers.remove(wire)
+            if wire in self._unauthenticated:  # or it was closed meanwhile
+                self._unauthenticated.remove(wire)
             self._peers.add(wire)
 
 
 class ControlClient:
-    """A group's end of the link; dials anew when the connection broke.
+    """A group's end of the control channel; connects again after the connection has failed.
 
     Args:
         address: Host, port and secret of the leader's :class:`ControlServer`.
@@ -200,7 +200,7 @@ class ControlClient:
         """Connects, unless it is connected already; takes ``CONNECT_SECONDS`` and ``ANSWER_SECONDS`` at most.
 
         Raises:
-            ConnectionError: The leader cannot be reached, does not answer in time, or hangs up.
+            ConnectionError: The leader cannot be reached, does not answer in time, or closes the connection.
             AuthenticationError: Whoever answers does not know the secret.
         """
         if self._wire is not None:
@@ -223,7 +223,7 @@ class ControlClient:
 
         Raises:
             OSError: The leader cannot be reached, or does not answer in time.
-            EOFError: The leader hung up.
+            EOFError: The leader has closed the connection.
             AuthenticationError: Whoever answers does not know the secret.
         """
         self.dial()
@@ -239,7 +239,7 @@ class ControlClient:
         return orders
 
     def close(self) -> None:
-        """Hangs up. Idempotent."""
+        """Closes the connection. Idempotent."""
         if self._wire is not None:
             self._wire.hang_up()
             self._wire = None

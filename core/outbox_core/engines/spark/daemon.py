@@ -1,8 +1,8 @@
-"""PySpark's daemon, which forks Python workers, and the workers too: deaf to what ends a service.
+"""PySpark's daemon, which forks Python workers; it and the workers ignore the signals that end a service.
 
-A service manager tells all processes of a service to end at once, as a terminal does. Workers have to live on
-until their leader has drained their lanes; it ends them then. Spark itself ends a worker by SIGKILL, and the
-daemon by closing its standard input. A worker that has lost its daemon learns it at its next beat.
+A service manager, like a terminal, signals all processes of a service at once. Workers must live until their
+leader has drained their lanes and ends them. Spark itself ends a worker by SIGKILL, and the daemon by closing
+its standard input. A worker whose daemon has ended notices that at its next report.
 """
 
 from __future__ import annotations
