@@ -145,7 +145,7 @@ class ControlServer:
                     self._greet(_Wire(peer))
 
     def _greet(self, wire: _Wire) -> None:
-        """Serves a new connection on a thread of its own; closes the oldest if too many are unauthenticated."""
+        """Serves a new connection on a thread of its own; closes the oldest unproved one if too many."""
         oldest = None
         with self._lock:
             self._unauthenticated.append(wire)
