@@ -9,8 +9,8 @@ from outbox_core.delivery.commands import Publish
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 
 from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
-from .model.beside import Beside
 from .model.checker import explore
+from .model.comparison import Comparison
 from .model.protocol import ExactlyOnce
 from .model.scope import Fault
 from .model.world import ONCE
@@ -81,10 +81,10 @@ def test_the_checker_finds_a_state_without_a_way_to_rest():
 def run_many():
     delivered = 0
     for seed in range(100):
-        beside = Beside(seed)
-        beside.run(events=seed)
-        assert not beside.world.wrong
-        delivered += beside.world.log.count(ONCE)
+        comparison = Comparison(seed)
+        comparison.run(events=seed)
+        assert not comparison.world.wrong
+        delivered += comparison.world.log.count(ONCE)
     return delivered
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from .batches import committed
+from .lane_view import Step, end, harvesting, told_channel, told_rows, with_process, with_strays
 from .lanes import Lanes
 from .scope import Fault
-from .seat import Step, end, harvesting, told_channel, told_rows, with_process, with_strays
 from .servers import with_channel, with_checkpoint
 from .world import Advance, Call, Lane, Process, World
 
@@ -27,16 +27,16 @@ def doubt(lanes: Lanes, world: World) -> Iterator[Step]:
 
     That it is carried out at once is one way of coming late.
     """
-    for seat in lanes.seats(world):
-        lane = seat.lane
+    for view in lanes.lane_views(world):
+        lane = view.lane
         if lane.phase != "run":
-            if lane.phase != "look" and (call := lanes.call(seat)):
-                yield seat.anew(f"waits in vain for '{call.name}', and starts anew", call)
+            if lane.phase != "look" and (call := lanes.call(view)):
+                yield view.anew(f"waits in vain for '{call.name}', and starts anew", call)
         elif lane.publishing and "unknown never purges" in lanes.off:
             after = with_strays(world, (Call("commit", (lane.channel, lane.epoch)),))
-            yield seat.step("takes an unknown commit for done", after, committed(lane, lane.publishing))
+            yield view.step("takes an unknown commit for done", after, committed(lane, lane.publishing))
         elif lane.publishing or lane.marked or lane.advance:
-            yield seat.anew("waits in vain, and starts anew")
+            yield view.anew("waits in vain, and starts anew")
 
 
 def bump(lanes: Lanes, world: World) -> Iterator[Step]:
@@ -51,8 +51,8 @@ def bump(lanes: Lanes, world: World) -> Iterator[Step]:
 
 def abort(lanes: Lanes, world: World) -> Iterator[Step]:
     """A record is refused, so its transaction is aborted for sure, and what is marked is marked anew."""
-    for seat in lanes.seats(world):
-        lane, channel = seat.lane, world.channels[seat.lane.channel]
+    for view in lanes.lane_views(world):
+        lane, channel = view.lane, world.channels[view.lane.channel]
         if not lane.publishing or lane.epoch != channel.epoch:
             continue
         if channel.transaction and not channel.transaction.prepared:
@@ -60,7 +60,7 @@ def abort(lanes: Lanes, world: World) -> Iterator[Step]:
             back = lane._replace(publishing=None)
             if "abandon what is marked behind" not in lanes.off:
                 back = back._replace(marked=None, advance=in_vain(lane))
-            yield seat.step(f"aborts {told_rows(lane.publishing)} because of a record", after, back)
+            yield view.step(f"aborts {told_rows(lane.publishing)} because of a record", after, back)
 
 
 def timeout(_: Lanes, world: World) -> Iterator[Step]:
@@ -84,7 +84,7 @@ def loss(_: Lanes, world: World) -> Iterator[Step]:
 def restart(lanes: Lanes, world: World) -> Iterator[Step]:
     """The database crashes and comes back; what was not durable is lost, or it is not."""
     after = world
-    while cut := next((seat for seat in lanes.seats(after) if seat.lane.advance), None):
+    while cut := next((view for view in lanes.lane_views(after) if view.lane.advance), None):
         _, after = cut.anew("")
     after = after._replace(strays=tuple(call for call in after.strays if call.name in _BROKER))
     yield "the database crashes", after._replace(database=after.disk)
@@ -103,10 +103,10 @@ def forget(_: Lanes, world: World) -> Iterator[Step]:
 
 def age(lanes: Lanes, world: World) -> Iterator[Step]:
     """No fault: a lane that is settled starts anew, so that its checkpoint is written anew."""
-    for seat in lanes.seats(world):
-        lane = seat.lane
+    for view in lanes.lane_views(world):
+        lane = view.lane
         if lane.phase == "run" and not (lane.publishing or lane.advance or lane.finished):
-            yield seat.step("has grown old, and starts anew", lane=Lane(lane.number, lane.channel))
+            yield view.step("has grown old, and starts anew", lane=Lane(lane.number, lane.channel))
 
 
 def rerun(lanes: Lanes, world: World) -> Iterator[Step]:

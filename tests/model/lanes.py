@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .batches import run
+from .lane_view import LaneView, Step, harvesting, lane_views, told, told_rows
 from .names import fresh
 from .scope import Rule, Scope
-from .seat import Seat, Step, harvesting, seats, told, told_rows
 from .servers import FENCED, LOST, Servers
 from .world import NOTHING, ONCE, Call, Lane, Phase, World
 
@@ -46,77 +46,77 @@ class Lanes:
             return former
         return former + harvesting(setting, len(fence))
 
-    def seats(self, world: World) -> Iterator[Seat]:
+    def lane_views(self, world: World) -> Iterator[LaneView]:
         """Returns the lanes of all processes."""
         for number, setting in enumerate(self.settings):
-            yield from seats(world, number, setting, self.off)
+            yield from lane_views(world, number, setting, self.off)
 
     def steps(self, world: World) -> Iterator[Step]:
         """Returns what lanes may do next."""
-        for seat in self.seats(world):
-            if seat.lane.phase == "run":
-                yield from run(seat, self.servers, self.limits)
-            elif seat.lane.phase == "mark" and seat.process.draining:
-                yield seat.step("is drained", lane=seat.lane._replace(phase="over"))
-            elif seat.lane.phase == "send":
-                yield self._send(seat)
-            elif call := self.call(seat):
-                yield from self._carry_out(seat, call)
+        for view in self.lane_views(world):
+            if view.lane.phase == "run":
+                yield from run(view, self.servers, self.limits)
+            elif view.lane.phase == "mark" and view.process.draining:
+                yield view.step("is drained", lane=view.lane._replace(phase="over"))
+            elif view.lane.phase == "send":
+                yield self._send(view)
+            elif call := self.call(view):
+                yield from self._carry_out(view, call)
 
-    def call(self, seat: Seat) -> Call | None:
+    def call(self, view: LaneView) -> Call | None:
         """Returns what a lane asks of a server next."""
-        lane, right = seat.lane, seat.right
-        if lane.phase == "mark" and not self.servers.eligible(seat.world, right, set()):
+        lane, right = view.lane, view.right
+        if lane.phase == "mark" and not self.servers.eligible(view.world, right, set()):
             return None
         calls: dict[Phase, tuple[str, tuple[Any, ...]]] = {
             "enter": ("enter", right[:3]),
             "recall": ("recall", (lane.number,)),
-            "former": ("open", (self._noted_at(seat)[0],)),
+            "former": ("open", (self._noted_at(view)[0],)),
             "open": ("open", (lane.channel,)),
-            "look": ("look", self._noted_at(seat)),
+            "look": ("look", self._noted_at(view)),
             "purge": ("advance", (right, lane.known, NOTHING)),
-            "empty": ("freshen", (lane.channel, lane.epoch, seat.setting.place, ())),
-            "note": ("transact", (right, None if lane.settles else seat.note)),
+            "empty": ("freshen", (lane.channel, lane.epoch, view.setting.place, ())),
+            "note": ("set_transactional", (right, None if lane.settles else view.note)),
             "clear": ("advance", (right, (lane.marked.batch,) if lane.marked else (), NOTHING)),
         }
         if lane.phase == "mark":
-            return Call("mark", (right, fresh(seat.world), 1))
+            return Call("mark", (right, fresh(view.world), 1))
         return Call(*calls[lane.phase]) if lane.phase in calls else None
 
-    def _carry_out(self, seat: Seat, call: Call) -> Iterator[Step]:
-        outcome = self.servers.carry_out(seat.world, call)
+    def _carry_out(self, view: LaneView, call: Call) -> Iterator[Step]:
+        outcome = self.servers.carry_out(view.world, call)
         if outcome is None:
             return
         after, answer = outcome
         if answer is LOST:
-            yield seat.fenced(after)
+            yield view.fenced(after)
         elif answer is FENCED:
-            yield seat.anew("is fenced by the broker, and starts anew", world=after)
-        elif answer is None and seat.lane.phase == "look" and seat.lane.noted and self._refuses(seat.lane):
-            refused = seat.lane._replace(phase="refused")
-            yield seat.step("finds the checkpoint forgotten, and refuses", after, refused)
+            yield view.anew("is fenced by the broker, and starts anew", world=after)
+        elif answer is None and view.lane.phase == "look" and view.lane.noted and self._refuses(view.lane):
+            refused = view.lane._replace(phase="refused")
+            yield view.step("finds the checkpoint forgotten, and refuses", after, refused)
         else:
-            words, lane = _heeded(seat.lane, answer)
-            phase = self._next(seat, lane)
+            words, lane = _heeded(view.lane, answer)
+            phase = self._next(view, lane)
             if phase in ("run", "over"):
                 lane = lane._replace(noted=None)
-            yield seat.step(words, after, lane._replace(phase=phase))
+            yield view.step(words, after, lane._replace(phase=phase))
 
-    def _noted_at(self, seat: Seat) -> tuple[int, int]:
+    def _noted_at(self, view: LaneView) -> tuple[int, int]:
         """Returns the channel and the place of the checkpoint that is noted, else of the lane's own."""
-        noted = seat.lane.noted or seat.note
-        if "heed the former sender's checkpoint" in self.off and not seat.lane.settles:
-            noted = noted._replace(name=seat.setting.name)
-        place = seat.setting.place if "read the checkpoint where it is noted" in self.off else noted.place
-        return noted.name * len(seat.world.database.fence) + seat.lane.number, place
+        noted = view.lane.noted or view.note
+        if "heed the former sender's checkpoint" in self.off and not view.lane.settles:
+            noted = noted._replace(name=view.setting.name)
+        place = view.setting.place if "read the checkpoint where it is noted" in self.off else noted.place
+        return noted.name * len(view.world.database.fence) + view.lane.number, place
 
-    def _next(self, seat: Seat, lane: Lane) -> Phase:
+    def _next(self, view: LaneView, lane: Lane) -> Phase:
         """Returns what a lane does after its present phase."""
-        if lane.phase in ("enter", "mark", "clear") and not (seat.setting.once or lane.settles):
+        if lane.phase in ("enter", "mark", "clear") and not (view.setting.once or lane.settles):
             return "send" if lane.phase == "mark" and lane.marked else "mark"
-        order = self._order(lane, seat.setting.name)
+        order = self._order(lane, view.setting.name)
         for phase in order[order.index(lane.phase) + 1 :]:
-            if self._needed(phase, lane, seat):
+            if self._needed(phase, lane, view):
                 return phase
         return "over" if lane.settles else "run"
 
@@ -137,7 +137,7 @@ class Lanes:
             order.remove("note")
         return order
 
-    def _needed(self, phase: Phase, lane: Lane, seat: Seat) -> bool:
+    def _needed(self, phase: Phase, lane: Lane, view: LaneView) -> bool:
         noted = lane.noted
         if phase == "purge" and "fence before the checkpoint" in self.off:
             return bool(lane.known)
@@ -145,20 +145,20 @@ class Lanes:
             return phase in ("recall", "note") or noted is not None
         if phase != "note":
             return True
-        return not noted if "note another name or place" in self.off else noted != seat.note
+        return not noted if "note another name or place" in self.off else noted != view.note
 
     def _refuses(self, lane: Lane) -> bool:
         if lane.settles:
             return "refuse to settle by a forgotten checkpoint" not in self.off
         return "refuse a forgotten checkpoint" not in self.off
 
-    def _send(self, seat: Seat) -> Step:
-        rows = seat.lane.marked.rows if seat.lane.marked else ()
-        if seat.stale and "excuse stale copies" not in self.off:
+    def _send(self, view: LaneView) -> Step:
+        rows = view.lane.marked.rows if view.lane.marked else ()
+        if view.stale and "excuse stale copies" not in self.off:
             # At-least-once delivery allows a lost leader a stale copy, whatever the new leader's mode.
-            rows = tuple(row for row in rows if seat.world.log[row] != ONCE)
-        words, lane = f"sends {told_rows(seat.lane.marked)}", seat.lane._replace(phase="clear")
-        return seat.step(words, self.servers.send(seat.world, rows), lane)
+            rows = tuple(row for row in rows if view.world.log[row] != ONCE)
+        words, lane = f"sends {told_rows(view.lane.marked)}", view.lane._replace(phase="clear")
+        return view.step(words, self.servers.send(view.world, rows), lane)
 
 
 def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:

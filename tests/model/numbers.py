@@ -57,7 +57,7 @@ def _call(world: World, call: Call) -> Call:
     match call:
         case Call("enter", (lane, lanes, token)):
             return Call("enter", (lane, lanes, _place(token, latest)))
-        case Call("advance" | "mark" | "transact" as name, ((lane, lanes, token, attempt), *rest)):
+        case Call("advance" | "mark" | "set_transactional" as name, ((lane, lanes, token, attempt), *rest)):
             right: Right = (lane, lanes, _place(token, latest), _attempt(world, lane, token, attempt))
             return Call(name, (right, *rest))
         case Call("fill" | "commit" | "freshen" as name, (number, epoch, *rest)):

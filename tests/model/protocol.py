@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .faults import FAULTS, in_vain
+from .lane_view import Step, told, told_channel, with_process
 from .lanes import Lanes
 from .numbers import simplified
 from .scope import Rule, Scope
-from .seat import Step, told, told_channel, with_process
 from .servers import Servers, with_channel, with_checkpoint
 from .world import (
     ABSENT,

@@ -12,7 +12,7 @@ Step = tuple[str, World]
 """What happens, in words, and what comes of it."""
 
 
-class Seat:
+class LaneView:
     """Where a lane is.
 
     Args:
@@ -105,15 +105,15 @@ def _ended(process: Process, setting: Setting, most: int) -> Process:
     return process._replace(lanes=lanes or harvesting(setting, most))
 
 
-def seats(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> Iterator[Seat]:
+def lane_views(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> Iterator[LaneView]:
     """Returns the lanes of a process."""
     for place in range(len(world.processes[number].lanes)):
-        yield Seat(world, number, place, setting, off)
+        yield LaneView(world, number, place, setting, off)
 
 
 def end(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> World:
     """Ends a process's term; what its threads have asked for is on its way."""
-    strays = [call for seat in seats(world, number, setting, off) for call in seat.under_way()]
+    strays = [call for view in lane_views(world, number, setting, off) for call in view.under_way()]
     return with_process(with_strays(world, strays), number, Process())
 
 

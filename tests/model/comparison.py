@@ -21,7 +21,7 @@ _PAUSE = 60.0
 """Seconds that are longer than whatever the state machine waits for."""
 
 
-class Beside:
+class Comparison:
     """The state machine of a lane, and beside it the model's only lane, in a history drawn from a seed.
 
     Attributes:
