@@ -216,8 +216,8 @@ ATTEMPTLESS_MARK = replace(
 """A mark of a frozen copy must be in the database when the next copy enters the lane."""
 
 SELDOM = frozenset((
-    "skipping-mark", "unfenced-purge", "unconditional-purge", "volatile-purge",
-    "unconditional-reset", "narrow-bump", "unfenced-mark",
+    "unfenced-purge", "unconditional-purge", "volatile-purge",
+    "unconditional-reset", "narrow-bump",
 ))  # fmt: skip
 """Those that take many histories; ``make simulate`` searches for them, the tests do not."""
 
