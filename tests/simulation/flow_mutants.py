@@ -20,7 +20,6 @@ from outbox_core.delivery.commands import (
     Publish,
     Request,
     Reset,
-    Send,
 )
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.delivery.scoreboard import Scoreboard
@@ -194,68 +193,6 @@ def forgetful_turn(
     return take_turn(lane, control, clock, executors, list(replies)[-1:])
 
 
-# --- remarks and repetitions -----------------------------------------------------------------------------
-
-
-class BarriersForgotten(MarkPurgeReset):
-    """Forgets also the barriers of what is in flight, when it forgets what is not sent."""
-
-    def decide(self, now: float, leading: bool = True) -> list[Any]:
-        if self._remark:
-            self.scoreboard._busy.clear()
-        return super().decide(now, leading)
-
-
-class Unrepeated(MarkPurgeReset):
-    """Does not repeat what the database has failed to do."""
-
-    def finishing_unknown(self, now: float) -> None:
-        super().finishing_unknown(now)
-        self._repeat = False
-
-
-class TailForgotten(Scoreboard):
-    """Parks a key without the rows behind its head that are marked."""
-
-    def held_ids(self, keys: Iterable[str]) -> list[int]:
-        return [number for key in keys for number in self.holds[key].ids[:1]]
-
-
-class TaillessHold(MarkPurgeReset):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.scoreboard = TailForgotten(self.scoreboard.policy, 1)
-
-
-class SentIsDelivered(AtLeastOnceLane):
-    """Takes a record for delivered once it is sent."""
-
-    def step(self, now: float, control: LaneControl) -> list[Request]:
-        requests = super().step(now, control)
-        for request in requests:
-            if isinstance(request, Send):
-                self.machine.delivered(now, request.records)
-        return requests
-
-    def _handle_deliveries(self, now: float, deliveries: Any) -> None:
-        """Has counted them before."""
-
-
-class MarksKept(TransactionalMarkPurge):
-    """Takes what an advance has marked behind an aborted batch."""
-
-    def _take_back(self, now: float, marked: Any, failures: Sequence[Failure]) -> None:
-        super()._take_back(now, marked, failures)
-        self._abandon = False
-
-
-class PurgesUnmarked(MarkPurgeReset):
-    """Purges what failed together with what was delivered."""
-
-    def failed(self, failures: Iterable[Failure]) -> None:
-        self._delivered.extend(failure.record for failure in failures)
-
-
 SMALL: dict[str, Any] = {
     **BUSY,
     "limits": Limits(max_in_flight_records=8, send_buffer=8, mark_query_records=8, io_error_backoff=0.01),
@@ -269,7 +206,7 @@ HOT_KEY: dict[str, Any] = {**CROWDED, "hot": 0.9, "transactions_per_second": 100
 MANY_FAIL: dict[str, Any] = {**CROWDED, "front": 400, "transactions_per_second": 10.0, "flow_seconds": 1.0}
 
 
-def _records(
+def records(
     name: str, says: str, invariants: str, fixed: dict[str, Any], faults: str, **parts: Any
 ) -> Mutant:
     kinds = tuple(faults.split(", ")) if faults else ()
@@ -278,31 +215,31 @@ def _records(
 
 
 FLOW_MUTANTS: Sequence[Mutant] = (
-    _records("unbounded-key", "One key may take all the room of a lane.", "I13", HOT_KEY, "",
-             machine=UnboundedKey),
-    _records("unbounded-rows", "Marks take rows of keys of which many wait already.", "I10", HOT_KEY, "",
-             machine=UnboundedRows),
-    _records("all-taken-back", "All keys that fail are tried again before the others.", "I13", MANY_FAIL, "",
-             machine=AllTakenBack),
-    _records("unbounded-mark", "A mark asks for any number of bytes.", "I10", SMALL_BYTES, "crashes",
-             machine=UnboundedMark),
-    _records("bytes-ignored", "A lane marks on however many bytes it holds.", "I10",
-             {**MUCH, "keys": 16, "sizes": (900,)}, "broker away", machine=BytesIgnored),
-    _records("bytes-leaked", "The bytes of a record that fails are counted for ever.", "I9 I10",
-             {**SMALL, "refused": 0.2}, "crashes", machine=Leaking),
+    records("unbounded-key", "One key may take all the room of a lane.", "I13", HOT_KEY, "",
+            machine=UnboundedKey),
+    records("unbounded-rows", "Marks take rows of keys of which many wait already.", "I10", HOT_KEY, "",
+            machine=UnboundedRows),
+    records("all-taken-back", "All keys that fail are tried again before the others.", "I13", MANY_FAIL, "",
+            machine=AllTakenBack),
+    records("unbounded-mark", "A mark asks for any number of bytes.", "I10", SMALL_BYTES, "crashes",
+            machine=UnboundedMark),
+    records("bytes-ignored", "A lane marks on however many bytes it holds.", "I10",
+            {**MUCH, "keys": 16, "sizes": (900,)}, "broker away", machine=BytesIgnored),
+    records("bytes-leaked", "The bytes of a record that fails are counted for ever.", "I9 I10",
+            {**SMALL, "refused": 0.2}, "crashes", machine=Leaking),
     under("crashes", **SIZED, limits=replace(BUSY["limits"], max_lane_bytes=4000), each=breaks_batches(
         "unbounded-batch", "A batch has any number of bytes.", "I10", batch_machine=UnboundedBatch)),
-    _records("faulty-sent", "A record that makes no message is sent.", "foreign",
-             {**SMALL_BYTES, "refused_for_good": 0.1}, "crashes", machine=FaultySent),
+    records("faulty-sent", "A record that makes no message is sent.", "foreign",
+            {**SMALL_BYTES, "refused_for_good": 0.1}, "crashes", machine=FaultySent),
     under("crashes", refused_for_good=0.1, each=breaks_batches(
         "faulty-published", "A record that makes no message is published.", "foreign",
         batch_machine=FaultyPublished)),
-    _records("late-sender", "What has waited to be sent while the lease ended is sent.", "I11",
+    records("late-sender", "What has waited to be sent while the lease ended is sent.", "I11",
              SMALL, "clogged clients, elector cut off", gate=OpenGate),
-    _records("sender-of-old", "What has waited to be sent while the lane ended is sent.", "I11",
+    records("sender-of-old", "What has waited to be sent while the lane ended is sent.", "I11",
              SMALL, "clogged clients, lane restarts", gate=GateOfOld),
-    _records("leaseless", "Nobody looks at the lease.", "I11", SMALL, "elector cut off, pauses",
-             lane=Leaseless, gate=OpenGate),
+    records("leaseless", "Nobody looks at the lease.", "I11", SMALL, "elector cut off, pauses",
+            lane=Leaseless, gate=OpenGate),
     under("handovers", each=breaks_batches(
         "purge-with-lease", "A batch is purged only while leadership is vouched for.", "I12",
         batch_machine=PurgeWithLease)),
@@ -311,19 +248,6 @@ FLOW_MUTANTS: Sequence[Mutant] = (
         batch_machine=HalfDrained)),
     under("handovers", each=breaks_batches(
         "sleepy-turn", "A lane that waits for replies looks for no orders.", "I12", turn=sleepy_turn)),
-    _records("forgetful-turn", "Of several replies a lane receives only the last.", "I9 I10 error", SMALL,
-             "crashes", turn=forgetful_turn),
-    _records("barriers-forgotten", "A remark forgets the barriers of what is in flight.", "I3 error", SMALL,
-             "lossy network, elector cut off", machine=BarriersForgotten),
-    _records("unrepeated", "A purge or reset that failed is not repeated.", "I9", SMALL, "lossy network",
-             machine=Unrepeated),
-    _records("tail-forgotten", "What waits behind a record that is parked stays marked.", "I2 I9",
-             {**SMALL, "refused_for_good": 0.1}, "crashes", machine=TaillessHold),
-    _records("sent-is-delivered", "A record counts as delivered once it is sent.", "I1 I8", SMALL, "crashes",
-             lane=SentIsDelivered),
-    under("slow database", refused=0.1, each=breaks_batches(
-        "marks-kept", "What was marked while a batch was aborted is published.", "I2",
-        batch_machine=MarksKept)),
-    _records("purges-failed", "What failed is purged with what was delivered.", "I1 I8",
-             {**SMALL, "refused": 0.1}, "crashes", machine=PurgesUnmarked),
+    records("forgetful-turn", "Of several replies a lane receives only the last.", "I9 I10 error", SMALL,
+            "crashes", turn=forgetful_turn),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .batch_mutants import BATCH_MUTANTS
 from .broken_servers import BROKEN_SERVERS, SELDOM
+from .doubt_mutants import DOUBT_MUTANTS
 from .flow_mutants import FLOW_MUTANTS
 from .leadership_mutants import LEADERSHIP_MUTANTS
 from .mutant import Mutant
@@ -13,7 +14,13 @@ from .record_mutants import RECORD_MUTANTS
 
 __all__ = ["BROKEN_SERVERS", "BY_NAME", "MUTANTS", "SELDOM", "Mutant"]
 
-MUTANTS: Sequence[Mutant] = (*RECORD_MUTANTS, *BATCH_MUTANTS, *FLOW_MUTANTS, *LEADERSHIP_MUTANTS)
+MUTANTS: Sequence[Mutant] = (
+    *RECORD_MUTANTS,
+    *BATCH_MUTANTS,
+    *DOUBT_MUTANTS,
+    *FLOW_MUTANTS,
+    *LEADERSHIP_MUTANTS,
+)
 """Bugs in files that ship."""
 
 BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *BROKEN_SERVERS)}

@@ -1,0 +1,97 @@
+"""Deliberate bugs in what lanes do in doubt: after lost replies, failures and aborted transactions.
+
+They mutate ``outbox_core.delivery`` and ``outbox_core.lanes.lane``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from outbox_core.delivery.at_least_once import MarkPurgeReset
+from outbox_core.delivery.commands import Request, Send
+from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.scoreboard import Scoreboard
+from outbox_core.lanes.lane import AtLeastOnceLane
+from outbox_core.leadership.protocol import LaneControl
+from outbox_sdk import Failure
+
+from .batch_mutants import breaks_batches, under
+from .flow_mutants import SMALL, records
+from .mutant import Mutant
+
+
+class BarriersForgotten(MarkPurgeReset):
+    """Forgets also the barriers of what is in flight, when it forgets what is not sent."""
+
+    def decide(self, now: float, leading: bool = True) -> list[Any]:
+        if self._remark:
+            self.scoreboard._busy.clear()
+        return super().decide(now, leading)
+
+
+class Unrepeated(MarkPurgeReset):
+    """Does not repeat what the database has failed to do."""
+
+    def finishing_unknown(self, now: float) -> None:
+        super().finishing_unknown(now)
+        self._repeat = False
+
+
+class TailForgotten(Scoreboard):
+    """Parks a key without the rows behind its head that are marked."""
+
+    def held_ids(self, keys: Iterable[str]) -> list[int]:
+        return [number for key in keys for number in self.holds[key].ids[:1]]
+
+
+class TaillessHold(MarkPurgeReset):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.scoreboard = TailForgotten(self.scoreboard.policy, 1)
+
+
+class SentIsDelivered(AtLeastOnceLane):
+    """Takes a record for delivered once it is sent."""
+
+    def step(self, now: float, control: LaneControl) -> list[Request]:
+        requests = super().step(now, control)
+        for request in requests:
+            if isinstance(request, Send):
+                self.machine.delivered(now, request.records)
+        return requests
+
+    def _handle_deliveries(self, now: float, deliveries: Any) -> None:
+        """Has counted them before."""
+
+
+class MarksKept(TransactionalMarkPurge):
+    """Takes what an advance has marked behind an aborted batch."""
+
+    def _take_back(self, now: float, marked: Any, failures: Sequence[Failure]) -> None:
+        super()._take_back(now, marked, failures)
+        self._abandon = False
+
+
+class PurgesUnmarked(MarkPurgeReset):
+    """Purges what failed together with what was delivered."""
+
+    def failed(self, failures: Iterable[Failure]) -> None:
+        self._delivered.extend(failure.record for failure in failures)
+
+
+DOUBT_MUTANTS: Sequence[Mutant] = (
+    records("barriers-forgotten", "A remark forgets the barriers of what is in flight.", "I3 error", SMALL,
+            "lossy network, elector cut off", machine=BarriersForgotten),
+    records("unrepeated", "A purge or reset that failed is not repeated.", "I9", SMALL, "lossy network",
+            machine=Unrepeated),
+    records("tail-forgotten", "What waits behind a record that is parked stays marked.", "I2 I9",
+            {**SMALL, "refused_for_good": 0.1}, "crashes", machine=TaillessHold),
+    records("sent-is-delivered", "A record counts as delivered once it is sent.", "I1 I8", SMALL, "crashes",
+            lane=SentIsDelivered),
+    under("slow database", refused=0.1, each=breaks_batches(
+        "marks-kept", "What was marked while a batch was aborted is published.", "I2",
+        batch_machine=MarksKept)),
+    records("purges-failed", "What failed is purged with what was delivered.", "I1 I8",
+            {**SMALL, "refused": 0.1}, "crashes", machine=PurgesUnmarked),
+)  # fmt: skip
