@@ -19,7 +19,7 @@ from ..shop import PARTITIONS  # noqa: TID252 - pytest gives tests no absolute n
 from .judge import Round
 from .site import Site
 
-_SETTLED = re.compile(r"settled lane .*: (\d+) rows were in the log already")
+_SETTLED = re.compile(r"recovered former lane .*: (\d+) rows were in the log already")
 _GLANCE = 0.5
 _READ_SECONDS = 30.0
 

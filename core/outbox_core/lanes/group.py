@@ -1,4 +1,4 @@
-"""What a lane group decides, without I/O: keeps each of its lanes alive, and reports for all of them.
+"""What a lane group decides, without I/O: it restarts its lanes, and reports for all of them.
 
 :meth:`LaneGroup.run`, :meth:`LaneGroup.supervise` and :meth:`LaneGroup.finish` are generators of requests.
 :mod:`outbox_core.lanes.threads` drives them, a thread for each lane and one for the group; the simulation
@@ -26,14 +26,14 @@ from outbox_core.metrics import LaneMetrics
 log = logging.getLogger(__name__)
 
 ORPHAN_SECONDS = 10.0
-"""How long a group that cannot reach its leader waits, after its lease, before it ends."""
+"""How long after its lease a group that cannot reach its leader ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLane:
-    """Runs one attempt at a lane, until it is told to end or has grown old. No reply.
+    """Runs a lane for one epoch, until it is ordered to end or reaches its age limit. No reply.
 
-    Fails with ``LeadershipLost``, a ``DriverError``, or with what breaks a rule of the lane itself.
+    Fails with ``LeadershipLost``, a ``DriverError``, or another error if the lane has a defect.
     """
 
     number: int
@@ -49,9 +49,9 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Delivers a report to the leader. Reply: its ``Orders``.
+    """Sends a report to the leader. Reply: its ``Orders``.
 
-    Fails with an ``OSError`` or an ``EOFError`` where the leader cannot be reached.
+    Fails with an ``OSError`` or an ``EOFError`` if the leader cannot be reached.
     """
 
     report: Report
@@ -59,12 +59,12 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class StartLanes:
-    """Starts to drive :meth:`LaneGroup.supervise` for each lane, without waiting for them. No reply."""
+    """Starts :meth:`LaneGroup.supervise` for each lane, without waiting for them. No reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitLanes:
-    """Waits up to ``seconds`` for any lane to end. Reply: whether any is left."""
+    """Waits up to ``seconds`` for any lane to end. Reply: whether any still runs."""
 
     seconds: float
 
@@ -76,33 +76,33 @@ class JoinLanes:
 
 @dataclass(frozen=True, slots=True)
 class Receipts:
-    """Passes on how many records each busy lane has purged since the last receipts. No reply."""
+    """Hands the caller the records purged by each busy lane since the last receipts. No reply."""
 
     purged: Mapping[int, int]
 
 
 LaneSteps = Generator[RunLane | Sleep, Any, None]
-"""What the thread of a lane does."""
+"""The steps of a lane's thread."""
 GroupRequest = Exchange | StartLanes | AwaitLanes | JoinLanes | Receipts
 GroupSteps = Generator[GroupRequest, Any, None]
-"""What the thread of a group does."""
+"""The steps of a group's thread."""
 
 
 class LaneGroup:
     """The lanes that one engine task runs. Safe to use from any thread.
 
     Args:
-        token: The fence token of the term.
+        token: The fence token of the leadership.
         group: The group's number.
         numbers: The numbers of its lanes.
         interval: Seconds between two heartbeats of a lane.
-        new_restarts: Returns when one lane is started anew.
-        run: Names this run of the group.
-        clock: Returns seconds, and never goes back.
+        new_restarts: Returns the restart policy of one lane.
+        run: The name of this run of the group.
+        clock: Returns seconds on a monotonic clock.
 
     Attributes:
         control: The orders of the leader, for the lanes.
-        crash: What broke a rule of a lane itself, or ``None``.
+        crash: The error of a lane that has a defect, or ``None``.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class LaneGroup:
         self._new_restarts = new_restarts
         self._run = run or str(uuid4())
         self._clock = clock
-        self._past = {number: LaneMetrics() for number in numbers}  # of attempts that have ended
+        self._past = {number: LaneMetrics() for number in numbers}  # of epochs that have ended
         self._running: dict[int, Telemetry] = {}
-        self._events: list[Event] = []  # of attempts that have ended
+        self._events: list[Event] = []  # of epochs that have ended
         self._lost = ""
         self._refusal: DriverError | None = None
         self._started = False
@@ -136,11 +136,11 @@ class LaneGroup:
     # --- the group ----------------------------------------------------------------------------------
 
     def run(self) -> GroupSteps:
-        """Starts the lanes, and reports for them until they have ended; :meth:`finish` is due then.
+        """Starts the lanes, and reports for them until they have ended; :meth:`finish` follows.
 
         Raises:
-            OSError: The leader cannot be reached from here at all.
-            EOFError: It hung up on the first report.
+            OSError: The leader cannot be reached for the first report.
+            EOFError: The leader closed the connection at the first report.
         """
         purged = dict.fromkeys(self.numbers, 0)
         sent_at = self._clock()
@@ -155,7 +155,7 @@ class LaneGroup:
                 yield Receipts({lane: records for lane, records in new.items() if records})
 
     def finish(self) -> GroupSteps:
-        """Ends the lanes that have not ended, and reports for the last time."""
+        """Ends the lanes that still run, and reports for the last time."""
         if not self._started:
             return
         self.control.stopped = True
@@ -163,7 +163,7 @@ class LaneGroup:
         yield from self._exchange()
 
     def _exchange(self) -> Generator[GroupRequest, Any, dict[int, LaneMetrics]]:
-        """Reports, and follows the orders; without any, the group ends some time after its lease."""
+        """Reports, and follows the orders; without any, the group ends ``ORPHAN_SECONDS`` after its lease."""
         control, metrics_by_lane = self.control, self._readings()
         report, sent_at = self._report(metrics_by_lane), self._clock()
         try:
@@ -199,7 +199,7 @@ class LaneGroup:
     # --- one lane -----------------------------------------------------------------------------------
 
     def supervise(self, number: int) -> LaneSteps:
-        """Runs one lane, attempt after attempt; one that is refused for too long ends the harvest."""
+        """Runs one lane, epoch after epoch; one that is refused for too long ends the harvest."""
         restarts = self._new_restarts()
         while not self.control.over:
             started = self._clock()
@@ -217,11 +217,11 @@ class LaneGroup:
                 if pause is None:
                     self._refusal = error
                     return
-                log.warning("lane %d starts anew in %.1f s: %s", number, pause, error)
+                log.warning("lane %d restarts in %.1f s: %s", number, pause, error)
                 while self._clock() < now + pause and not self.control.over:
                     yield Sleep(REPORT_SECONDS)
             except Exception as error:
-                log.exception("lane %d broke a rule of its own", number)
+                log.exception("lane %d has a defect", number)
                 self.crash = error
                 self.control.stopped = True
 
@@ -232,7 +232,7 @@ class LaneGroup:
         return telemetry
 
     def _retire(self, number: int) -> LaneMetrics:
-        with self._counting:  # or a report in between would count the lane not at all, or twice
+        with self._counting:  # or a concurrent report would count the lane twice or not at all
             telemetry = self._running.pop(number)
             metrics = telemetry.metrics.ended()
             self._past[number] += metrics

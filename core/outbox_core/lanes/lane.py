@@ -1,7 +1,7 @@
-"""What a lane does between two waits, without I/O: one attempt at one lane, in either delivery mode.
+"""What a lane does between two waits, without I/O: a class for each delivery mode.
 
-Both lanes are a :class:`outbox_core.lanes.turn.Lane`: ``step`` returns what to ask of the database and the
-broker, ``receive`` takes what they answer.
+Both are a :class:`outbox_core.lanes.turn.Lane`: ``step`` returns requests to the database and the broker,
+``receive`` handles the replies.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from outbox_core.leadership.protocol import LaneControl
 log = logging.getLogger(__name__)
 
 LIFE_SECONDS = 6 * 3600.0
-"""After so long an idle lane starts anew, which writes its checkpoint anew: brokers forget old ones."""
+"""The age limit of a lane. Its restart writes a new checkpoint, since brokers delete old ones."""
 
 
 class AtLeastOnceLane:
-    """A lane that sends records one by one, and purges what is acknowledged.
+    """A lane that sends single records, and purges those that are acknowledged.
 
     Args:
         machine: Decides what to mark, send and purge.
         number: The lane's number.
-        telemetry: Counts and tells what it does.
-        entered: Its right to mark and purge, and how much is parked.
+        telemetry: Its metrics, events and log.
+        entered: Its fence, and how much is parked.
     """
 
     def __init__(self, machine: MarkPurgeReset, number: int, telemetry: Telemetry, entered: Entered) -> None:
@@ -59,12 +59,12 @@ class AtLeastOnceLane:
         self._number = number
         self._telemetry = telemetry
         self._policy = machine.scoreboard.policy
-        self._entering = False  # asks for a new attempt at the fence, and for nothing else meanwhile
+        self._entering = False  # waits for a new epoch in the fence, and requests nothing else meanwhile
         self._deferred: list[Command] = []
         telemetry.counted(entered.parked, self._policy, 0)
 
     def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`.Lane.step`; a drained lane leaves nothing in flight behind."""
+        """See :meth:`.Lane.step`; a drained lane leaves nothing in flight."""
         machine = self.machine
         if control.draining:
             machine.drain()
@@ -84,7 +84,7 @@ class AtLeastOnceLane:
         return float("inf") if self._entering else self.machine.wake_at()
 
     def receive(self, now: float, reply: Reply) -> None:
-        """See :meth:`.Lane.receive`; after a retryable error of the database the lane goes on."""
+        """See :meth:`.Lane.receive`; the lane continues after a retryable error of the database."""
         if isinstance(reply, Deliveries):
             self._handle_deliveries(now, reply)
         elif isinstance(reply.request, Heartbeat):
@@ -149,21 +149,21 @@ class AtLeastOnceLane:
                 if answer.parked is not None:
                     telemetry.counted(answer.parked, self._policy, self._policy.done)
             case other:
-                raise TypeError(f"an answer to {other} has no place here")
+                raise TypeError(f"unexpected answer to {other}")
 
 
 class ExactlyOnceLane:
-    """A lane that publishes batches in transactions, and purges what is committed.
+    """A lane that publishes batches in transactions, and purges those that are committed.
 
-    Whatever is doubtful ends it. The lane's next attempt fences this one, at the database and at the broker,
-    and purges what is in the log already, before it marks anything (:mod:`outbox_core.delivery.recovery`).
+    An unknown outcome ends it. The next epoch of the lane fences this one, in the database and at the broker,
+    and purges what is in the log already before it marks anything (:mod:`outbox_core.delivery.recovery`).
 
     Args:
         machine: Decides what to mark, publish and purge.
         number: The lane's number.
-        telemetry: Counts and tells what it does.
-        opened: Its right to mark and purge, and how much is parked.
-        expires: When it has grown old.
+        telemetry: Its metrics, events and log.
+        opened: Its fence, and how much is parked.
+        expires: When it reaches its age limit, in the caller's time.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class ExactlyOnceLane:
         telemetry.counted(opened.parked, machine.policy, 0)
 
     def step(self, now: float, control: LaneControl) -> list[Request]:
-        """See :meth:`.Lane.step`; a drained lane has purged what it published, and says so at the fence."""
+        """See :meth:`.Lane.step`; a drained lane has purged its batches and removed its note."""
         machine = self.machine
         if self.over or self._ending:
             return []
@@ -232,7 +232,7 @@ class ExactlyOnceLane:
             case EndTransactions():
                 self.over = True
             case other:
-                raise TypeError(f"an answer to {other} has no place here")
+                raise TypeError(f"unexpected answer to {other}")
         self._report_moves()
 
     def _requests(self, commands: Sequence[Advance | Publish | Park | ReportFailures]) -> list[Request]:
@@ -251,7 +251,7 @@ class ExactlyOnceLane:
         return requests
 
     def _batches(self) -> dict[str, object]:
-        """Returns the batches there are now, for operators."""
+        """Returns the present batches, for operators."""
         batches = self.machine.batches()
         return {
             "batches": [

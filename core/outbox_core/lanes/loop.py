@@ -1,8 +1,8 @@
-"""One lane's threads: its own takes turns (:mod:`outbox_core.lanes.turn`), the others carry requests out.
+"""One lane's threads: its own takes turns (:mod:`outbox_core.lanes.turn`), the others execute requests.
 
-The lane's own thread only decides. The database and the broker are spoken to on threads of their own
-(:mod:`outbox_core.lanes.workers`), so while one waits for the disk or the network the others go on, and what
-has to be done next collects: batches adapt to load by themselves.
+The lane's own thread only decides. Other threads call the database and the broker
+(:mod:`outbox_core.lanes.workers`). While one of them waits for the disk or the network, further work
+collects, so batches adapt to the load.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ log = logging.getLogger(__name__)
 
 
 class LaneLoop:
-    """One attempt at one lane, from connecting until it is told to end or can go on no longer.
+    """Runs one lane for one epoch, from connecting until it ends or fails.
 
     Args:
         plan: The term's plan.
         number: The lane's number, from 0.
-        control: Says for how long leadership is vouched for, and when to end.
+        control: Until when leadership is confirmed, and whether to end.
         telemetry: Counts and tells what the lane does.
-        clock: Seconds on a clock that never goes back.
+        clock: Returns seconds on a monotonic clock.
         new_leader_id: Returns a UUID that was never used before.
-        chance: Returns a number from 0 up to 1.
+        chance: Returns a random number from 0 up to 1.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class LaneLoop:
         self._replies = Replies()
 
     def run(self) -> None:
-        """Harvests until the leash says to end, or the lane has grown old.
+        """Harvests until ``control`` ends the lane, or it has reached its age limit.
 
-        A drained lane leaves nothing in flight behind.
+        A drained lane leaves nothing in flight.
 
         Raises:
-            LeadershipLost: The fence carries somebody else's token.
-            DriverError: The database or the broker cannot be used; a new attempt may succeed.
+            LeadershipLost: The fence carries another leader's token.
+            DriverError: The database or the broker cannot be used; a restart may succeed.
         """
         exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
         with self._open_batches() if exactly_once else self._open_records() as (lane, executors):
@@ -88,7 +88,7 @@ class LaneLoop:
             replies = self._wait(patience)
 
     def _wait(self, patience: float) -> list[Reply]:
-        """Waits for the first reply, and returns all that are there."""
+        """Waits for a reply, and returns all that have come."""
         replies: list[Reply] = []
         try:
             replies.append(self._replies.get(timeout=patience))
@@ -139,7 +139,7 @@ class LaneLoop:
         return self._clock() < self._control.lease_until
 
     def _database(self, name: str, lane: Lane, eligible: Sequence[Condition] = ()) -> Worker:
-        """Starts a thread with a connection of its own; one that marks has to know which rows it may."""
+        """Starts a thread with its own connection. ``eligible`` matters to marks only."""
         plan = self._plan
         database = Database(
             self._dialect,

@@ -1,4 +1,4 @@
-"""Drives how lanes begin: carries out the requests of :mod:`outbox_core.delivery.recovery`."""
+"""Executes the requests of :mod:`outbox_core.delivery.recovery`, with which lanes and leaderships begin."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from outbox_core.lanes.plan import Plan
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT = 8
-"""Lanes that are settled at the same time."""
+"""Former lanes that are recovered concurrently."""
 
 
 def enter_lane(plan: Plan, lane: int) -> Entered:
-    """Starts an attempt at a lane of at-least-once delivery; see :meth:`Recovery.enter`."""
+    """Enters a lane of at-least-once delivery; see :meth:`Recovery.enter`."""
     with closing(Driver(plan.dialect, plan.publisher)) as driver:
         return driver.run(_recovery(plan).enter(lane))
 
@@ -49,7 +49,7 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
     """Takes over a lane of exactly-once delivery; see :meth:`Recovery.open`.
 
     Returns:
-        What is known of the lane, and its open sender, which the caller closes.
+        The opened lane, and its open sender, which the caller closes.
     """
     with closing(Driver(plan.dialect, plan.publisher)) as driver:
         opened = driver.run(_recovery(plan).open(lane))
@@ -57,7 +57,7 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
 
 
 def begin_leadership(settings: HarvestSettings) -> int:
-    """Raises the fence and settles former lanes; see :func:`take_over`.
+    """Raises the fence and recovers former lanes; see :func:`take_over`.
 
     Returns:
         The fence token.
@@ -70,7 +70,7 @@ def begin_leadership(settings: HarvestSettings) -> int:
     with closing(Driver(settings.dialect, settings.publisher)) as driver:
         token, recovered = driver.run(take_over(lanes, settings.name, recovery))
     for lane, rows in recovered.items():
-        log.info("settled lane %d of an earlier term: %d rows were in the log already", lane, rows)
+        log.info("recovered former lane %d: %d rows were in the log already", lane, rows)
     return token
 
 
@@ -79,16 +79,16 @@ def _recovery(plan: Plan) -> Recovery:
 
 
 class Driver:
-    """Carries out requests over one connection to the database and the senders that it opens.
+    """Executes requests over one connection to the database and the senders that it opens.
 
-    Used by one thread. Connects to the database with the first request that needs it.
+    It belongs to one thread, and connects with the first request that needs the database.
 
     Args:
         dialect: The database.
         publisher: The broker.
 
     Attributes:
-        senders: Name → open sender. Whoever takes one out closes it.
+        senders: Name → open sender. A caller that removes one closes it.
     """
 
     def __init__(self, dialect: Choice[Dialect], publisher: Choice[Publisher]) -> None:
@@ -101,7 +101,7 @@ class Driver:
         """Runs a generator to its end, and returns its result.
 
         Raises:
-            OutboxError: What a request raised, unless the generator handles it; or the generator itself.
+            OutboxError: A request failed and the generator did not handle it; or the generator raised it.
         """
         return drive(steps, self._execute_any)
 
@@ -127,7 +127,7 @@ class Driver:
             case EmptyCheckpoint(name):
                 return self.senders[name].publish([], [])
             case RunAll(steps):
-                with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="settling") as pool:
+                with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="recovery") as pool:
                     runs = [pool.submit(copy_context().run, self._run_apart, each) for each in steps]
                     return [run.result() for run in runs]
             case _:

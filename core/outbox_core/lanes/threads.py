@@ -32,9 +32,9 @@ from outbox_core.log_context import ContextThread
 def dedicate_process() -> None:
     """Tunes this Python process for lanes and nothing else.
 
-    Hundreds of thousands of short-lived records a second make the garbage collector run for nothing: without
-    cycles among them, counting references frees them all. And lane threads run briefly and wait for each
-    other: Python switches between them every 0.5 ms instead of 5.
+    The garbage collector runs more rarely: records are short-lived and have no reference cycles, so reference
+    counting frees them. Lane threads run briefly and wait for each other, so Python switches between them
+    every 0.5 ms instead of 5.
     """
     gc.collect()
     gc.freeze()
@@ -43,18 +43,18 @@ def dedicate_process() -> None:
 
 
 class LaneThreads:
-    """Runs a lane group: carries out what :class:`LaneGroup` asks for.
+    """Runs a lane group: executes the requests of :class:`LaneGroup`.
 
     Args:
-        plan: The term's plan.
+        plan: The plan of the leadership.
         group: The group's number.
         lanes: The numbers of its lanes.
-        link: The way to the leader.
+        channel: The connection to the leader.
     """
 
-    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], link: ControlChannel) -> None:
+    def __init__(self, plan: Plan, group: int, lanes: Sequence[int], channel: ControlChannel) -> None:
         self._plan = plan
-        self._channel = link
+        self._channel = channel
         stop_after = plan.failures.stop_after
         self._group = LaneGroup(
             plan.token,
@@ -69,14 +69,14 @@ class LaneThreads:
         ]
 
     def run(self) -> Iterator[Mapping[int, int]]:
-        """Runs the lanes until the leader says to end, the lease has long run out, or the caller closes.
+        """Runs the lanes until the leader ends them, the lease is long over, or the caller closes this.
 
         Yields:
             After each report with deliveries: lane number → records purged since the report before.
 
         Raises:
-            OSError: The leader cannot be reached from here at all.
-            Exception: A lane broke one of its own rules; the group is of no more use.
+            OSError: The leader cannot be reached for the first report.
+            Exception: A lane has a defect.
         """
         try:
             yield from self._drive(self._group.run())
@@ -95,7 +95,7 @@ class LaneThreads:
                     if isinstance(request, Receipts):
                         yield request.purged
                     else:
-                        reply = self._carry_out(request)
+                        reply = self._execute(request)
                 except Exception as error:  # noqa: BLE001 - the generator decides, and raises it again
                     request = steps.throw(error)
                 else:
@@ -103,7 +103,7 @@ class LaneThreads:
         except StopIteration:
             return
 
-    def _carry_out(self, request: Exchange | StartLanes | AwaitLanes | JoinLanes) -> Any:
+    def _execute(self, request: Exchange | StartLanes | AwaitLanes | JoinLanes) -> Any:
         match request:
             case Exchange(report):
                 return self._channel.exchange(report)
@@ -123,11 +123,11 @@ class LaneThreads:
         return None
 
     def _supervise(self, number: int) -> None:
-        """Drives what keeps one lane; the thread of the lane."""
-        drive(self._group.supervise(number), self._carry_out_of_lane)
+        """Runs in the thread of one lane."""
+        drive(self._group.supervise(number), self._execute_for_lane)
         self._ended.set()
 
-    def _carry_out_of_lane(self, request: RunLane | Sleep) -> None:
+    def _execute_for_lane(self, request: RunLane | Sleep) -> None:
         match request:
             case RunLane(number, telemetry):
                 LaneLoop(self._plan, number, self._group.control, telemetry).run()

@@ -1,4 +1,4 @@
-"""One turn of a lane's loop, without threads: who carries out which request, and what may still be sent.
+"""One turn of a lane's loop, without threads: which executor gets which request, and what may be sent.
 
 The threads are in :mod:`outbox_core.lanes.loop` and :mod:`outbox_core.lanes.workers`. The simulation takes
 the same turns in virtual time.
@@ -28,53 +28,53 @@ from outbox_core.delivery.commands import (
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl
 
 Reply = Answer | Deliveries
-"""What a lane hears: what came of a request, or of records that were sent."""
+"""A reply to a lane: the answer to a request, or deliveries of records."""
 
 
 class Lane(Protocol):
-    """One attempt at one lane.
+    """One lane, for one epoch.
 
     Attributes:
-        over: Whether it has nothing more to do, as it was told to end or has grown old.
-        fence: What its statements are checked against.
+        over: Whether it has ended: it was drained, or has reached its age limit.
+        fence: The fence of its statements.
     """
 
     over: bool
     fence: Fence
 
     def step(self, now: float, control: LaneControl) -> list[Request]:
-        """Returns what to ask now, in order; empty when there is nothing before :meth:`wake_at`.
+        """Returns the requests to make now, in order; empty if there are none before :meth:`wake_at`.
 
         Args:
-            now: Seconds on a clock that never goes back.
-            control: For how long leadership is vouched for, and whether to end.
+            now: Seconds on a monotonic clock.
+            control: Until when leadership is confirmed, and whether to end.
         """
         ...
 
     def receive(self, now: float, reply: Reply) -> None:
-        """Takes a reply; each executor answers in the order in which it was asked.
+        """Handles a reply; each executor answers in the order of its requests.
 
         Raises:
-            LeadershipLost: The fence carries somebody else's token.
-            DriverError: The lane can go on no longer; another attempt may.
+            LeadershipLost: The fence carries another leader's token.
+            DriverError: The lane cannot continue; a restart may succeed.
         """
         ...
 
     def wake_at(self) -> float:
-        """Returns when :meth:`step` may next have something to ask though nothing is heard."""
+        """Returns when to call :meth:`step` next if no reply comes before."""
         ...
 
 
 class Executor(Protocol):
-    """Carries out one request after the other."""
+    """Executes requests in order."""
 
     def submit(self, request: Request) -> None:
-        """Has a request carried out, and returns at once; its reply belongs to a later turn."""
+        """Accepts a request without waiting; its reply comes in a later turn."""
         ...
 
 
 Executors = Mapping[type[Request], Executor]
-"""Who carries out which kind of request."""
+"""The executor of each kind of request."""
 
 
 def record_executors(marker: Executor, purger: Executor, broker: Executor) -> Executors:
@@ -96,21 +96,21 @@ def take_turn(
     executors: Executors,
     replies: Iterable[Reply],
 ) -> float | None:
-    """Lets a lane hear replies, and has carried out what it asks for then.
+    """Gives a lane its replies, and submits the requests that follow.
 
     Args:
         lane: The lane.
-        control: For how long leadership is vouched for, and whether to end.
-        clock: Returns seconds, and never goes back.
-        executors: Who carries out what it asks for.
-        replies: All replies since the turn before, in the order in which they came.
+        control: Until when leadership is confirmed, and whether to end.
+        clock: Returns seconds on a monotonic clock.
+        executors: The executor of each kind of request.
+        replies: All replies since the turn before, in order of arrival.
 
     Returns:
-        For how many seconds to wait for the next reply; ``None`` if the lane has ended.
+        How many seconds to wait for the next reply; ``None`` if the lane has ended.
 
     Raises:
-        LeadershipLost: The fence carries somebody else's token.
-        DriverError: The lane can go on no longer; another attempt may.
+        LeadershipLost: The fence carries another leader's token.
+        DriverError: The lane cannot continue; a restart may succeed.
     """
     for reply in replies:
         lane.receive(clock(), reply)
@@ -121,20 +121,20 @@ def take_turn(
         executors[type(request)].submit(request)
     if lane.over:
         return None
-    # An order of the leader, or the end of the lease, is no reply: it is looked for now and then.
+    # Orders of the leader and the end of the lease are not replies, so the wait is bounded.
     return 0.0 if requests else min(max(lane.wake_at() - clock(), 0.0), REPORT_SECONDS)
 
 
 class SendGate:
-    """Decides, when the broker's client could take records, whether they may still be sent.
+    """Decides whether records may still be sent at the moment when the broker's client takes them.
 
-    Records that wait for the client while the lease ends could arrive behind what a successor has sent.
+    Records sent after the end of the lease could arrive behind those of a successor.
 
     Args:
-        leading: Returns whether leadership is vouched for at this moment.
+        leading: Returns whether leadership is confirmed at this moment.
 
     Attributes:
-        closed: Whether the lane has ended. Nothing is sent then, and nobody is told.
+        closed: Whether the lane has ended. Nothing is sent then, and nothing is reported.
     """
 
     def __init__(self, leading: Callable[[], bool]) -> None:
@@ -142,7 +142,7 @@ class SendGate:
         self.closed = False
 
     def admit(self, records: list[MarkedRecord]) -> tuple[list[MarkedRecord], list[Failure]]:
-        """Returns the records to send, and those that are not to be sent any more."""
+        """Returns the records to send, and failures for those that must not be sent any more."""
         if self.closed:
             return [], []
         if self._leading():

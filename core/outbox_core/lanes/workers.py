@@ -1,6 +1,6 @@
-"""Threads beside a lane's own that wait for the database and the broker in its place.
+"""The threads of a lane that call the database and the broker.
 
-All of them put what they hear into one queue, which the lane's loop waits for.
+All of them put their replies into one queue, which the lane's loop reads.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from outbox_core.lanes.turn import Reply, SendGate
 from outbox_core.log_context import ContextThread
 
 CLOSE_SECONDS = 1.0
-"""How long a thread that hangs in the database or the broker is waited for when the lane ends."""
+"""How long the end of a lane waits for a thread that hangs in the database or the broker."""
 POLL_SECONDS = 0.001
-"""How long a thread that sends waits for deliveries before it looks whether there is more to send."""
+"""How long the sending thread waits for deliveries before it checks for more records to send."""
 IDLE_SECONDS = 0.1
-"""How long it waits for something to send, while nothing is under way, before it lets the client work."""
+"""How long it waits for records while nothing is in flight, before it calls the client again."""
 
 Replies = SimpleQueue[Reply]
 
 
 class Worker:
-    """Carries out one request after the other, each of which takes its time.
+    """Executes requests in order, on a thread of its own.
 
     Args:
         name: The thread's name.
-        execute: Called in the thread; what it raises becomes the answer's error.
-        end: Called in the thread at last.
-        replies: Takes the answers.
+        execute: Called in the thread; an error that it raises becomes the answer's error.
+        end: Called in the thread at its end.
+        replies: The queue for the answers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Worker:
         end: Callable[[], None],
         replies: Replies,
     ) -> None:
-        self._carry_out = execute
+        self._execute = execute
         self._end = end
         self._replies = replies
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
@@ -71,18 +71,18 @@ class Worker:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Has a request carried out; its answer comes through the queue."""
+        """Accepts a request; its answer comes through the queue."""
         self._requests.put(request)
 
     def close(self) -> None:
-        """Finishes what was submitted; does not wait long for what hangs."""
+        """Ends the thread after the submitted requests; waits at most ``CLOSE_SECONDS``."""
         self._requests.put(None)
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while (request := self._requests.get()) is not None:
             try:
-                answer = self._carry_out(request)
+                answer = self._execute(request)
             except Exception as error:  # noqa: BLE001 - the lane decides what it means
                 answer = Answer(request, error=error)
             self._replies.put(answer)
@@ -95,9 +95,9 @@ class Database:
     Args:
         dialect: Connects to the outbox.
         eligible: Which rows may be marked.
-        fence: Returns what every statement is checked against.
+        fence: Returns the fence of every statement.
         lanes: How many lanes there are.
-        token: The fence token of the term.
+        token: The fence token of the leadership.
     """
 
     def __init__(
@@ -168,14 +168,14 @@ class Database:
 
 
 class SenderThread:
-    """Sends records, and collects what becomes of them.
+    """Sends records on a thread of its own, and collects their deliveries.
 
     Args:
         name: The thread's name.
         sender: The broker; used and closed by the thread.
-        replies: Takes deliveries, and an answer with an error if there is one.
-        leading: Returns whether leadership is vouched for at this moment. Records that wait here while it is
-            not are reported as failed: sent late, they could arrive behind what a successor has sent.
+        replies: The queue for deliveries, and for an answer with an error if the sender fails.
+        leading: Returns whether leadership is confirmed at this moment. Without it, waiting records are
+            reported as failed: sent late, they could arrive behind those of a successor.
     """
 
     def __init__(self, name: str, sender: Sender, replies: Replies, leading: Callable[[], bool]) -> None:
@@ -183,18 +183,18 @@ class SenderThread:
         self._replies = replies
         self._gate = SendGate(leading)
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
-        self._under_way = 0
+        self._in_flight = 0
         self._thread = ContextThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Has records sent; their deliveries come through the queue."""
+        """Accepts records to send; their deliveries come through the queue."""
         self._requests.put(request)
 
     def close(self) -> None:
-        """Drops what was not sent, and what is under way, whose outcome is unknown then.
+        """Drops records that were not sent, and those in flight, whose outcome is unknown then.
 
-        Waits until the sender is closed: only then may the lane's next attempt open another.
+        Waits until the sender is closed: the lane's next epoch may open another only then.
         """
         self._gate.closed = True
         self._requests.put(None)  # wakes the thread
@@ -213,9 +213,9 @@ class SenderThread:
             self._sender.close(0.0)
 
     def _next(self) -> Request | None:
-        """Returns what to send next, which may be nothing; ``None`` when the lane ends."""
+        """Returns the next request, maybe an empty one; ``None`` at the end of the lane."""
         try:
-            return self._requests.get(timeout=0 if self._under_way else IDLE_SECONDS)
+            return self._requests.get(timeout=0 if self._in_flight else IDLE_SECONDS)
         except Empty:
             return Send([])
 
@@ -223,13 +223,13 @@ class SenderThread:
         sending, failed = self._gate.admit(records)
         if sending:
             self._sender.send(sending)
-            self._under_way += len(sending)
+            self._in_flight += len(sending)
         if failed:
             self._replies.put(Deliveries(failed=failed))
 
     def _collect(self) -> None:
-        waits = self._under_way and self._requests.empty()
+        waits = self._in_flight and self._requests.empty()
         deliveries = self._sender.poll(POLL_SECONDS if waits else 0.0)
         if reported := len(deliveries.delivered) + len(deliveries.failed):
-            self._under_way -= reported
+            self._in_flight -= reported
             self._replies.put(deliveries)

@@ -55,7 +55,7 @@ class SparkEngine:
         self._settings = settings
         engine = settings.engine
         self._groups = min(settings.limits.send_concurrency, engine.lane_groups or MAX_GROUPS)
-        # One slot more than groups: a group that starts anew need not wait for its frozen copy to be killed.
+        # One slot more than groups: a group that restarts need not wait for its frozen copy to be killed.
         self._master = engine.master or f"local[{self._groups + 1}]"
         self._application: Application | None = None
         self._server: ControlServer | None = None
