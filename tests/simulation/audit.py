@@ -197,7 +197,7 @@ class Audit:
         if not entry.copies:
             raise Violation("I1", f"{session.name} purged {number}, undelivered", entry.key, session.lane)
 
-    def drained(self, session: Session, number: int) -> None:
+    def settled(self, session: Session, number: int) -> None:
         """Takes that a purge of a record is durable, whether or not its row was still there."""
         key = self.entries[number].key
         if session.trail.flying.get(key) == number:

@@ -27,8 +27,8 @@ from outbox_core.lanes.turn import Executors, Reply
 from outbox_sdk import DriverError, Fence, LeadershipLost
 
 from . import fencing
+from .connection import Connection, Work
 from .database import FAILED, LOST
-from .desk import Desk, Work
 from .scheduler import Host
 from .trail import Session, Violation
 
@@ -190,7 +190,7 @@ class DatabaseExecutor:
 
     def __init__(self, run: LaneRun) -> None:
         self._run = run
-        self._desk = Desk(run)
+        self._connection = Connection(run)
 
     def submit(self, request: Request) -> None:
         """See :meth:`outbox_core.lanes.turn.Executor.submit`."""
@@ -201,7 +201,7 @@ class DatabaseExecutor:
             case EndTransactions():
                 self._end_transactions(request)
             case Mark() | Purge() | Reset() | Park() | Advance():
-                self._desk.submit(request)
+                self._connection.submit(request)
             case _:
                 raise TypeError(f"{request} is not for the database")
 

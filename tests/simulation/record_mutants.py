@@ -138,10 +138,10 @@ TRUSTED_REPEAT = replace(
 """A full lane marks nothing, so that only its purge meets the crash that forgets its marks."""
 
 RECORD_MUTANTS: Sequence[Mutant] = (
-    _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, drained=KeptStart),
+    _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, settled=KeptStart),
     _mutant("forgotten-keys", "Rows of a key that was excluded are taken for settled.", "I2 I9", 40,
-            drained=ForgottenKeys),
-    _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, drained=BlindHorizon),
+            settled=ForgottenKeys),
+    _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, settled=BlindHorizon),
     _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, machine=SameLeaderId),
     _mutant("deaf-to-lost-marks", "A lost reply to a mark is taken for an empty one.", "I2 I9", 40,
             lane=DeafToLostMarks),

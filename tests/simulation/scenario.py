@@ -77,7 +77,7 @@ class Parts:
     lane: type[AtLeastOnceLane] = AtLeastOnceLane
     restarts: type[Restarts] = Restarts
     producer: type[Producer] = Producer
-    drained: type[Settled] = Settled
+    settled: type[Settled] = Settled
     mark: type[statements.Mark] = statements.Mark
     purge: type[statements.Purge] = statements.Purge
     reset: type[statements.Reset] = statements.Reset

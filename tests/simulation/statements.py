@@ -230,7 +230,7 @@ class Purge(Fenced):
             database.audit.purged(session, row.id, owned=row.leader == self.leader_id, told=told)
             database.remove(row)
         for number in self.ids:
-            database.audit.drained(session, number)
+            database.audit.settled(session, number)
         database.logged([(row, row.leader, True) for row in self.locked], durable=self.durable)
         return len(self.locked)
 

@@ -71,7 +71,7 @@ class PublisherUnderTest:
     read: Callable[[str, int], Sequence[Message]]
 
 
-class Desk:
+class TopicUnderTest:
     """A publisher as the tests use it, with its own topic; closes at the end what it opened."""
 
     def __init__(self, under: PublisherUnderTest, topic: str, stack: ExitStack) -> None:
@@ -132,29 +132,29 @@ class Publishing:
     """A theme. The plugin's subclass provides the fixture ``publisher``, a :class:`PublisherUnderTest`."""
 
     @pytest.fixture
-    def desk(self, publisher: PublisherUnderTest) -> Iterator[Desk]:
+    def under_test(self, publisher: PublisherUnderTest) -> Iterator[TopicUnderTest]:
         """The publisher under test, with a topic that was never used before."""
         with ExitStack() as stack:
-            yield Desk(publisher, f"conformance-{uuid4().hex}", stack)
+            yield TopicUnderTest(publisher, f"conformance-{uuid4().hex}", stack)
 
 
 class PublisherConformance(Publishing):
     """What every publisher must do."""
 
-    def test_records_arrive_as_they_are(self, desk: Desk) -> None:
+    def test_records_arrive_as_they_are(self, under_test: TopicUnderTest) -> None:
         headers: list[Header] = [("a", "1"), ("a", b"\x00\xff"), ("ü", "🌍"), ("none", None), ("empty", "")]
         records = [
-            MarkedRecord(1, desk.topic, "k", "Grüße ✓ 🌍", headers, partition=0),
-            MarkedRecord(2, desk.topic, "", b"\x00\xff", tuple(headers), partition=0),
-            MarkedRecord(3, desk.topic, "ключ", None, partition=0),
-            MarkedRecord(4, desk.topic, "k", "", partition=0, timestamp_ms=1_600_000_000_123),
-            MarkedRecord(5, desk.topic, "k", "v" * 500_000, partition=0),
+            MarkedRecord(1, under_test.topic, "k", "Grüße ✓ 🌍", headers, partition=0),
+            MarkedRecord(2, under_test.topic, "", b"\x00\xff", tuple(headers), partition=0),
+            MarkedRecord(3, under_test.topic, "ключ", None, partition=0),
+            MarkedRecord(4, under_test.topic, "k", "", partition=0, timestamp_ms=1_600_000_000_123),
+            MarkedRecord(5, under_test.topic, "k", "v" * 500_000, partition=0),
         ]
-        sender = desk.open()
+        sender = under_test.open()
         sender.send(records)
         assert gather(sender, 5) == Deliveries(delivered=records)
         sent = [("a", b"1"), ("a", b"\x00\xff"), ("ü", "🌍".encode()), ("none", None), ("empty", b"")]
-        assert desk.read() == [
+        assert under_test.read() == [
             Message(b"k", "Grüße ✓ 🌍".encode(), sent, 0),
             Message(b"", b"\x00\xff", sent, 0),
             Message("ключ".encode(), None, [], 0),
@@ -162,50 +162,54 @@ class PublisherConformance(Publishing):
             Message(b"k", b"v" * 500_000, [], 0),
         ]
 
-    def test_every_record_is_reported_once_and_keys_keep_their_order(self, desk: Desk) -> None:
-        sender, records = desk.open(), desk.records(2000)
+    def test_every_record_is_reported_once_and_keys_keep_their_order(
+        self, under_test: TopicUnderTest
+    ) -> None:
+        sender, records = under_test.open(), under_test.records(2000)
         for at in range(0, 2000, 100):
             sender.send(records[at : at + 100])
         reports = gather(sender, 2000)
         assert reports.failed == []
         assert sorted(reports.delivered) == records
         assert sender.poll(0) == sender.close(PATIENCE) == Deliveries()
-        messages = desk.read()
+        messages = under_test.read()
         assert len(messages) == 2000
         assert_in_order(messages)
 
     @pytest.mark.parametrize("fault", ["no text", "no topic", "partition"])
-    def test_a_record_that_cannot_be_sent_fails_alone(self, desk: Desk, fault: str) -> None:
-        sound = desk.records(3)
+    def test_a_record_that_cannot_be_sent_fails_alone(self, under_test: TopicUnderTest, fault: str) -> None:
+        sound = under_test.records(3)
         faulty = {
-            "no text": MarkedRecord(9, desk.topic, "k", "\ud800"),
+            "no text": MarkedRecord(9, under_test.topic, "k", "\ud800"),
             "no topic": MarkedRecord(9, "", "k", "v"),
-            "partition": MarkedRecord(9, desk.topic, "k", "v", partition=PARTITIONS + 90),
+            "partition": MarkedRecord(9, under_test.topic, "k", "v", partition=PARTITIONS + 90),
         }[fault]
-        sender = desk.open()
+        sender = under_test.open()
         sender.send([*sound[:2], faulty, sound[2]])
         reports = gather(sender, 4)
         assert sorted(reports.delivered) == sound
         assert [(failure.record, failure.retryable) for failure in reports.failed] == [(faulty, False)]
         assert reports.failed[0].reason
-        assert desk.values() == [1, 2, 3]
+        assert under_test.values() == [1, 2, 3]
 
-    def test_closing_delivers_what_is_under_way(self, desk: Desk) -> None:
-        sender, records = desk.open(), desk.records(500)
+    def test_closing_delivers_what_is_under_way(self, under_test: TopicUnderTest) -> None:
+        sender, records = under_test.open(), under_test.records(500)
         sender.send(records)
         assert sorted(sender.close(PATIENCE).delivered) == records
         assert sender.close(PATIENCE) == Deliveries()
-        assert len(desk.read()) == 500
+        assert len(under_test.read()) == 500
 
-    def test_preparing_creates_what_is_missing(self, desk: Desk) -> None:
-        other = f"{desk.topic}-other"
-        assert list(desk.publisher.prepare([desk.topic, other], 1)) == [other]
-        assert list(desk.publisher.prepare([desk.topic, other], 1)) == []
-        assert list(desk.publisher.prepare([], 1)) == []
+    def test_preparing_creates_what_is_missing(self, under_test: TopicUnderTest) -> None:
+        other = f"{under_test.topic}-other"
+        assert list(under_test.publisher.prepare([under_test.topic, other], 1)) == [other]
+        assert list(under_test.publisher.prepare([under_test.topic, other], 1)) == []
+        assert list(under_test.publisher.prepare([], 1)) == []
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_the_check_tells_findings_with_their_cures(self, desk: Desk, transactional: bool) -> None:
-        findings = desk.publisher.check(transactional=transactional)
+    def test_the_check_tells_findings_with_their_cures(
+        self, under_test: TopicUnderTest, transactional: bool
+    ) -> None:
+        findings = under_test.publisher.check(transactional=transactional)
         assert findings
         assert all(isinstance(finding, Finding) for finding in findings)
         assert all(finding.cure for finding in findings if finding.level is not Level.OK)
@@ -215,69 +219,71 @@ class PublisherConformance(Publishing):
 class TransactionalConformance(Publishing):
     """What a publisher must do for exactly-once delivery."""
 
-    def test_a_batch_and_its_checkpoint_are_there_together(self, desk: Desk) -> None:
-        sender, first, second = desk.open_transactional(), batch(1, 500), batch(501, 510)
+    def test_a_batch_and_its_checkpoint_are_there_together(self, under_test: TopicUnderTest) -> None:
+        sender, first, second = under_test.open_transactional(), batch(1, 500), batch(501, 510)
         assert sender.checkpoint() is None
-        assert sender.publish(desk.records(500), [first]) == []
+        assert sender.publish(under_test.records(500), [first]) == []
         assert sender.checkpoint() == [first]
-        assert sender.publish(desk.records(10, 501), [first, second]) == []
+        assert sender.publish(under_test.records(10, 501), [first, second]) == []
         assert sender.publish([], [second]) == []
         assert sender.checkpoint() == [second]
         sender.close()
         sender.close()
-        messages = desk.read()
+        messages = under_test.read()
         assert len(messages) == 510
         assert_in_order(messages)
-        assert desk.open_transactional().checkpoint() == [second]
+        assert under_test.open_transactional().checkpoint() == [second]
 
-    def test_a_checkpoint_names_50_batches_of_any_ids(self, desk: Desk) -> None:
+    def test_a_checkpoint_names_50_batches_of_any_ids(self, under_test: TopicUnderTest) -> None:
         batches = [Batch(uuid4(), -(2**62) - number, 2**62 + number) for number in range(50)]
         batches[0] = Batch(UUID(int=0), 0, 0)
-        sender = desk.open_transactional()
-        assert sender.publish(desk.records(1), batches) == []
+        sender = under_test.open_transactional()
+        assert sender.publish(under_test.records(1), batches) == []
         assert sender.checkpoint() == batches
         assert sender.publish([], []) == []
         assert sender.checkpoint() == [], "which is not None: the lane has one"
 
-    def test_of_a_batch_that_fails_nothing_is_seen_and_its_culprits_are_named(self, desk: Desk) -> None:
-        sender, before = desk.open_transactional(), batch()
-        assert sender.publish(desk.records(1), [before]) == []
+    def test_of_a_batch_that_fails_nothing_is_seen_and_its_culprits_are_named(
+        self, under_test: TopicUnderTest
+    ) -> None:
+        sender, before = under_test.open_transactional(), batch()
+        assert sender.publish(under_test.records(1), [before]) == []
         faulty = [
-            MarkedRecord(12, desk.topic, "a", "\ud800"),
-            MarkedRecord(13, desk.topic, "b", "13", partition=PARTITIONS + 90),
+            MarkedRecord(12, under_test.topic, "a", "\ud800"),
+            MarkedRecord(13, under_test.topic, "b", "13", partition=PARTITIONS + 90),
         ]
-        failures = sender.publish([*desk.records(5, 2), *faulty, *desk.records(5, 20)], [batch()])
+        failures = sender.publish([*under_test.records(5, 2), *faulty, *under_test.records(5, 20)], [batch()])
         assert [(failure.record.id, failure.retryable) for failure in failures] == [(12, False), (13, False)]
         assert sender.checkpoint() == [before]
-        assert sender.publish(desk.records(2, 30), [batch()]) == []
-        assert desk.values() == [1, 30, 31]
+        assert sender.publish(under_test.records(2, 30), [batch()]) == []
+        assert under_test.values() == [1, 30, 31]
 
-    def test_opening_a_lane_ends_whoever_had_it(self, desk: Desk) -> None:
-        first, kept = desk.open_transactional(), batch()
-        assert first.publish(desk.records(1), [kept]) == []
-        second = desk.open_transactional()
+    def test_opening_a_lane_ends_whoever_had_it(self, under_test: TopicUnderTest) -> None:
+        first, kept = under_test.open_transactional(), batch()
+        assert first.publish(under_test.records(1), [kept]) == []
+        second = under_test.open_transactional()
         for _ in range(2):
             with pytest.raises(DriverError) as caught:
-                first.publish(desk.records(3, 10), [batch()])
+                first.publish(under_test.records(3, 10), [batch()])
             assert caught.value.retryable
         assert second.checkpoint() == [kept]
-        assert second.publish(desk.records(1, 2), [batch()]) == []
-        assert desk.values() == [1, 2]
+        assert second.publish(under_test.records(1, 2), [batch()]) == []
+        assert under_test.values() == [1, 2]
 
-    def test_a_checkpoint_is_at_a_place_that_has_a_name(self, desk: Desk) -> None:
-        sender, first = desk.open_transactional(), batch()
-        assert sender.publish(desk.records(1), [first]) == []
+    def test_a_checkpoint_is_at_a_place_that_has_a_name(self, under_test: TopicUnderTest) -> None:
+        sender, first = under_test.open_transactional(), batch()
+        assert sender.publish(under_test.records(1), [first]) == []
         assert sender.location
         assert sender.checkpoint(sender.location) == [first]
-        successor = desk.open_transactional()
+        successor = under_test.open_transactional()
         assert successor.location == sender.location
         assert successor.checkpoint(sender.location) == [first]
 
-    def test_lanes_have_checkpoints_of_their_own(self, desk: Desk) -> None:
-        senders = [desk.open_transactional(lane) for lane in range(2)]
+    def test_lanes_have_checkpoints_of_their_own(self, under_test: TopicUnderTest) -> None:
+        senders = [under_test.open_transactional(lane) for lane in range(2)]
         batches = [batch(), batch()]
         for sender, each in zip(senders, batches, strict=True):
-            assert sender.publish(desk.records(1), [each]) == []
+            assert sender.publish(under_test.records(1), [each]) == []
         assert [sender.checkpoint() for sender in senders] == [[each] for each in batches]
 
 

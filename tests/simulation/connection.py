@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Work = Mark | Purge | Reset | Park | Advance
 
 
-class Desk:
+class Connection:
     """One connection to the outbox: carries out commands one by one, and connects anew after errors."""
 
     def __init__(self, lane: LaneRun) -> None:
@@ -28,7 +28,7 @@ class Desk:
         self._connect()
 
     def _connect(self) -> None:
-        self._settled = self._lane.world.parts.drained(self._lane.host.clock)
+        self._settled = self._lane.world.parts.settled(self._lane.host.clock)
         self._releases = -1
         self._boot: int | None = None  # connects with the first command
 
