@@ -46,7 +46,7 @@ class StaticElector:
         self._thread: threading.Thread | None = None
 
     def start(self, candidate: Candidate) -> None:
-        """Starts the thread on which the candidate hears that it leads."""
+        """Starts the thread that tells the candidate that it leads."""
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._lead, candidate), name="static-elector", daemon=True
         )

@@ -1,4 +1,4 @@
-"""Drives a generator of requests: the thin part between what decides and what does I/O."""
+"""Drives a generator of requests: connects code that decides with code that does I/O."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
-def drive(steps: Generator[Request, Any, Result], carry_out: Callable[[Request], Any]) -> Result:
+def drive(steps: Generator[Request, Any, Result], execute: Callable[[Request], Any]) -> Result:
     """Runs a generator to its end on this thread, and returns its result.
 
-    Sends in what ``carry_out`` returns for each request, and throws in the errors that it raises.
+    Calls ``execute`` with each request, and sends its result to the generator, or throws its error there.
 
     Raises:
-        Exception: What the generator raises, or does not handle.
+        Exception: The generator raised it, or did not handle it.
     """
     try:
         request = next(steps)
         while True:
             try:
-                reply = carry_out(request)
+                reply = execute(request)
             except Exception as error:  # noqa: BLE001 - the generator decides, and raises it again
                 request = steps.throw(error)
             else:

@@ -72,7 +72,7 @@ class Harvest:
         self._handler: EventHandler | None = None
         self._emitting = Lock()
         self._emitter = 0  # the thread that is in the handler
-        self._leaving = False  # told to stop: joins no election any more
+        self._leaving = False  # ordered to stop: joins no election any more
         self._joining = Lock()
         self._changed = Condition()
         limits = settings.limits
@@ -162,19 +162,19 @@ class Harvest:
     # --- what the elector reports (its thread) ------------------------------------------------------
 
     def acquired(self) -> None:
-        """Takes that this process leads now; see :class:`outbox_sdk.Candidate`."""
+        """Handles that this process was elected; see :class:`outbox_sdk.Candidate`."""
         self._candidacy.acquired()
 
     def revoked(self) -> None:
-        """Takes that leadership is to be handed over: lets the lanes settle, then tells the observers."""
+        """Handles that leadership is to be handed over: drains the lanes, then announces it."""
         self._drive(self._candidacy.revoked())
 
     def fenced(self) -> None:
-        """Takes that leadership is gone; cannot block."""
+        """Handles the loss of leadership; does not block."""
         self._candidacy.fenced()
 
     def failed(self, error: Exception) -> None:
-        """Takes that the elector can go on no longer: the harvest ends with its error."""
+        """Handles an error that ends the elector: the harvest ends with it."""
         self._candidacy.failed(error)
 
     # --- what the candidacy asks for ----------------------------------------------------------------
@@ -190,9 +190,9 @@ class Harvest:
     def _drive(self, steps: Steps[Result]) -> Result:
         """Runs a generator to its end on this thread, and returns its result."""
         with log_as(self._settings.name):
-            return drive(steps, self._carry_out)
+            return drive(steps, self._execute)
 
-    def _carry_out(self, request: LeadershipRequest) -> Any:
+    def _execute(self, request: LeadershipRequest) -> Any:
         match request:
             case Wait(until, seconds):
                 with self._changed:
@@ -209,10 +209,10 @@ class Harvest:
             case JoinElection():
                 self._join()
             case _:
-                return self._ask_engine(request)
+                return self._execute_in_engine(request)
         return None
 
-    def _ask_engine(
+    def _execute_in_engine(
         self, request: CheckEngine | WarmEngine | CloseEngine | StartLanes | JoinLanes | CancelLanes
     ) -> bool | None:
         engine = self._engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from outbox_core.leadership.leader import LOOK_SECONDS, SILENT_SECONDS, START_SECONDS, Leadership
+from outbox_core.leadership.leader import CHECK_SECONDS, SILENT_SECONDS, START_SECONDS, Leadership
 from outbox_core.leadership.protocol import Report
 from outbox_core.metrics import LaneMetrics
 
@@ -114,6 +114,6 @@ def test_a_leader_who_is_merely_busy_hears_of_silence_in_time(world):
     world.hear(0)
     looks = 0
     while not world.leadership.silent():
-        world.now += LOOK_SECONDS * 0.9
+        world.now += CHECK_SECONDS * 0.9
         looks += 1
-    assert looks * LOOK_SECONDS * 0.9 < SILENT_SECONDS + LOOK_SECONDS
+    assert looks * CHECK_SECONDS * 0.9 < SILENT_SECONDS + CHECK_SECONDS

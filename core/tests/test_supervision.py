@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from outbox_core.engines.supervision import (
+    EARLY_END_SECONDS,
+    MAX_EARLY_ENDS,
     PAUSE_SECONDS,
-    STILLBORN_MOST,
-    STILLBORN_SECONDS,
     GroupEnd,
     RunGroup,
     Sleep,
@@ -45,14 +45,14 @@ def group():
 
 
 def test_a_lost_group_is_started_again_after_a_pause_however_often(group):
-    for _ in range(2 * STILLBORN_MOST):
-        assert group.end(LOST, lost=True, after=STILLBORN_SECONDS) == Sleep(PAUSE_SECONDS)
+    for _ in range(2 * MAX_EARLY_ENDS):
+        assert group.end(LOST, lost=True, after=EARLY_END_SECONDS) == Sleep(PAUSE_SECONDS)
         assert next(group.steps) == RunGroup(1)
     assert not group.leadership.over
 
 
 def test_a_group_that_ends_at_once_too_often_ends_the_term(group):
-    for _ in range(STILLBORN_MOST - 1):
+    for _ in range(MAX_EARLY_ENDS - 1):
         assert group.end(LOST, lost=True, after=1.0) == Sleep(PAUSE_SECONDS)
         next(group.steps)
     assert group.result(LOST, lost=True, after=1.0) is LOST

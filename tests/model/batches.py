@@ -42,7 +42,7 @@ def committed(lane: Lane, publishing: Marked) -> Lane:
 
 
 def _fill(view: LaneView, servers: Servers, marked: Marked) -> Iterator[Step]:
-    if outcome := servers.carry_out(view.world, next(view.under_way())):
+    if outcome := servers.execute(view.world, next(view.under_way())):
         words = f"sends {told_rows(marked)} with checkpoint {told(view.checkpoint(marked))}"
         yield _unless_fenced(view, words, outcome, view.lane._replace(publishing=marked, marked=None))
 

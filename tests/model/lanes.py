@@ -61,7 +61,7 @@ class Lanes:
             elif view.lane.phase == "send":
                 yield self._send(view)
             elif call := self.call(view):
-                yield from self._carry_out(view, call)
+                yield from self._execute(view, call)
 
     def call(self, view: LaneView) -> Call | None:
         """Returns what a lane asks of a server next."""
@@ -83,8 +83,8 @@ class Lanes:
             return Call("mark", (right, fresh(view.world), 1))
         return Call(*calls[lane.phase]) if lane.phase in calls else None
 
-    def _carry_out(self, view: LaneView, call: Call) -> Iterator[Step]:
-        outcome = self.servers.carry_out(view.world, call)
+    def _execute(self, view: LaneView, call: Call) -> Iterator[Step]:
+        outcome = self.servers.execute(view.world, call)
         if outcome is None:
             return
         after, answer = outcome

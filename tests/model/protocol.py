@@ -131,7 +131,7 @@ class ExactlyOnce:
 
     def _stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
         rest = world.strays[:place] + world.strays[place + 1 :]
-        outcome = self._servers.carry_out(world._replace(strays=rest), call)
+        outcome = self._servers.execute(world._replace(strays=rest), call)
         if outcome is None:
             return
         after, answer = outcome

@@ -41,7 +41,7 @@ class Servers:
         self._keys = scope.keys
         self._off = off
 
-    def carry_out(self, world: World, call: Call) -> Outcome | None:
+    def execute(self, world: World, call: Call) -> Outcome | None:
         """Returns the world after a call, and the answer; ``None`` while the call has to wait."""
         outcome: Outcome | None = getattr(self, call.name)(world, *call.arguments)
         return outcome

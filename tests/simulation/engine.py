@@ -14,7 +14,7 @@ from .threads import Reply, Thread
 if TYPE_CHECKING:
     from .process import Process
 
-LOOK_SECONDS = 0.1
+CHECK_SECONDS = 0.1
 """How soon it is seen that a group has ended."""
 PAUSE_SECONDS = 0.05
 """The pause before a lost group is started anew; shorter than the real one."""
@@ -71,7 +71,7 @@ class Engine:
         if group.over and start == self._starts:
             self.busy = 0
         elif not group.over:
-            self._process.host.after(LOOK_SECONDS, self._await_inline, group, start)
+            self._process.host.after(CHECK_SECONDS, self._await_inline, group, start)
 
     # --- workers ------------------------------------------------------------------------------------
 
@@ -79,10 +79,10 @@ class Engine:
         host = self._process.host
         start = self._starts
         steps = supervise_group(
-            leadership, number, clock=host.clock, pause=PAUSE_SECONDS, stillborn_seconds=0.0
+            leadership, number, clock=host.clock, pause=PAUSE_SECONDS, early_end_seconds=0.0
         )
 
-        def carry_out(request: Any, reply: Reply) -> None:
+        def execute(request: Any, reply: Reply) -> None:
             match request:
                 case RunGroup():
                     group = Group(self._process, leadership, self._worker(number), number, lanes)
@@ -95,7 +95,7 @@ class Engine:
             if start == self._starts:
                 self.busy -= 1
 
-        Thread(host, steps, carry_out, ended)
+        Thread(host, steps, execute, ended)
 
     def _worker(self, number: int) -> Host:
         world = self._process.world
@@ -107,4 +107,4 @@ class Engine:
             lost = ConnectionError("the group has ended")
             reply(GroupEnd(lost, lost=True, reason=str(lost)))
         else:
-            self._process.host.after(LOOK_SECONDS, self._await, group, reply)
+            self._process.host.after(CHECK_SECONDS, self._await, group, reply)

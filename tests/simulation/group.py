@@ -83,7 +83,7 @@ class Group:
             run=str(self.world.runs),
             clock=host.clock,
         )
-        Thread(host, self._group.run(), self._carry_out, self._finish)
+        Thread(host, self._group.run(), self._execute, self._finish)
 
     @property
     def control(self) -> LaneControl:
@@ -97,21 +97,19 @@ class Group:
         if isinstance(result, Exception):  # the leader could not be reached
             self.over = True
         else:
-            Thread(self.host, self._group.finish(), self._carry_out, self._end)
+            Thread(self.host, self._group.finish(), self._execute, self._end)
 
     def _end(self, _: object) -> None:
         self.over = True
 
-    def _carry_out(self, request: GroupRequest, reply: Reply) -> None:
+    def _execute(self, request: GroupRequest, reply: Reply) -> None:
         match request:
             case Exchange(report):
                 self._exchange(report, reply)
             case StartLanes():
                 self._lanes_left = len(self._numbers)
                 for number in self._numbers:
-                    Thread(
-                        self.host, self._group.supervise(number), self._carry_out_of_lane, self._lane_ended
-                    )
+                    Thread(self.host, self._group.supervise(number), self._execute_of_lane, self._lane_ended)
                 reply(None)
             case AwaitLanes(seconds):
                 self.host.after(seconds, lambda: reply(self._lanes_left > 0))
@@ -144,7 +142,7 @@ class Group:
 
     # --- its lanes ----------------------------------------------------------------------------------
 
-    def _carry_out_of_lane(self, request: RunLane | Sleep, reply: Reply) -> None:
+    def _execute_of_lane(self, request: RunLane | Sleep, reply: Reply) -> None:
         match request:
             case RunLane(number, telemetry):
                 self._ends[number] = reply

@@ -98,7 +98,7 @@ class Process:
         self._election = election
         self.elector: Member = election.join(self)
         self.host.do(self.elector.tick)
-        Thread(self.host, self._candidacy.run(), self._carry_out, self._ended)
+        Thread(self.host, self._candidacy.run(), self._execute, self._ended)
 
     @property
     def elected(self) -> bool:
@@ -123,7 +123,7 @@ class Process:
     def revoked(self, then: Callable[[], None]) -> None:
         """Lets the lanes settle, for a while; ``then`` is called when they have."""
         self.world.tell(self, None, "is to hand over")
-        Thread(self.host, self._candidacy.revoked(), self._carry_out, lambda _: then())
+        Thread(self.host, self._candidacy.revoked(), self._execute, lambda _: then())
 
     def fenced(self) -> None:
         self.world.tell(self, None, "is told that it leads no longer")
@@ -131,7 +131,7 @@ class Process:
 
     # --- what the candidacy asks for ----------------------------------------------------------------
 
-    def _carry_out(self, request: LeadershipRequest, reply: Reply) -> None:
+    def _execute(self, request: LeadershipRequest, reply: Reply) -> None:
         match request:
             case Wait():
                 self._wait(request, reply)
@@ -153,9 +153,9 @@ class Process:
                 self.host.do(self.elector.tick)
                 reply(None)
             case _:
-                self._ask_engine(request, reply)
+                self._execute_in_engine(request, reply)
 
-    def _ask_engine(
+    def _execute_in_engine(
         self,
         request: CheckEngine | WarmEngine | CloseEngine | StartLanes | JoinLanes | CancelLanes,
         reply: Reply,

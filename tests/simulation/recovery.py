@@ -108,7 +108,7 @@ class Driver:
             self._then(error)
         else:
             self._world.recovery_steps(self._host)
-            self._host.do(self._carry_out, request, self._reply)
+            self._host.do(self._execute, request, self._reply)
 
     def _refused(self, error: DriverError) -> None:
         world = self._world
@@ -116,7 +116,7 @@ class Driver:
         world.tell(None, None, "%s refuses to begin: %s", self._entered.name, error)
         world.audit.counts["lanes refused"] += 1
 
-    def _carry_out(self, request: RecoveryRequest | Unawaited, then: Then) -> None:
+    def _execute(self, request: RecoveryRequest | Unawaited, then: Then) -> None:
         match request:
             case OpenSender(name):
                 self._sender(name).open(lambda fine: then(self._settings.location if fine else TIMED_OUT))
@@ -132,7 +132,7 @@ class Driver:
             case RunAll(steps):
                 self._run_all(steps, then)
             case Unawaited(unawaited, seconds):
-                self._host.after(seconds, self._carry_out, unawaited, lambda _: None)
+                self._host.after(seconds, self._execute, unawaited, lambda _: None)
                 then(None)
             case ReadTableName():
                 then(self._settings.table)

@@ -19,7 +19,7 @@ class Thread:
     Args:
         host: Where it runs.
         steps: Yields requests.
-        carry_out: Carries out a request, and calls its second argument with the reply, now or later.
+        execute: Executes a request, and calls its second argument with the reply, now or later.
         then: Called with what the generator returned, or the :class:`OutboxError` that ended it.
     """
 
@@ -27,12 +27,12 @@ class Thread:
         self,
         host: Host,
         steps: Generator[Any, Any, Any],
-        carry_out: Callable[[Any, Reply], None],
+        execute: Callable[[Any, Reply], None],
         then: Callable[[Any], None] = lambda _: None,
     ) -> None:
         self._host = host
         self._steps = steps
-        self._carry_out = carry_out
+        self._execute = execute
         self._then = then
         self._replies: list[Any] = []
         self._running = False
@@ -58,4 +58,4 @@ class Thread:
         except OutboxError as error:
             self._then(error)
         else:
-            self._carry_out(request, self._reply)
+            self._execute(request, self._reply)

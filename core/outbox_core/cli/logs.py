@@ -31,7 +31,7 @@ _URL = re.compile(r"(\w+://[^\s:/@]+:)[^\s@/]+@")
 
 
 class Redacting(logging.Formatter):
-    """Takes passwords out of what is logged: a last net under the rule that nobody logs one."""
+    """Removes passwords from log lines; a safeguard, since no code should log one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line, and the traceback if there is one."""

@@ -1,4 +1,4 @@
-"""When a lane group in another process is started anew, and when that is given up; without I/O."""
+"""When a lane group in another process is restarted, and when it is given up; without I/O."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from outbox_core.leadership.leader import Leadership
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.5
-"""The pause before a lost group is started anew."""
-STILLBORN_SECONDS, STILLBORN_MOST = 5.0, 3
-"""A group that ends this soon, this many times in a row, is not worth another start."""
+"""The pause before a lost group is restarted."""
+EARLY_END_SECONDS, MAX_EARLY_ENDS = 5.0, 3
+"""A group that ends this soon after its start, this many times in a row, is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class GroupEnd:
     """How a group has ended.
 
     Attributes:
-        error: Why.
-        lost: Whether only the group's process is lost, and another one can be had.
-        reason: The error in a line.
+        error: The error that ended it.
+        lost: Whether only its process is lost, so that a restart may succeed.
+        reason: The error in one line.
     """
 
     error: Exception
@@ -53,33 +53,33 @@ def supervise_group(
     *,
     clock: Callable[[], float] = monotonic,
     pause: float = PAUSE_SECONDS,
-    stillborn_seconds: float = STILLBORN_SECONDS,
+    early_end_seconds: float = EARLY_END_SECONDS,
 ) -> Generator[RunGroup | Sleep, Any, Exception | None]:
-    """Runs one group, and again whenever it is lost, until its term is over.
+    """Runs one group, and restarts it whenever it is lost, until the leadership is over.
 
-    Ends the term when the group cannot be kept alive.
+    Stops the leadership if the group cannot be restarted.
 
     Args:
-        leadership: The term, which is told when to expect the group's first report.
+        leadership: The leadership, which learns when to expect the group's first report.
         group: The group's number.
-        clock: Returns seconds, and never goes back.
-        pause: Seconds before a lost group is started anew.
-        stillborn_seconds: A group that ends sooner was stillborn.
+        clock: Returns seconds on a monotonic clock.
+        pause: Seconds before a lost group is restarted.
+        early_end_seconds: A group that ends sooner counts as an early end.
 
     Returns:
-        Why the group cannot be kept alive, or ``None`` once the term is over.
+        Why the group was given up, or ``None`` once the leadership is over.
     """
-    stillborn = 0
+    early_ends = 0
     while not leadership.over:
         started = clock()
         leadership.expect([group])
         end: GroupEnd = yield RunGroup(group)
         if leadership.over:
             return None
-        stillborn = stillborn + 1 if clock() < started + stillborn_seconds else 0
-        if stillborn == STILLBORN_MOST or not end.lost:
+        early_ends = early_ends + 1 if clock() < started + early_end_seconds else 0
+        if early_ends == MAX_EARLY_ENDS or not end.lost:
             leadership.stop()
             return end.error
-        log.warning("lane group %d was lost, starting it anew: %s", group, end.reason)
+        log.warning("lane group %d was lost, restarting it: %s", group, end.reason)
         yield Sleep(pause)
     return None

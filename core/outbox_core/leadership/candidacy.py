@@ -1,9 +1,9 @@
-"""What a harvest decides as leadership comes and goes, without I/O.
+"""What a harvest decides when leadership changes, without I/O.
 
     standby --acquired--> raise the fence --> lanes run --revoked--> drain --> standby
                                                  |---fenced, or a lane finds a newer token--> stop --> standby
                                                  |---lanes are silent, or do not end--> leave the election,
-                                                     make the engine anew, join again --> standby
+                                                     replace the engine, join again --> standby
 
 :meth:`Candidacy.run` and :meth:`Candidacy.revoked` are generators of requests
 (:mod:`outbox_core.leadership.requests`). Production drives them in :mod:`outbox_core.harvest`, a thread each;
@@ -46,17 +46,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a candidate waits for what, in seconds.
+    """The time-outs of a candidate, in seconds.
 
     Attributes:
         drain: For lanes to drain when leadership is handed over.
         retry: Between two attempts after an error.
-        refused: For a database or a broker that refuses for good.
-        metrics: Between two readings of the statistics.
+        refused: For a database or a broker that refuses with an error that is not retryable.
+        metrics: Between two statistics.
         check: Between two checks of a standby's engine.
-        stop: For lanes that were told to stop at once, before the engine cancels them.
-        cancel: For cancelled lanes, before they are left to the fence and the engine is made anew.
-        join: Between two attempts to make the engine anew and to join the election.
+        stop: For lanes that were ordered to stop at once, before the engine cancels them.
+        cancel: For cancelled lanes, before the engine is replaced; the fence stops what is left of them.
+        join: Between two attempts to replace the engine and to join the election.
         silent: For the next report of a lane group.
         start: For the first report of a lane group.
     """
@@ -74,24 +74,24 @@ class Timeouts:
 
 
 class Candidacy:
-    """One process's part in an election, and what follows from it.
+    """One process as a candidate in an election, and its leadership.
 
     The elector's thread calls :meth:`acquired`, :meth:`fenced` and :meth:`failed`, and drives
-    :meth:`revoked`; another thread drives :meth:`run`. None of them blocks but by a request.
+    :meth:`revoked`; another thread drives :meth:`run`. They block in requests only.
 
     Args:
-        timeouts: How long to wait for what.
-        lease: Returns for how many seconds the elector vouches for leadership.
-        changed: Called when a condition of a :class:`~outbox_core.leadership.requests.Wait` may have come to
-            hold, in whichever thread; must not block.
-        clock: Returns seconds, and never goes back.
+        timeouts: The time-outs.
+        lease: Returns for how many more seconds the elector confirms leadership.
+        changed: Called, on any thread, when the condition of a
+            :class:`~outbox_core.leadership.requests.Wait` may hold now; must not block.
+        clock: Returns seconds on a monotonic clock.
         new_leader_id: Returns a UUID that was never used before.
 
     Attributes:
         elected: Whether the elector says that this process leads.
         ending: Whether the process is to end.
-        error: What ends it, or ``None``.
-        leadership: The present term, or ``None``.
+        error: The error that ends it, or ``None``.
+        leadership: The present leadership, or ``None``.
     """
 
     def __init__(
@@ -113,14 +113,14 @@ class Candidacy:
         self._clock = clock
         self._new_leader_id = new_leader_id
         self._resigned = False
-        self._idle = True  # neither raises the fence nor has lanes
-        self._past = LaneMetrics()  # of earlier terms
+        self._idle = True  # is not raising the fence and has no lanes
+        self._past = LaneMetrics()  # of earlier leaderships
         self._meter = Meter(timeouts.metrics, clock())
 
     # --- what the elector reports -------------------------------------------------------------------
 
     def acquired(self) -> None:
-        """Takes that this process leads now."""
+        """Handles that this process was elected."""
         self.elected = True
         self._changed()
 
@@ -130,7 +130,7 @@ class Candidacy:
         leadership = self.leadership
         if leadership is not None:
             leadership.drain()
-        # Also without a term: a fence that is being raised must not overtake the successor's.
+        # Also without a leadership: a fence that is being raised must not come after the successor's.
         if not (yield Wait(lambda: self._idle, self._timeouts.drain)):
             log.warning("lanes did not drain within %.1f s", self._timeouts.drain)
             if leadership is not None:
@@ -138,11 +138,11 @@ class Candidacy:
         yield Announce(LeaderRevoked())
 
     def fenced(self) -> None:
-        """Takes that leadership is gone."""
+        """Handles the loss of leadership."""
         self._lose("leadership was not confirmed in time")
 
     def failed(self, error: Exception) -> None:
-        """Takes that the process can go on no longer."""
+        """Handles an error that ends the process."""
         self.error = self.error or error
         self._lose(f"the harvest ends: {error}")
         self.end()
@@ -153,7 +153,7 @@ class Candidacy:
             self.leadership.fence(reason)
 
     def end(self) -> None:
-        """Has :meth:`run` return soon; lanes that are still there end at once. Idempotent."""
+        """Makes :meth:`run` return soon; lanes that still run end at once. Idempotent."""
         self.ending = True
         if self.leadership is not None:
             self.leadership.stop()
@@ -162,20 +162,20 @@ class Candidacy:
     # --- standing by and leading --------------------------------------------------------------------
 
     def run(self) -> Steps[None]:
-        """Leads whenever the elector says so, until the process is to end.
+        """Leads whenever this process is elected, until it is to end.
 
         Raises:
-            Exception: What makes this process unfit to lead; another one may be able to.
+            Exception: This process cannot lead; another one may.
         """
         while not self.ending:
-            yield CheckEngine()  # a standby whose engine has died is none
+            yield CheckEngine()  # a standby whose engine has died could not lead
             if (yield Wait(lambda: self.elected or self.ending, self._timeouts.check)) and not self.ending:
                 yield from self._lead()
             if self._resigned:
                 yield from self._stand_by_anew()
 
     def _lead(self) -> Steps[None]:
-        """Leads for one term: raises the fence, starts the lanes, and waits until they have ended."""
+        """Leads once: raises the fence, starts the lanes, and waits until they have ended."""
         self._idle = False
         try:
             leadership = yield from self._begin()
@@ -183,16 +183,16 @@ class Candidacy:
                 yield from self._watch(leadership)
         finally:
             if self.leadership is not None and not self.leadership.over:
-                self.leadership.stop()  # whatever was started ends, also when starting failed halfway
+                self.leadership.stop()  # ends all lanes, also after a start that failed halfway
             self.leadership = None
             self._idle = True
             self._changed()
 
     def _begin(self) -> Steps[Leadership | None]:
-        """Takes over and starts the lanes; returns ``None`` when leadership is lost meanwhile."""
+        """Takes over and starts the lanes; returns ``None`` if leadership is lost meanwhile."""
         refused_since: float | None = None
         while self._leads():
-            if self._elector_lease() <= 0:  # this process stood still: another may lead by now
+            if self._elector_lease() <= 0:  # this process was suspended: another may lead by now
                 yield self._pause(REPORT_SECONDS)
                 continue
             try:
@@ -214,14 +214,14 @@ class Candidacy:
                 continue
             self.leadership = leadership = self._new_leadership(token)
             if not self._leads():
-                return None  # leadership went while the fence was raised, and nobody told this term
+                return None  # leadership was lost while the fence was raised
             yield Announce(LeaderAcquired(self._new_leader_id(), token))
             yield StartLanes(leadership)
             return leadership
         return None
 
     def _watch(self, leadership: Leadership) -> Steps[None]:
-        """Announces what the lanes report, until they have all ended or cannot be ended."""
+        """Announces the events of the lanes, until all have ended or cannot be ended."""
         cancel_at = inf
         while not (yield JoinLanes(REPORT_SECONDS)):
             yield from self._announce(leadership)
@@ -243,20 +243,20 @@ class Candidacy:
         if leadership.refusal is not None:
             raise leadership.refusal
         if leadership.lost:
-            if cancel_at == inf:  # the lanes ended before their loss was seen here
+            if cancel_at == inf:  # the lanes ended before this thread noticed the loss
                 yield Announce(LeaderFenced(leadership.lost))
-            # Another token was seen although the elector may still name us: let the other side be heard.
+            # Another process has raised the fence, although the elector may still name this one: let it lead.
             yield self._pause(self._timeouts.retry)
 
     def _resign(self, leadership: Leadership, reason: str) -> Resign:
-        """Drains the lanes that can drain, and leaves the election, so that a standby leads."""
+        """Drains the lanes and leaves the election, so that a standby leads."""
         log.warning("cannot lead: %s", reason)
         self._resigned = True
         leadership.drain()
         return Resign(leadership.stop)
 
     def _stand_by_anew(self) -> Steps[None]:
-        """Leaves the election, replaces the engine, and joins again."""
+        """Leaves the election, replaces the engine, and joins the election again."""
         yield LeaveElection()
         self.elected = False
         yield CloseEngine()

@@ -21,7 +21,7 @@ SILENT_SECONDS = 10.0
 """Seconds without a report of a group, or of all groups, before the leader resigns."""
 START_SECONDS = 30.0
 """Seconds for the first report of a group; its worker may have to load all modules."""
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """After a longer interval between two checks, the leader itself was suspended and received no reports."""
 
 
@@ -39,8 +39,8 @@ class Leadership:
     Safe to use from any thread.
 
     Args:
-        token: The fence token of the term.
-        lease: Returns for how many seconds leadership is vouched for.
+        token: The fence token of the leadership.
+        lease: Returns for how many more seconds leadership is confirmed.
         clock: Returns seconds, and never goes back.
         silent_seconds: How long a group may go unheard.
         start_seconds: How long a group that is started may take to its first report.
@@ -59,7 +59,7 @@ class Leadership:
         self._clock = clock
         self._silent_seconds = silent_seconds
         self._start_seconds = start_seconds
-        self._looked_at = clock()
+        self._checked_at = clock()
         self._lock = Lock()
         self._draining = False
         self._stopped = False
@@ -74,11 +74,10 @@ class Leadership:
         self._any_due = inf  # when the next report of any group is due
 
     def exchange(self, report: Report) -> Orders:
-        """Takes a group's report and returns its orders.
+        """Handles a group's report and returns its orders.
 
-        A group may run twice at once when the engine gave up on a frozen copy of it; all but the run heard
-        of last are told to end, as are groups of an earlier term. (The fence keeps them from doing harm until
-        they hear it.)
+        A group may run twice at once if the engine has replaced a frozen copy of it. All runs but the latest
+        are ordered to end, and so are groups of an earlier leadership. The fence rejects their statements.
         """
         for level, message in report.messages:
             log.log(level, "group %d: %s", report.group, message)
@@ -116,12 +115,12 @@ class Leadership:
         """
         with self._lock:
             now = self._clock()
-            slept = now - self._looked_at
-            self._looked_at = now
-            if slept > LOOK_SECONDS:
+            suspended = now - self._checked_at
+            self._checked_at = now
+            if suspended > CHECK_SECONDS:
                 latest = now + self._start_seconds
-                self._due = {group: min(due + slept, latest) for group, due in self._due.items()}
-                self._any_due += slept
+                self._due = {group: min(due + suspended, latest) for group, due in self._due.items()}
+                self._any_due += suspended
             return sorted(group for group, due in self._due.items() if min(due, self._any_due) <= now)
 
     def drain(self) -> None:
@@ -139,12 +138,12 @@ class Leadership:
 
     @property
     def stopped(self) -> bool:
-        """Whether the lanes were told to end at once."""
+        """Whether the lanes were ordered to end at once."""
         return self._stopped
 
     @property
     def over(self) -> bool:
-        """Whether the lanes were told to end."""
+        """Whether the lanes were ordered to end."""
         return self._draining or self._stopped
 
     @property
@@ -153,7 +152,7 @@ class Leadership:
         return self._lost
 
     def metrics(self) -> LaneMetrics:
-        """Returns the sum of what all lanes have done in this term."""
+        """Returns the sum of what all lanes of this leadership have done."""
         with self._lock:
             return sum(
                 (metrics for run in self._runs.values() for metrics in run.metrics_by_lane.values()),

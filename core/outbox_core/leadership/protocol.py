@@ -50,7 +50,7 @@ class Orders:
     """The leader's answer to a report.
 
     Attributes:
-        lease: Seconds for which leadership is vouched for, counted from when the report was sent.
+        lease: Seconds for which leadership is confirmed, from the time when the report was sent.
         draining: Whether lanes shall settle what is in flight and end.
         stopped: Whether lanes shall end at once.
     """

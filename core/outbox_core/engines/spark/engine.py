@@ -181,13 +181,13 @@ class SparkEngine:
         assert server is not None  # noqa: S101 - started after warm
         task = harvest_task(plan, group, lanes, server.address)
 
-        def carry_out(request: RunGroup | Sleep) -> GroupEnd | None:
+        def execute(request: RunGroup | Sleep) -> GroupEnd | None:
             if isinstance(request, Sleep):
                 sleep(request.seconds)
                 return None
             return self._run_until_lost(f"{plan.outbox}: lanes {lanes}", group, task)
 
-        error = drive(supervise_group(leadership, group), carry_out)
+        error = drive(supervise_group(leadership, group), execute)
         self._crash = self._crash or error
 
     def _run_until_lost(self, description: str, group: int, task: Task) -> GroupEnd:
