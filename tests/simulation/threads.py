@@ -20,7 +20,8 @@ class Thread:
         host: Where it runs.
         steps: Yields requests.
         execute: Executes a request, and calls its second argument with the reply, now or later.
-        then: Called with what the generator returned, or the :class:`OutboxError` that ended it.
+        then: Called with what the generator returned, or the error of a server or of the network
+            that ended it.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Thread:
             request = self._steps.throw(reply) if isinstance(reply, Exception) else self._steps.send(reply)
         except StopIteration as end:
             self._then(end.value)
-        except OutboxError as error:
+        except (OutboxError, OSError, EOFError) as error:
             self._then(error)
         else:
             self._execute(request, self._reply)
