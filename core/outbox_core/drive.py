@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Waits; a request that generators of several kinds yield. No reply."""
+
+    seconds: float
 
 
 def drive(steps: Generator[Request, Any, Result], execute: Callable[[Request], Any]) -> Result:

@@ -182,7 +182,7 @@ class Harvest:
     def _run(self) -> None:
         try:
             self._drive(self._candidacy.run())
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+        except Exception as error:  # noqa: BLE001 - raised again by wait()
             self._candidacy.failed(error)
         finally:
             self._elector.stop()  # a harvest that has ended lets a standby lead

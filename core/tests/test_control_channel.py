@@ -198,14 +198,14 @@ def test_a_leader_out_of_reach_is_named_in_time(monkeypatch):
             queued.connect_ex(address)
         time.sleep(0.1)
         with pytest.raises(ConnectionError, match=f"cannot reach the leader at 127.0.0.1:{address[1]}"):
-            ControlClient((*address, b"secret")).dial()
+            ControlClient((*address, b"secret")).connect()
 
 
-def test_a_link_is_dialled_without_a_term(server):
-    with ControlClient(server.address) as warm:
-        warm.dial()
+def test_a_client_connects_before_any_leadership(server):
+    with ControlClient(server.address) as client:
+        client.connect()
         with pytest.raises((OSError, EOFError)):
-            warm.exchange(report())
+            client.exchange(report())
 
 
 def test_a_port_that_was_chosen_is_free_again_for_the_next_server():

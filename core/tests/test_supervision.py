@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from outbox_core.drive import Sleep
 from outbox_core.engines.supervision import (
     EARLY_END_SECONDS,
     MAX_EARLY_ENDS,
     PAUSE_SECONDS,
     GroupEnd,
     RunGroup,
-    Sleep,
     supervise_group,
 )
 from outbox_core.leadership.leader import Leadership

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.engines.supervision import GroupEnd, RunGroup, Sleep, supervise_group
+from outbox_core.drive import Sleep
+from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
 from outbox_core.leadership.leader import Leadership
 
 from .group import Group

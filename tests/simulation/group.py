@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outbox_core.config.settings import Delivery
+from outbox_core.drive import Sleep
 from outbox_core.lanes.group import (
     AwaitLanes,
     Exchange,
@@ -12,7 +13,6 @@ from outbox_core.lanes.group import (
     JoinLanes,
     Receipts,
     RunLane,
-    Sleep,
     StartLanes,
 )
 from outbox_core.lanes.restarts import Restarts

@@ -132,7 +132,8 @@ class Recovery:
         Idempotent. Without such lanes it makes no request.
 
         Args:
-            noted: The transactional lanes in the fence, see :meth:`outbox_sdk.OutboxTable.transacting`.
+            noted: The transactional lanes in the fence, see
+                :meth:`outbox_sdk.OutboxTable.transactional_lanes`.
 
         Returns:
             Recovered lane → how many rows were in the log already.
@@ -167,7 +168,7 @@ class Recovery:
         notes: Mapping[int, TransactionalLane] = yield ReadNotes()
         noted = notes.get(lane)
         if noted is not None and not noted.sender:
-            # Earlier versions made the name of what the configuration calls the table.
+            # Earlier versions used the table's name in the configuration.
             noted = replace(noted, sender=_sender_name(self.outbox, fence))
         return fence, noted
 
@@ -219,7 +220,7 @@ class Recovery:
 
 
 class TakenOver(NamedTuple):
-    """A term that may begin.
+    """A leadership that may begin.
 
     Attributes:
         token: Its fence token.
@@ -236,14 +237,14 @@ def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> S
     Args:
         lanes: How many lanes will share the outbox.
         holder: The name of the process.
-        recovery: Returns how the lanes of a term begin, from the term's token.
+        recovery: Returns how the lanes of a leadership begin, from its token.
 
     Raises:
         LeadershipLost: Another process has raised the fence meanwhile.
         DriverError: The database or the broker cannot be used; or a checkpoint is gone (not retryable).
     """
     token: int = yield RaiseFence(lanes, holder)
-    # From now on the lanes of earlier terms write no notes.
+    # From now on the lanes of earlier leaderships write no notes.
     noted: Mapping[int, TransactionalLane] = yield ReadNotes()
     return TakenOver(token, (yield from recovery(token).recover(noted)))
 

@@ -9,7 +9,7 @@ from outbox_core.leadership.leader import Leadership
 
 
 class Engine(Protocol):
-    """Runs the lanes of one term at a time."""
+    """Runs the lanes of one leadership at a time."""
 
     def warm(self) -> None:
         """Gets ready to start lanes without delay; again after :meth:`close`. May take many seconds.
@@ -20,10 +20,10 @@ class Engine(Protocol):
         ...
 
     def start(self, plan: Plan, leadership: Leadership) -> None:
-        """Starts all lanes of the plan and returns; they live until the term is over.
+        """Starts all lanes of the plan and returns; they run until the leadership is over.
 
-        Groups of lanes that can be lost without this process being told are announced to the term, which
-        counts their silence.
+        Groups of lanes that can be lost without this process being told are announced to the leadership,
+        which counts their silence.
         """
         ...
 

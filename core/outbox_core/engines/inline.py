@@ -51,5 +51,5 @@ class InlineEngine:
         try:
             for _ in group.run():
                 pass
-        except Exception as error:  # noqa: BLE001 - handed to whoever joins
+        except Exception as error:  # noqa: BLE001 - raised again by join()
             self._crash = error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from outbox_core.drive import Sleep
 from outbox_core.leadership.leader import Leadership
 
 log = logging.getLogger(__name__)
@@ -23,13 +24,6 @@ class RunGroup:
     """Runs a group until it ends. Reply: its ``GroupEnd``."""
 
     group: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Waits. No reply."""
-
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
+from outbox_core.drive import Sleep
 from outbox_core.events import Event
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
@@ -38,13 +39,6 @@ class RunLane:
 
     number: int
     telemetry: Telemetry
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Waits. No reply."""
-
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

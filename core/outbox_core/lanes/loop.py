@@ -19,11 +19,7 @@ from outbox_sdk import Condition, Dialect
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.commands import (
-    Answer,
-    Publish,
-    Request,
-)
+from outbox_core.delivery.commands import Answer, Publish, Request
 from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
@@ -40,10 +36,10 @@ class LaneLoop:
     """Runs one lane for one epoch, from connecting until it ends or fails.
 
     Args:
-        plan: The term's plan.
+        plan: The plan of the leadership.
         number: The lane's number, from 0.
         control: Until when leadership is confirmed, and whether to end.
-        telemetry: Counts and tells what the lane does.
+        telemetry: The lane's metrics, events and log.
         clock: Returns seconds on a monotonic clock.
         new_leader_id: Returns a UUID that was never used before.
         chance: Returns a random number from 0 up to 1.

@@ -10,7 +10,7 @@ from threading import Event as Flag
 from time import sleep
 from typing import Any, assert_never
 
-from outbox_core.drive import drive
+from outbox_core.drive import Sleep, drive
 from outbox_core.lanes.group import (
     AwaitLanes,
     Exchange,
@@ -19,7 +19,6 @@ from outbox_core.lanes.group import (
     LaneGroup,
     Receipts,
     RunLane,
-    Sleep,
     StartLanes,
 )
 from outbox_core.lanes.loop import LaneLoop

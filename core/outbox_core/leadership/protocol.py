@@ -25,7 +25,7 @@ class Report:
     """A report of a lane group to its leader.
 
     Attributes:
-        token: The term that the group works for.
+        token: The fence token of the leadership that the group works for.
         group: The group's number.
         run: Names this run of the group; a later run of the same group has another name.
         metrics_by_lane: Lane number → what the lane has done in this run of the group.
@@ -51,7 +51,7 @@ class Orders:
 
     Attributes:
         lease: Seconds for which leadership is confirmed, from the time when the report was sent.
-        draining: Whether lanes shall settle what is in flight and end.
+        draining: Whether lanes shall drain and end.
         stopped: Whether lanes shall end at once.
     """
 
@@ -79,7 +79,7 @@ class LaneControl:
 
     Attributes:
         lease_until: Until when lanes may mark and send, on the process's monotonic clock.
-        draining: Whether lanes shall settle what is in flight and end.
+        draining: Whether lanes shall drain and end.
         stopped: Whether lanes shall end at once.
     """
 

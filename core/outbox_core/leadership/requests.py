@@ -1,6 +1,6 @@
-"""What a candidate for leadership asks of the outside world; see :mod:`outbox_core.leadership.candidacy`.
+"""The requests of a candidate for leadership; see :mod:`outbox_core.leadership.candidacy`.
 
-Whoever drives the generator carries a request out and sends the reply in, or throws in the error that it met.
+The driver of the generator executes a request and sends the reply in, or throws the error that was raised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outbox_core.leadership.leader import Leadership
 class Wait:
     """Waits until a condition holds, and no longer than ``seconds``. Reply: whether it holds.
 
-    The candidacy calls ``changed`` whenever a condition may have come to hold.
+    The candidacy calls ``changed`` whenever a condition may hold now.
     """
 
     until: Callable[[], bool]
@@ -31,7 +31,7 @@ class CheckEngine:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Raises the fence and settles former lanes; see :func:`outbox_core.delivery.recovery.take_over`.
+    """Raises the fence and recovers former lanes; see :func:`outbox_core.delivery.recovery.take_over`.
 
     Reply: the fence token. Fails with ``LeadershipLost`` or a ``DriverError``.
     """
@@ -39,7 +39,7 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class StartLanes:
-    """Starts the lanes of a term, without waiting for them. No reply."""
+    """Starts the lanes of a leadership, without waiting for them. No reply."""
 
     leadership: Leadership
 
@@ -48,7 +48,7 @@ class StartLanes:
 class JoinLanes:
     """Waits up to ``seconds`` for all lanes to end. Reply: whether they have.
 
-    Fails with what ended a lane that broke one of its own rules.
+    Fails with the error of a lane that has a defect.
     """
 
     seconds: float
@@ -56,31 +56,31 @@ class JoinLanes:
 
 @dataclass(frozen=True, slots=True)
 class CancelLanes:
-    """Ends lanes that did not end when told to, without waiting for them. No reply."""
+    """Ends lanes that did not end when ordered to, without waiting for them. No reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Calls the observers with an event. No reply."""
+    """Calls the event handler. No reply."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Begins to leave the election, and does not wait; calls ``then`` once it is left. No reply."""
+    """Leaves the election without waiting for it; calls ``then`` once it has left. No reply."""
 
     then: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveElection:
-    """Leaves the election, or waits until it is left. No reply."""
+    """Leaves the election, and waits for that. No reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinElection:
-    """Joins the election anew, unless the process is to end; fails with an ``OutboxError``. No reply."""
+    """Joins the election again, unless the process is to end; fails with an ``OutboxError``. No reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +111,4 @@ LeadershipRequest = (
 Result = TypeVar("Result")
 
 Steps = Generator[LeadershipRequest, Any, Result]
-"""Yields requests, is sent the replies, and returns a result."""
+"""A generator that yields requests, receives the replies, and returns a result."""

@@ -2,7 +2,7 @@
 
 Both ends show the other that they know a secret before anything is unpickled. Every leader process makes it
 anew, and it travels to the workers inside Spark's own task. Nothing waits for ever: a peer that says nothing,
-or takes nothing, is hung up on.
+or reads nothing, is disconnected.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Wire:
             raise ConnectionError(f"a message of {length} bytes, where {most} are allowed")
         return self._read(length)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Closes the connection; ends waits for the peer in other threads, too."""
         with suppress(OSError):  # the peer has closed it already
             self._peer.shutdown(socket.SHUT_RDWR)
@@ -82,7 +82,7 @@ class _Wire:
             self._peer.settimeout(self._left())
             more = self._peer.recv(length - len(read))
             if not more:
-                raise EOFError("the other end hung up")
+                raise EOFError("the other end has closed the connection")
             read += more
         return bytes(read)
 
@@ -97,8 +97,8 @@ class ControlServer:
     """Answers the reports of remote lane groups through a control channel of this process.
 
     Args:
-        host: The address that workers dial; ``127.0.0.1`` keeps the port closed to other machines.
-        port: The port that they dial; 0 takes a free one.
+        host: The address that workers connect to; ``127.0.0.1`` keeps the port closed to other machines.
+        port: Its port; 0 takes a free one.
         bind: The address to listen at, where that is not the machine's own name for ``host``; all, if empty.
 
     Raises:
@@ -134,7 +134,7 @@ class ControlServer:
             self._closed = True
             wires = [*self._unauthenticated, *self._peers]
         for wire in wires:
-            wire.hang_up()
+            wire.close()
         self._listening.join()  # the port is free for another server then
 
     def _accept(self) -> None:
@@ -142,9 +142,9 @@ class ControlServer:
             while not self._closed:
                 with suppress(OSError):  # there is no connection, or it was closed at once
                     peer, _ = self._listener.accept()
-                    self._greet(_Wire(peer))
+                    self._serve_peer(_Wire(peer))
 
-    def _greet(self, wire: _Wire) -> None:
+    def _serve_peer(self, wire: _Wire) -> None:
         """Serves a new connection on a thread of its own; closes the oldest unproved one if too many."""
         oldest = None
         with self._lock:
@@ -152,7 +152,7 @@ class ControlServer:
             if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
                 oldest = self._unauthenticated.pop(0)
         if oldest is not None:
-            oldest.hang_up()
+            oldest.close()
         ContextThread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
 
     def _answer(self, wire: _Wire) -> None:
@@ -165,14 +165,14 @@ class ControlServer:
                 wire.allow(IDLE_SECONDS)
                 report = wire.receive()
                 if self._channel is None:
-                    raise ConnectionError("a report arrived before any term began")
+                    raise ConnectionError("a report arrived before any leadership began")
                 wire.send(self._channel.exchange(report))
         except AuthenticationError as error:
             log.warning("a connection to the lanes' link was refused: %s", error)
         except (OSError, EOFError) as error:
             log.debug("a connection to the lanes' link ended: %s", error)
         finally:
-            wire.hang_up()
+            wire.close()
             with self._lock:
                 self._peers.discard(wire)
                 if wire in self._unauthenticated:
@@ -196,12 +196,12 @@ class ControlClient:
         self._host, self._port, self._secret = address
         self._wire: _Wire | None = None
 
-    def dial(self) -> None:
+    def connect(self) -> None:
         """Connects, unless it is connected already; takes ``CONNECT_SECONDS`` and ``ANSWER_SECONDS`` at most.
 
         Raises:
             ConnectionError: The leader cannot be reached, does not answer in time, or closes the connection.
-            AuthenticationError: Whoever answers does not know the secret.
+            AuthenticationError: The server does not know the secret.
         """
         if self._wire is not None:
             return
@@ -212,22 +212,22 @@ class ControlClient:
                 answer_challenge(wire, self._secret)  # type: ignore[arg-type]  # it sends and receives bytes
                 deliver_challenge(wire, self._secret)  # type: ignore[arg-type]  # likewise
             except BaseException:
-                wire.hang_up()
+                wire.close()
                 raise
         except (OSError, EOFError) as error:
             raise ConnectionError(f"cannot reach the leader at {self._host}:{self._port}: {error}") from error
         self._wire = wire
 
     def exchange(self, report: Report) -> Orders:
-        """Delivers a report and returns the orders; takes as long as :meth:`dial` and an answer at most.
+        """Delivers a report and returns the orders; takes as long as :meth:`connect` and an answer at most.
 
         Raises:
             OSError: The leader cannot be reached, or does not answer in time.
             EOFError: The leader has closed the connection.
-            AuthenticationError: Whoever answers does not know the secret.
+            AuthenticationError: The server does not know the secret.
         """
-        self.dial()
-        assert self._wire is not None  # noqa: S101 - dialled
+        self.connect()
+        assert self._wire is not None  # noqa: S101 - connected
         try:
             self._wire.allow(ANSWER_SECONDS)
             self._wire.send(report)
@@ -241,7 +241,7 @@ class ControlClient:
     def close(self) -> None:
         """Closes the connection. Idempotent."""
         if self._wire is not None:
-            self._wire.hang_up()
+            self._wire.close()
             self._wire = None
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The fence: tokens and attempts rise, and whoever holds an old one touches nothing."""
+"""The fence: tokens and epochs rise, and the holder of an old one changes nothing."""
 
 from __future__ import annotations
 

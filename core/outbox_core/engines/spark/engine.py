@@ -1,6 +1,6 @@
 """The Spark engine: lanes as long-running tasks of a Spark application, embedded or on a cluster.
 
-Each lane group is a Spark job of its own with one task, which runs the lanes until the term is over and
+Each lane group is a Spark job of its own with one task, which runs the lanes until the leadership is over and
 yields Arrow batches of receipts meanwhile. One job for each group, because a lost worker then takes no other
 group with it; no micro-batches, because starting one takes longer than moving a thousand records.
 """
@@ -20,10 +20,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.drive import drive
+from outbox_core.drive import Sleep, drive
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.task import RECEIPT, Task, harvest_task, warming_task
-from outbox_core.engines.supervision import GroupEnd, RunGroup, Sleep, supervise_group
+from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.tcp import ControlServer
@@ -45,7 +45,7 @@ _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
 
 
 class SparkEngine:
-    """Runs lane groups as tasks of one Spark application, which stays warm between terms.
+    """Runs lane groups as tasks of one Spark application, which stays warm between leaderships.
 
     Args:
         settings: The harvest's settings; its engine's say the master, the number of groups and Spark's own.
@@ -160,7 +160,7 @@ class SparkEngine:
         application, cancelling = self._application, self._cancelling
         if application is None or (cancelling is not None and cancelling.is_alive()):
             return
-        # A JVM that hangs would hold up whoever asks it.
+        # A JVM that hangs would block its caller.
         self._cancelling = ContextThread(
             target=_cancel, args=(application,), name="spark-cancel", daemon=True
         )

@@ -44,13 +44,13 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address)
 def warming_task(choices: Sequence[Choice[object]], address: Address) -> Task:
     """Makes a function that has a worker import all that a lane group needs, so that a takeover need not.
 
-    It dials the leader, too: a worker from where the leader cannot be reached is of no use.
+    It connects to the leader, too: a worker that cannot reach the leader is of no use.
     """
 
     def run(batches: Batches) -> Batches:
         for _ in batches:
             with ControlClient(address) as channel:
-                channel.dial()
+                channel.connect()
             for choice in choices:
                 choice.create()
         return iter(())
