@@ -19,12 +19,13 @@ from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Backlog, OutboxTable
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
-from outbox_sdk.publisher import Deliveries, Failure, Publisher, Sender, TransactionalSender
+from outbox_sdk.publisher import MAX_CHECKPOINT, Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
 from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
 
 __all__ = [
+    "MAX_CHECKPOINT",
     "UNBOUNDED",
     "AccessDenied",
     "Advanced",

@@ -58,11 +58,15 @@ class Advanced(NamedTuple):
 
     Attributes:
         purged: How many rows it deleted.
-        records: The rows it marked, ordered by id.
+        records: The rows it selected, ordered by id.
+        newest: Their greatest ``create_time``, see :class:`Batch`; empty if there are none.
+        locked: The rows of the finished batches that it did not delete, because others have locked them.
     """
 
     purged: int
     records: list[MarkedRecord]
+    newest: str = ""
+    locked: Sequence[Batch] = ()
 
 
 class OutboxTable(Protocol):
@@ -164,35 +168,45 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def advance(  # noqa: PLR0917 - finished and following batches, each with what bounds it
+    def advance(
         self,
         fence: Fence,
         finished: Sequence[Batch],
-        leader_id: UUID,
+        pending: Sequence[Batch],
         limit: int,
-        pending: Sequence[UUID],
         max_bytes: int = UNBOUNDED,
     ) -> Advanced:
-        """Deletes batches that are published, and marks the next: one transaction, durable on return.
+        """Deletes batches that are published, and selects the next: one transaction, durable on return.
 
-        Marks as :meth:`mark` does, but durably, and leaves out rows that carry ``leader_id`` or one of
-        ``pending`` (the names of batches that are marked and not finished). A batch that is in neither
-        ``finished`` nor ``pending`` when rows are marked was abandoned: its rows are marked again, in their
-        order.
+        Selects the lane's earliest rows that are in none of the batches, whatever their leader id, and changes
+        nothing in them. Leaves out the rows of parked keys. Sees every row that was committed before the call,
+        also one with a lower id than rows of earlier batches. Deletes and selects as of one moment. Waits for
+        nobody in order to select: a row that others have locked is selected as it was committed.
+
+        A batch that is in neither ``finished`` nor ``pending`` was abandoned: its rows are selected again.
+        A row of a finished batch that is gone already is no error.
 
         Args:
-            fence: The caller's fence.
-            finished: Batches whose rows are to be deleted if they still carry the batch's leader id.
-            leader_id: The new batch's name, never used before.
-            limit: How many rows to mark at most; 0 only deletes.
-            pending: The names of batches that are marked and not finished; ignored if ``limit`` is 0.
+            fence: The caller's fence. If nothing is finished, the fence is compared, and need not be held
+                against a concurrent bump: rows that a former leader selects do no harm.
+            finished: Batches whose rows are to be deleted. If others have locked some of them, it deletes the
+                rest after a wait, and returns these; it does not wait for them when they are passed again.
+            pending: Batches that are selected and not finished; ignored if ``limit`` is 0.
+            limit: How many rows to select at most; 0 only deletes.
             max_bytes: As for :meth:`mark`.
 
         Returns:
-            How many rows were deleted, and the marked rows.
+            How many rows were deleted, and the selected rows.
 
         Raises:
-            LeadershipLost: The fence is no longer the caller's; nothing was deleted or marked.
+            LeadershipLost: The fence is no longer the caller's; nothing was deleted.
+        """
+        ...
+
+    def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
+        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``, in ascending order.
+
+        For checkpoints of earlier versions, which name a batch by the leader id that it was marked with.
         """
         ...
 
@@ -215,12 +229,16 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+    def park(
+        self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
+    ) -> int:
         """Parks the keys of poisonous records, and clears the leader id of rows, durably before it returns.
 
         One transaction, which holds the fence against a concurrent bump as a mark does: it copies each of
         ``poisons`` whose row still carries ``leader_id`` to the dead letters, which parks its key, and
         resets those of ``ids`` that still carry it. Idempotent: a row that is reset already is left out.
+        Without a leader id it copies the rows of ``poisons`` whatever they carry, and changes no row of the
+        outbox; a row that is gone is left out.
 
         If an outbox gives out ids anew, a dead letter may have the id of such a row, although it is skipped
         or of another key. It is the only copy of its record, and gets a new id: negative, and below those of
@@ -228,8 +246,8 @@ class OutboxTable(Protocol):
 
         Args:
             fence: The caller's fence.
-            leader_id: What the rows carry.
-            poisons: The heads; their ids are among ``ids``.
+            leader_id: What the rows carry; ``None`` in exactly-once delivery, which marks no rows.
+            poisons: The heads; their ids are among ``ids``, if there are any.
             ids: All rows of these keys that ``leader_id`` has marked.
 
         Returns:

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from outbox_sdk.finding import Finding
-from outbox_sdk.record import Batch, MarkedRecord
+from outbox_sdk.record import MarkedRecord
+
+MAX_CHECKPOINT = 4096
+"""How many characters a checkpoint has at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class TransactionalSender(Protocol):
         """
         ...
 
-    def checkpoint(self, location: str = "") -> list[Batch] | None:
+    def checkpoint(self, location: str = "") -> str | None:
         """Returns the checkpoint of the lane's last committed transaction that is kept at ``location``.
 
         An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever
@@ -102,12 +105,12 @@ class TransactionalSender(Protocol):
         """
         ...
 
-    def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch]) -> list[Failure]:
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         """Publishes records in the order given, and the checkpoint with them: all or nothing.
 
         Args:
             records: What to publish; none only writes the checkpoint.
-            checkpoint: The batches to name; at least 50 fit.
+            checkpoint: Up to ``MAX_CHECKPOINT`` ASCII characters that mean nothing to the sender, never empty.
 
         Returns:
             Nothing once the transaction is committed. Otherwise it was aborted, and these are the records

@@ -1,10 +1,11 @@
-"""What travels: the record an application stashes, and the record a lane marks."""
+"""What travels: the record an application stashes, the record a lane publishes, and batches of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-from uuid import UUID
+from itertools import chain, pairwise
+from typing import NamedTuple, Self
 
 Header = tuple[str, str | bytes | None]
 """One header: its name, and its value as text (sent as UTF-8), bytes, or ``None``."""
@@ -28,7 +29,7 @@ class Record:
 
 
 class MarkedRecord(NamedTuple):
-    """A row of the outbox that a lane has marked and therefore may publish.
+    """A row of the outbox that a lane has marked, or in exactly-once delivery selected, to publish it.
 
     A named tuple because hundreds of thousands are made each second.
 
@@ -55,18 +56,38 @@ class MarkedRecord(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The rows that one mark claimed; what exactly-once delivery marks, publishes and purges as one.
+    """The rows that exactly-once delivery publishes in one transaction, and then deletes.
 
     The broker's transaction that publishes a batch carries the *checkpoint* with it: all batches that are in
     the log, or about to be, and whose rows may still be in the outbox. After a crash the checkpoint tells
-    which rows to delete (they are in the log) and thereby which to mark again (they are not).
+    which rows to delete (they are in the log) and thereby which to publish (all others).
 
     Attributes:
-        leader_id: The batch's name, used for no other: what its rows carry.
-        first: Their lowest id.
-        last: Their highest id; between the two lie rows of others too.
+        runs: The rows' ids, as runs of consecutive ids: the first and the last of each. They ascend.
+        newest: The greatest ``create_time`` of the rows, as their dialect writes it. A row with the id of a
+            deleted one, as after ``TRUNCATE … RESTART IDENTITY``, is younger, and not of the batch. Empty if
+            the dialect does not tell.
     """
 
-    leader_id: UUID
-    first: int
-    last: int
+    runs: tuple[tuple[int, int], ...]
+    newest: str = ""
+
+    @classmethod
+    def of(cls, ids: Sequence[int], newest: str = "") -> Self:
+        """Makes a batch of ids that ascend."""
+        if not ids:
+            return cls((), newest)
+        if ids[-1] - ids[0] == len(ids) - 1:
+            return cls(((ids[0], ids[-1]),), newest)
+        ends = [at for at, (one, next_) in enumerate(pairwise(ids), 1) if next_ != one + 1]
+        firsts, lasts = [0, *ends], [*ends, len(ids)]
+        return cls(tuple((ids[a], ids[b - 1]) for a, b in zip(firsts, lasts, strict=True)), newest)
+
+    def ids(self) -> list[int]:
+        """Returns the rows' ids, in ascending order."""
+        return list(chain.from_iterable(range(first, last + 1) for first, last in self.runs))
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(last - first + 1 for first, last in self.runs)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk import Batch, Failure, Fence, MarkedRecord, Parked, Poison
+from outbox_sdk import Advanced, Batch, Failure, Fence, MarkedRecord, Parked, Poison
+
+_NOTHING = Advanced(0, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +46,23 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Park the keys of these records, and clear the leader id of all their rows that still carry it."""
+    """Park the keys of these records, and clear the leader id of all their rows that still carry it.
 
-    leader_id: UUID
+    In exactly-once delivery, rows carry none: ``leader_id`` is ``None``, and there are no ``ids``.
+    """
+
+    leader_id: UUID | None
     poisons: list[Poison]
     ids: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Delete batches that are published, and mark the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
+    """Delete batches that are published, and select the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
 
     finished: list[Batch]
-    leader_id: UUID
+    pending: list[Batch]
     limit: int
-    pending: list[UUID]
     max_bytes: int
 
 
@@ -67,7 +71,7 @@ class Publish:
     """Publish a batch in one transaction that carries the checkpoint."""
 
     records: list[MarkedRecord]
-    checkpoint: list[Batch]
+    checkpoint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,9 @@ class Answer:
 
     Attributes:
         request: The request.
-        records: What a mark or an advance returned.
-        rows: How many rows a purge, an advance's purges or a reset changed, or keys a park parked.
+        records: What a mark returned.
+        advanced: What an advance returned.
+        rows: How many rows a purge or a reset changed, or keys a park parked.
         failures: The records because of which a batch was aborted; empty if it was committed.
         fence: The lane's right to mark and purge, after a refresh.
         parked: The number and age of parked keys, after a refresh or a heartbeat.
@@ -123,6 +128,7 @@ class Answer:
 
     request: Request
     records: Sequence[MarkedRecord] = ()
+    advanced: Advanced = _NOTHING
     rows: int = 0
     failures: Sequence[Failure] = ()
     fence: Fence | None = None

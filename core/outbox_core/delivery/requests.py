@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from outbox_sdk import Batch, Fence, TransactionalLane
 
+from outbox_core.delivery.checkpoint import FormerBatch
+
 
 @dataclass(frozen=True, slots=True)
 class RaiseFence:
@@ -46,8 +48,15 @@ class ReadParked:
 
 
 @dataclass(frozen=True, slots=True)
+class FindMarked:
+    """Looks for the rows of a batch of an earlier version. Reply: their ids, in ascending order."""
+
+    batch: FormerBatch
+
+
+@dataclass(frozen=True, slots=True)
 class PurgeBatches:
-    """Deletes the rows of published batches, durably. Reply: how many rows it deleted, maybe not all.
+    """Deletes the rows of published batches, durably. Reply: ``Advanced``, without records.
 
     Checks the fence also where there are no batches.
     """
@@ -80,7 +89,7 @@ class CloseSender:
 
 @dataclass(frozen=True, slots=True)
 class ReadCheckpoint:
-    """Reads the checkpoint of an open sender. Reply: its batches, or ``None`` where there is no checkpoint.
+    """Reads the checkpoint of an open sender. Reply: its text, or ``None`` where there is no checkpoint.
 
     Attributes:
         name: The sender's name.
@@ -92,10 +101,11 @@ class ReadCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyCheckpoint:
-    """Commits an empty checkpoint at the location of an open sender. No reply."""
+class WriteCheckpoint:
+    """Commits a checkpoint, without records, at the location of an open sender. No reply."""
 
     name: str
+    checkpoint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +124,13 @@ RecoveryRequest = (
     | ReadTableName
     | ReadNotes
     | ReadParked
+    | FindMarked
     | PurgeBatches
     | WriteNote
     | OpenSender
     | CloseSender
     | ReadCheckpoint
-    | EmptyCheckpoint
+    | WriteCheckpoint
     | RunAll
 )
 

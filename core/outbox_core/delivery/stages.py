@@ -8,7 +8,7 @@ from enum import StrEnum
 class BatchStage(StrEnum):
     """The stage that a batch of exactly-once delivery has reached."""
 
-    MARKED = "marked"
+    SELECTED = "selected"
     PUBLISHING = "publishing"
     PUBLISHED = "published"
     PURGED = "purged"
