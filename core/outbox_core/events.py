@@ -41,13 +41,15 @@ class BatchMoved:
     """A batch of exactly-once delivery has reached another stage; informational.
 
     Attributes:
-        leader_id: The batch's name, which its rows carry and the checkpoint lists.
+        first: The lowest id of its records.
+        last: The highest id; between the two lie ids of others too.
         records: The number of its records.
-        stage: The stage it has reached. An abandoned batch was not published; its records are marked again.
+        stage: The stage it has reached. An abandoned batch was not published; its records are selected again.
         lane: The lane's number.
     """
 
-    leader_id: UUID
+    first: int
+    last: int
     records: int
     stage: BatchStage
     lane: int

@@ -18,8 +18,6 @@ from outbox_core.health import longest_blocked, longest_silence, present_lanes, 
 
 _COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 _TRANSACTION_COLUMNS = ("aborted", "recovered")
-_NAME_DIGITS = 8
-"""Digits of a batch's name that are shown: enough to distinguish the batches of a lane."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +184,7 @@ def _batches(snapshot: Snapshot) -> Table:
     for lane in snapshot.transactional_lanes:
         silent = snapshot.silent(lane)
         batches = ", ".join(
-            f"{str(batch['name'])[:_NAME_DIGITS]} {batch['stage']} {batch['records']:,}"
-            for batch in snapshot.metrics(lane)["batches"]
+            f"{batch['stage']} {batch['records']:,}" for batch in snapshot.metrics(lane)["batches"]
         )
         counts = (f"{lane.metrics.get(name, 0):,.0f}" for name in _TRANSACTION_COLUMNS)
         text = Text("silent" if silent else batches or "none", "yellow" if silent else "")

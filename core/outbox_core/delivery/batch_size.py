@@ -1,4 +1,4 @@
-"""The size and the time of the next mark: larger during a backlog, rarer while the outbox is empty."""
+"""The size and the time of the next mark or selection: larger in a backlog, rarer while the outbox is empty."""
 
 from __future__ import annotations
 
@@ -28,15 +28,22 @@ class BatchSize:
         self._backoff = self._pause = backoff
         self._most = most
 
-    def marked(self, now: float, *, full: bool, empty: bool) -> None:
-        """Adapts to the result of a mark: ``full`` if it reached its limit, ``empty`` if it found nothing."""
+    def marked(self, now: float, *, full: bool, empty: bool, grow: bool = True) -> None:
+        """Adapts to the result of a mark or a selection.
+
+        Args:
+            now: The caller's time.
+            full: Whether it reached its limit.
+            empty: Whether it found nothing.
+            grow: Whether the next one may be larger.
+        """
         if empty:
             self.due = now + self._pause
             self._pause = min(self._pause * 2, IDLE_SECONDS)
             return
         self._pause = self._backoff
         self.due = now if full else now + min(TRICKLE_SECONDS, self._pause)
-        if full:  # a backlog: the next mark may be larger
+        if full and grow:  # a backlog
             self.limit = min(self.limit * 2, self._most)
 
     def begin_anew(self, records: int = 0) -> None:

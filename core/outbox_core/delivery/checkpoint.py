@@ -70,13 +70,29 @@ def decode(text: str) -> Checkpoint:
         raise ValueError(f"{rest!r} is no list of batches") from error
 
 
-def fitting(ids: Sequence[int], newest: str) -> Batch:
-    """Returns a batch of as many of the first ids as have a place in a checkpoint."""
+def fitting(ids: Sequence[int], newest: str) -> tuple[Batch, bool]:
+    """Makes a batch of as many of the first ids as have a place in a checkpoint.
+
+    Args:
+        ids: Rows' ids, in ascending order.
+        newest: As in :class:`outbox_sdk.Batch`.
+
+    Returns:
+        The batch, and whether one of twice as many rows is likely to have a place, too.
+    """
     batch = Batch.of(ids, newest)
-    while len(batch.runs) > 1 and len(encode([batch])) > MAX_BATCH:
+    while len(batch.runs) > 1:
+        length = len(encode([batch]))
+        if length <= MAX_BATCH:
+            return batch, length <= MAX_BATCH // 2
         ids = ids[: len(ids) // 2]
         batch = Batch.of(ids, newest)
-    return batch
+    return batch, True
+
+
+def shorter(one: Sequence[Batch], other: Sequence[Batch]) -> Sequence[Batch]:
+    """Returns those batches whose checkpoint has fewer characters."""
+    return min(one, other, key=lambda batches: len(encode(batches)))
 
 
 def _distances(batch: Batch) -> Iterator[int]:

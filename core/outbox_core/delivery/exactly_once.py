@@ -1,20 +1,23 @@
-"""Transactional mark-purge: exactly-once delivery of one lane as a pure state machine.
+"""Exactly-once delivery of one lane as a pure state machine: batches are selected, published and purged.
 
 Method calls report what happened (``advanced``, ``published``, ``aborted``, ``parked``), and
-:meth:`TransactionalMarkPurge.decide` returns what to do, as commands.
+:meth:`TransactionalDelivery.decide` returns what to do, as commands.
 
 The life of a batch::
 
-    --Advance--> marked --Publish--> in the log --Advance--> purged
-                    ^                    |
-                    +---- abandoned <----+  the transaction was aborted: its rows are marked again
+    --Advance--> selected --Publish--> in the log --Advance--> purged
+                    ^                      |
+                    +----- abandoned <-----+  the transaction was aborted: its rows are selected again
 
-The next batch is marked while the one before is published. What makes that safe:
+Nothing is written into a row before it is deleted. A batch is the set of its rows' ids, and the checkpoint
+that its transaction carries names that set. The next batch is selected while the one before is published.
+What makes that safe:
 
 * A batch is published only after the batch before it is committed. It is abandoned if that one is.
-* A batch is purged only when its transaction is known to be committed; its name stays in the checkpoint until
-  the purge is durable and complete. A purge that deletes fewer rows than expected may have been cut short, so
-  it is repeated until it finds nothing.
+* A batch is purged only when its transaction is known to be committed; its ids stay in the checkpoint until
+  the purge is durable.
+* A selection leaves out all batches that are not purged. Rows that others have locked cannot be purged: they
+  are a batch of their own, until they can.
 * An unknown outcome (a lost reply from the database, or of a commit) is not resolved here: the lane restarts,
   and its recovery purges what the checkpoint names before the first batch.
 """
@@ -24,12 +27,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
-from outbox_sdk import Batch, Failure, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
+from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
 from outbox_core.delivery.retries import Attempts, RetryPolicy
 from outbox_core.delivery.size import size_of
@@ -37,18 +40,22 @@ from outbox_core.delivery.stages import BatchStage
 
 LONG_SECONDS = 0.25
 """A transaction that takes longer than this makes the next batch half as large."""
+LOCKED_SECONDS = 1.0
+"""The pause before rows that others had locked are purged again."""
+MAX_LOCKED = MAX_CHECKPOINT // 4
+"""How many characters of the checkpoint locked rows may take before selections wait for them."""
 
 
 @dataclass(slots=True)
-class _Marked:
+class _Selected:
     """A batch with its records."""
 
     batch: Batch
     records: list[MarkedRecord]
 
 
-class TransactionalMarkPurge:
-    """Exactly-once delivery of one lane: which batches to mark, publish and purge.
+class SelectPublishPurge:
+    """Exactly-once delivery of one lane: which batches to select, publish and purge.
 
     At most one command to the database is outstanding, answered by :meth:`advanced` or :meth:`parked`, and at
     most one to the broker, answered by :meth:`published` or :meth:`aborted`.
@@ -56,11 +63,11 @@ class TransactionalMarkPurge:
     Args:
         limits: Bounds and times.
         failures: What happens after an aborted transaction.
-        new_leader_id: Returns a UUID that was never used before.
         chance: Returns a random number from 0 up to 1; spreads retries.
+        locked: Batches that are in the log, and of which the lane's recovery found locked rows.
 
     Attributes:
-        moves: Changes of batches' stages that nobody has read yet: name, records, stage.
+        moves: Changes of batches' stages that nobody has read yet.
         attempts: Key → the failures of its first record, for keys that failed and were not delivered since.
         policy: Decides when a failed record is tried again, and when its key is parked.
     """
@@ -69,20 +76,21 @@ class TransactionalMarkPurge:
         self,
         limits: Limits,
         failures: Failures,
-        new_leader_id: Callable[[], UUID],
         chance: Callable[[], float],
+        locked: Sequence[Batch] = (),
     ) -> None:
-        self.moves: list[tuple[UUID, int, BatchStage]] = []
+        self.moves: list[tuple[Batch, BatchStage]] = []
         self.attempts: dict[str, Attempts] = {}
         self.policy = RetryPolicy(failures, chance)
-        self._new_leader_id = new_leader_id
         self._database: Advance | Park | None = None
-        self._publishing: _Marked | None = None
-        self._marked: _Marked | None = None
-        self._finished: dict[Batch, int] = {}  # in the log and not purged → number of records
-        self._purging: dict[Batch, int] = {}  # those that the outstanding advance deletes
-        self._short: set[Batch] = set()  # those of which a purge deleted too few rows
-        self._deleted = 0  # rows of these
+        self._publishing: _Selected | None = None
+        self._selected: _Selected | None = None
+        self._finished: list[Batch] = []  # in the log and not purged
+        self._purging: list[Batch] = []  # those that the outstanding advance deletes
+        self._locked = list(locked)  # in the log, purged but for rows that others had locked
+        self._retrying: list[Batch] = []  # those of them that the outstanding advance deletes
+        self._locked_due = 0.0
+        self._crowded = False  # the checkpoint has no room for the selected batch before a purge
         self._park: Park | None = None
         self._failed: list[Failure] = []
         self._abandon = False  # ignore the rows of the outstanding advance
@@ -100,9 +108,9 @@ class TransactionalMarkPurge:
 
         Args:
             now: Seconds on a clock that never goes back.
-            leading: Whether leadership is confirmed at this moment. Without it, nothing is marked, published
-                or parked. Batches known to be in the log are purged nevertheless: the fence rejects a purge
-                of a former leader, and a leader that hands over waits for it.
+            leading: Whether leadership is confirmed at this moment. Without it, nothing is selected,
+                published or parked. Batches known to be in the log are purged nevertheless: the fence rejects
+                a purge of a former leader, and a leader that hands over waits for it.
         """
         self._leading = leading
         commands: list[BatchCommand] = []
@@ -111,8 +119,8 @@ class TransactionalMarkPurge:
         if self._failed:
             commands.append(ReportFailures(self._failed))
             self._failed = []
-        if advance := self._next_for_database(now):
-            commands.append(advance)
+        if command := self._next_for_database(now):
+            commands.append(command)
         return commands
 
     def wake_at(self) -> float:
@@ -123,25 +131,32 @@ class TransactionalMarkPurge:
         if self._failed or (self._park and self._leading and self._database is None):
             return 0.0
         wake = float("inf")
-        if self._marked and self._leading and self._publishing is None:
+        if self._selected and self._leading and self._publishing is None and not self._crowded:
             wake = self._resume
-        if self._database is None and self._finished:
+        if self._database is not None:
+            return wake
+        if self._finished:
             wake = min(wake, self._batch_size.due)
-        elif self._database is None and self._may_mark():
+        elif self._may_select():
             wake = min(wake, max(self._batch_size.due, self._resume))
-        return wake
+        return min(wake, self._locked_due) if self._locked else wake
 
     def drain(self) -> None:
-        """Stops marking and publishing for good; a batch being published is still purged. Idempotent."""
+        """Stops selecting and publishing for good; a batch being published is still purged. Idempotent."""
         self._draining = True
-        self._drop_marked()
+        self._drop_selected()
         self._abandon = isinstance(self._database, Advance)
         self._batch_size.due = 0.0
 
     @property
+    def idle(self) -> bool:
+        """Whether no command is outstanding, and all published batches are purged but for locked rows."""
+        return self._database is None and self._publishing is None and not self._finished
+
+    @property
     def drained(self) -> bool:
         """Whether no command is outstanding, and all published batches are purged."""
-        return self._database is None and self._publishing is None and not self._finished
+        return self.idle and not self._locked
 
     @property
     def in_flight(self) -> int:
@@ -150,103 +165,106 @@ class TransactionalMarkPurge:
 
     @property
     def waiting(self) -> int:
-        """Records that are marked and not being published yet."""
-        return len(self._marked.records) if self._marked else 0
+        """Records that are selected and not being published yet."""
+        return len(self._selected.records) if self._selected else 0
 
-    def batches(self) -> list[tuple[UUID, int, BatchStage]]:
-        """Returns the present batches: name, records, stage; ordered by the time of their mark."""
-        done = {**self._purging, **self._finished}
-        found = [(batch.leader_id, records, BatchStage.PUBLISHED) for batch, records in done.items()]
-        for marked, stage in (
-            (self._publishing, BatchStage.PUBLISHING),
-            (self._marked, BatchStage.MARKED),
-        ):
-            if marked is not None:
-                found.append((marked.batch.leader_id, len(marked.records), stage))
+    def batches(self) -> list[tuple[Batch, BatchStage]]:
+        """Returns the present batches with their stages, in the order of their selection."""
+        found = [(batch, BatchStage.PUBLISHED) for batch in self._in_log()]
+        if self._publishing:
+            found.append((self._publishing.batch, BatchStage.PUBLISHING))
+        if self._selected:
+            found.append((self._selected.batch, BatchStage.SELECTED))
         return found
 
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
 
+    def _in_log(self) -> list[Batch]:
+        """Returns the batches that may be in the log and in the outbox: an outstanding purge may fail."""
+        return [*self._locked, *self._retrying, *self._purging, *self._finished]
+
     def _next_to_publish(self, now: float) -> Publish | None:
         """Begins the transaction of the next batch."""
-        if self._marked is None or self._publishing is not None or not self._leading or now < self._resume:
+        if self._selected is None or self._publishing is not None or not self._leading or now < self._resume:
             return None
-        faulty = {record.key: record for record in reversed(self._marked.records) if record.fault}
+        faulty = {record.key: record for record in reversed(self._selected.records) if record.fault}
         if faulty:
             culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty.values()]
-            self._take_back(now, self._marked, culprits)
+            self._take_back(now, self._selected, culprits)
             return None
-        self._publishing, self._marked = self._marked, None
+        checkpoint = encode([*self._in_log(), self._selected.batch])
+        self._crowded = len(checkpoint) > MAX_CHECKPOINT
+        if self._crowded:
+            return None
+        self._publishing, self._selected = self._selected, None
         self._published_at = now
         self._move(self._publishing, BatchStage.PUBLISHING)
-        # An outstanding purge may fail, so the checkpoint keeps its batches.
-        return Publish(self._publishing.records, [*self._purging, *self._finished, self._publishing.batch])
+        return Publish(self._publishing.records, checkpoint)
 
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
             return None
-        marks = self._may_mark() and now >= self._resume
+        selects = self._may_select() and now >= self._resume
+        retries = bool(self._locked) and now >= self._locked_due
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
-        elif now >= self._batch_size.due and (marks or self._finished):
-            # Deletes the last batch and marks the next.
-            self._purging, self._finished = self._finished, {}
-            pending = [self._publishing.batch.leader_id] if self._publishing else []
-            limit = self._batch_size.limit if marks else 0
-            self._database = Advance(
-                list(self._purging), self._new_leader_id(), limit, pending, self._max_bytes
-            )
+        elif retries or (now >= self._batch_size.due and (selects or self._finished)):
+            self._database = self._advance(selects=selects, retries=retries)
         return self._database
 
-    def _may_mark(self) -> bool:
-        """Whether another batch may be marked; during a publication only if there is a backlog."""
-        if not self._leading or self._draining or self._short:
+    def _advance(self, *, selects: bool, retries: bool) -> Advance:
+        """Deletes what is published, and selects the next batch."""
+        self._purging, self._finished = self._finished, []
+        if retries:
+            self._retrying, self._locked = self._locked, []
+        pending = [*self._locked, *([self._publishing.batch] if self._publishing else [])]
+        limit = self._batch_size.limit if selects else 0
+        return Advance([*self._retrying, *self._purging], pending, limit, self._max_bytes)
+
+    def _may_select(self) -> bool:
+        """Whether another batch may be selected; during a publication only if there is a backlog."""
+        if not self._leading or self._draining or (self._locked and len(encode(self._locked)) > MAX_LOCKED):
             return False
-        return self._marked is None and (self._publishing is None or self._full)
+        return self._selected is None and (self._publishing is None or self._full)
 
     # --- what happened ------------------------------------------------------------------------------
 
-    def advanced(self, now: float, records: Sequence[MarkedRecord], purged: int) -> None:
-        """Handles the result of the advance, which is durable.
-
-        Args:
-            now: As for :meth:`decide`.
-            records: The rows that it marked, ordered by id.
-            purged: How many rows it deleted.
-        """
+    def advanced(self, now: float, result: Advanced) -> None:
+        """Handles the result of the advance, which is durable."""
         advance, self._database = self._database, None
         if not isinstance(advance, Advance):
             raise TypeError("an advance was answered, but none is out")
-        self._purged(purged)
+        self._purged(now, result.locked)
         abandon, self._abandon = self._abandon, False
+        records = result.records
         if advance.limit and not abandon:
             self._full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
-            self._batch_size.marked(now, full=self._full, empty=not records)
+            batch, may_grow = fitting([record.id for record in records], result.newest)
+            self._batch_size.marked(now, full=self._full, empty=not records, grow=may_grow)
+            if batch.rows < len(records):
+                self._full = True
+                self._batch_size.begin_anew(batch.rows)
             if records:
-                batch = Batch(advance.leader_id, records[0].id, records[-1].id)
-                self._marked = _Marked(batch, list(records))
-                self._move(self._marked, BatchStage.MARKED)
+                self._selected = _Selected(batch, records[: batch.rows])
+                self._move(self._selected, BatchStage.SELECTED)
 
-    def _purged(self, rows: int) -> None:
-        """Handles the number of deleted rows; a batch that may be incomplete is purged again."""
-        purging, self._purging = self._purging, {}
-        self._deleted += rows
-        repeated = not rows and self._short >= purging.keys()
-        if self._deleted < sum(purging.values()) and not repeated:
-            self._short = set(purging)
-            self._finished = {**purging, **self._finished}
-            return
-        self._short.clear()
-        self._deleted = 0
-        for batch, count in purging.items():
-            self.moves.append((batch.leader_id, count, BatchStage.PURGED))
+    def _purged(self, now: float, locked: Sequence[Batch]) -> None:
+        """Handles the end of a purge. What it did not find is gone."""
+        purged = [*self._retrying, *self._purging]
+        self.moves += [(batch, BatchStage.PURGED) for batch in self._purging]
+        self._retrying, self._purging = [], []
+        self._crowded = False
+        if locked:
+            # Rows that are gone may stay in a batch: their ids are no harm, and a single run is short.
+            self._locked += shorter(locked, purged)
+            self._locked_due = now + LOCKED_SECONDS
 
     def published(self, now: float) -> None:
         """Handles the commit of the transaction."""
         done = self._take_published()
-        self._finished[done.batch] = len(done.records)
+        self._finished.append(done.batch)
         self._move(done, BatchStage.PUBLISHED)
         if self.attempts:
             for record in done.records:
@@ -270,28 +288,28 @@ class TransactionalMarkPurge:
         self._database = None
         self._batch_size.due = now
 
-    def _take_published(self) -> _Marked:
+    def _take_published(self) -> _Selected:
         publishing, self._publishing = self._publishing, None
         if publishing is None:
             raise TypeError("a transaction was answered, but none is out")
         return publishing
 
-    def _take_back(self, now: float, marked: _Marked, failures: Sequence[Failure]) -> None:
-        """Abandons a batch and the one marked after it; both are marked again in order.
+    def _take_back(self, now: float, taken: _Selected, failures: Sequence[Failure]) -> None:
+        """Abandons a batch and the one selected after it; both are selected again in order.
 
         The next batch ends before the first failed record. A batch that begins with the failed record is
         small, so that few others share its transactions, and no earlier record is parked with it. There is no
         pause after a failure that is not retryable, since the whole lane would wait.
         """
-        if marked is not self._marked:
-            self._move(marked, BatchStage.ABANDONED)
-        self._drop_marked()
+        if taken is not self._selected:
+            self._move(taken, BatchStage.ABANDONED)
+        self._drop_selected()
         culprits = {failure.record.id for failure in failures}
-        before = itertools.takewhile(lambda record: record.id not in culprits, marked.records)
+        before = itertools.takewhile(lambda record: record.id not in culprits, taken.records)
         self._batch_size.begin_anew(sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
         self._failed.extend(failures)
-        first = {record.key: record.id for record in reversed(marked.records)}
+        first = {record.key: record.id for record in reversed(taken.records)}
         parking: set[str] = set()
         pause = 0.0
         for failure in failures:
@@ -303,17 +321,15 @@ class TransactionalMarkPurge:
         self._resume = now + pause
         self._batch_size.due = now
         if parking:
-            poisons = [self.attempts.pop(key).poison() for key in parking]
-            ids = [record.id for record in marked.records if record.key in parking]
-            self._park = Park(marked.batch.leader_id, poisons, ids)
+            self._park = Park(None, [self.attempts.pop(key).poison() for key in parking], [])
 
-    def _drop_marked(self) -> None:
-        if self._marked is not None:
-            self._move(self._marked, BatchStage.ABANDONED)
-            self._marked = None
+    def _drop_selected(self) -> None:
+        if self._selected is not None:
+            self._move(self._selected, BatchStage.ABANDONED)
+            self._selected = None
 
-    def _move(self, marked: _Marked, stage: BatchStage) -> None:
-        self.moves.append((marked.batch.leader_id, len(marked.records), stage))
+    def _move(self, selected: _Selected, stage: BatchStage) -> None:
+        self.moves.append((selected.batch, stage))
 
     def _count(self, now: float, failure: Failure) -> Attempts:
         record = failure.record

@@ -8,16 +8,17 @@ matters:
 2. It opens the transactional sender: from now on nobody else publishes for it, and earlier transactions have
    ended.
 3. It reads the checkpoint, which cannot change any more.
-4. It purges, durably, what the checkpoint says is in the log. Other marked rows are not in the log. Where the
-   checkpoint names nothing, the purge still checks the fence: a holder that was suspended since step 1 would
-   otherwise overwrite the checkpoint of its successor.
-5. It writes an empty checkpoint, so that the broker does not forget it, and notes at the fence how it
-   publishes.
+4. It purges, durably, what the checkpoint says is in the log. No other rows are. Where the checkpoint names
+   nothing, the purge still checks the fence: a holder that was suspended since step 1 would otherwise
+   overwrite the checkpoint of its successor.
+5. It writes a checkpoint, so that the broker does not forget it, and notes at the fence how it publishes. This
+   checkpoint is empty, but for rows that others have locked: the lane leaves these out of what it selects, and
+   purges them later.
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
-another lane than the one that would mark it now; and at-least-once lanes read no checkpoint at all. In both
+another lane than the one that would select it now; and at-least-once lanes read no checkpoint at all. In both
 cases the leader recovers all former lanes (steps 1 to 4, and removes the note) before it starts any of its
-own. The fence notes which lanes publish in transactions, so that this is known after any crash.
+own; there it waits for locked rows. The fence notes which lanes publish in transactions, so that this is known after any crash.
 
 The fence also notes the name of a lane's sender, and the location of its checkpoint. A checkpoint at any
 other location may be an old one, which does not name all that is in the log. A lane that would use another
@@ -35,13 +36,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from outbox_sdk import Batch, DriverError, Fence, Parked, TransactionalLane
+from outbox_sdk import Advanced, Batch, DriverError, Fence, Parked, TransactionalLane
 
 from outbox_core.config.settings import Delivery
+from outbox_core.delivery.checkpoint import Checkpoint, decode, encode, shorter
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyCheckpoint,
     Enter,
+    FindMarked,
     OpenSender,
     PurgeBatches,
     RaiseFence,
@@ -51,6 +53,7 @@ from outbox_core.delivery.requests import (
     ReadTableName,
     RunAll,
     Steps,
+    WriteCheckpoint,
     WriteNote,
 )
 
@@ -71,16 +74,18 @@ class Opened(NamedTuple):
     """An exactly-once lane that may begin.
 
     Attributes:
-        fence: The right to mark and purge.
+        fence: The right to purge.
         sender: The name of the open sender, the right to publish.
         parked: The number and age of parked keys.
         recovered: How many rows were in the log already, and were purged.
+        locked: Batches that are in the log, and of which others have locked rows.
     """
 
     fence: Fence
     sender: str
     parked: Parked
     recovered: int
+    locked: Sequence[Batch] = ()
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,12 @@ class Recovery:
         fence, noted = yield from self._enter(lane)
         name = yield from self._sender_name(fence)
         location, checkpoint = yield from self._take_over(name, noted)
-        recovered = yield from self._replace_checkpoint(fence, name, checkpoint)
+        published = yield from self._batches(checkpoint)
+        purged: Advanced = yield PurgeBatches(fence, published)
+        locked = shorter(purged.locked, published) if purged.locked else []
+        yield WriteCheckpoint(name, encode(locked))
         yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
-        return Opened(fence, name, (yield ReadParked()), recovered)
+        return Opened(fence, name, (yield ReadParked()), purged.purged, locked)
 
     def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, int]]:
         """Recovers former lanes whose published records the lanes of this leadership would not find.
@@ -158,7 +166,10 @@ class Recovery:
         recovered = 0
         if noted is not None:
             checkpoint = yield from self._former_checkpoint(noted)
-            recovered = yield from self._purge(fence, checkpoint)
+            purged: Advanced = yield PurgeBatches(fence, (yield from self._batches(checkpoint)))
+            if purged.locked:
+                raise _locked_rows(lane)
+            recovered = purged.purged
         yield WriteNote(fence, None)
         return recovered
 
@@ -177,7 +188,7 @@ class Recovery:
         table: str = yield ReadTableName()
         return _sender_name(table, fence)
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Checkpoint]]:
         """Opens our own sender; returns its location, and the checkpoint of the last publisher."""
         if noted is not None and noted.sender != name:
             checkpoint = yield from self._former_checkpoint(noted)
@@ -187,32 +198,32 @@ class Recovery:
             checkpoint = yield from self._read_checkpoint(name, noted)
         return location, checkpoint
 
-    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
+    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Checkpoint]:
         """Opens the noted sender, which ends its transactions, and returns its checkpoint."""
         yield OpenSender(noted.sender)
         checkpoint = yield from self._read_checkpoint(noted.sender, noted)
         yield CloseSender(noted.sender)
         return checkpoint
 
-    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Sequence[Batch]]:
+    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Checkpoint]:
         """Returns the checkpoint at the noted location; it may be missing only without a note."""
-        checkpoint: Sequence[Batch] | None = yield ReadCheckpoint(name, noted.location if noted else "")
-        if checkpoint is None and noted is not None:
+        text: str | None = yield ReadCheckpoint(name, noted.location if noted else "")
+        if text is None and noted is not None:
             raise _missing_checkpoint(name, noted)
-        return checkpoint or []
+        try:
+            return decode(text) if text is not None else Checkpoint()
+        except ValueError as error:
+            message = (
+                f"cannot read the checkpoint of lane {name!r}: {error}; was it written by a later version?"
+            )
+            raise DriverError(message, retryable=False) from error
 
-    def _replace_checkpoint(self, fence: Fence, name: str, checkpoint: Sequence[Batch]) -> Steps[int]:
-        """Purges what the former checkpoint names, and then writes an empty one at our own location."""
-        recovered = yield from self._purge(fence, checkpoint)
-        yield EmptyCheckpoint(name)
-        return recovered
-
-    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
-        """Purges until nothing is found, as a purge may be cut short; at least once, to check the fence."""
-        rows = 0
-        while purged := (yield PurgeBatches(fence, checkpoint)):
-            rows += purged
-        return rows
+    def _batches(self, checkpoint: Checkpoint) -> Steps[list[Batch]]:
+        """Returns the batches of a checkpoint by their ids."""
+        batches = list(checkpoint.batches)
+        for former in checkpoint.former:
+            batches.append(Batch.of((yield FindMarked(former))))
+        return [batch for batch in batches if batch.runs]
 
     def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         if note != noted:
@@ -254,6 +265,11 @@ def _sender_name(table: str, fence: Fence) -> str:
     return f"{table}.{fence.lane}.{fence.identity}"
 
 
+def _locked_rows(lane: int) -> DriverError:
+    message = f"former lane {lane} has published rows that other transactions have locked; waiting for these"
+    return DriverError(message, retryable=True)
+
+
 def _missing_checkpoint(name: str, noted: TransactionalLane) -> DriverError:
     message = (
         f"lane {name!r} has published in transactions, and the broker has no checkpoint of it: it has "
@@ -265,7 +281,7 @@ def _missing_checkpoint(name: str, noted: TransactionalLane) -> DriverError:
             "or without its schema: then write it so again until this lane has begun. "
         )
     message += (
-        "What is marked may be in the log or not; look, and then let 'outbox fence forget' take it for "
-        "unpublished"
+        "The earliest records of the outbox may be in the log or not; look, and then let 'outbox fence "
+        "forget' take them for unpublished"
     )
     return DriverError(message, retryable=False)

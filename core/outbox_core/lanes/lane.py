@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import assert_never
 
-from outbox_sdk import Deliveries, DriverError
+from outbox_sdk import Batch, Deliveries, DriverError
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import (
@@ -29,7 +29,7 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import BatchMoved, LeaderRefreshed
 from outbox_core.lanes.telemetry import Telemetry
@@ -156,10 +156,10 @@ class ExactlyOnceLane:
     """A lane that publishes batches in transactions, and purges those that are committed.
 
     An unknown outcome ends it. The next epoch of the lane fences this one, in the database and at the broker,
-    and purges what is in the log already before it marks anything (:mod:`outbox_core.delivery.recovery`).
+    and purges what is in the log already before it selects anything (:mod:`outbox_core.delivery.recovery`).
 
     Args:
-        machine: Decides what to mark, publish and purge.
+        machine: Decides what to select, publish and purge.
         number: The lane's number.
         telemetry: Its metrics, events and log.
         opened: Its fence, and how much is parked.
@@ -168,7 +168,7 @@ class ExactlyOnceLane:
 
     def __init__(
         self,
-        machine: TransactionalMarkPurge,
+        machine: SelectPublishPurge,
         number: int,
         telemetry: Telemetry,
         opened: Opened,
@@ -193,7 +193,7 @@ class ExactlyOnceLane:
         if machine.drained and control.draining:
             self._ending = True
             return [EndTransactions()]
-        if machine.drained and now > self._expires:
+        if machine.idle and now > self._expires:
             self.over = True
             return []
         requests = self._requests(machine.decide(now, leading=now < control.lease_until))
@@ -221,9 +221,9 @@ class ExactlyOnceLane:
             case Publish():
                 machine.published(now)
             case Advance():
-                telemetry.metrics.marked += len(reply.records)
-                telemetry.metrics.purged += reply.rows
-                machine.advanced(now, reply.records, reply.rows)
+                telemetry.metrics.marked += len(reply.advanced.records)
+                telemetry.metrics.purged += reply.advanced.purged
+                machine.advanced(now, reply.advanced)
             case Park(_, poisons):
                 machine.parked(now, reply.rows)
                 telemetry.parked(poisons, reply.rows)
@@ -253,13 +253,13 @@ class ExactlyOnceLane:
     def _batches(self) -> dict[str, object]:
         """Returns the present batches, for operators."""
         batches = self.machine.batches()
-        return {
-            "batches": [
-                {"name": str(name), "records": records, "stage": stage} for name, records, stage in batches
-            ]
-        }
+        return {"batches": [{**_span(batch), "stage": stage} for batch, stage in batches]}
 
     def _report_moves(self) -> None:
         moves, self.machine.moves = self.machine.moves, []
-        for leader_id, records, stage in moves:
-            self._telemetry.add_event(BatchMoved(leader_id, records, stage, self._number))
+        for batch, stage in moves:
+            self._telemetry.add_event(BatchMoved(**_span(batch), stage=stage, lane=self._number))
+
+
+def _span(batch: Batch) -> dict[str, int]:
+    return {"first": batch.runs[0][0], "last": batch.runs[-1][-1], "records": batch.rows}

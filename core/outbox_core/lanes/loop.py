@@ -20,7 +20,7 @@ from outbox_sdk import Condition, Dialect
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Answer, Publish, Request
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import enter_lane, open_lane
@@ -61,7 +61,7 @@ class LaneLoop:
         self._number = number
         self._control = control
         self._clock = clock
-        self._sources = new_leader_id, chance
+        self._new_leader_id, self._chance = new_leader_id, chance
         self._dialect: Dialect = plan.dialect.create()
         self._replies = Replies()
 
@@ -98,7 +98,7 @@ class LaneLoop:
         plan, name = self._plan, self._number
         eligible = plan.affinity.create().eligible()
         entered = enter_lane(plan, name)
-        machine = MarkPurgeReset(plan.limits, plan.failures, *self._sources)
+        machine = MarkPurgeReset(plan.limits, plan.failures, self._new_leader_id, self._chance)
         lane = AtLeastOnceLane(machine, name, self._telemetry, entered)
         with ExitStack() as stack:
             marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
@@ -123,7 +123,7 @@ class LaneLoop:
             assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted
             return Answer(request, failures=sender.publish(request.records, request.checkpoint))
 
-        machine = TransactionalMarkPurge(plan.limits, plan.failures, *self._sources)
+        machine = SelectPublishPurge(plan.limits, plan.failures, self._chance, opened.locked)
         lane = ExactlyOnceLane(machine, name, self._telemetry, opened, self._clock() + LIFE_SECONDS)
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)

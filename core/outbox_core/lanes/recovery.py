@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
 from typing import Any, assert_never
-from uuid import uuid4
 
 from outbox_sdk import Dialect, OutboxTable, Publisher, TransactionalSender
 
@@ -15,8 +14,8 @@ from outbox_core.config.settings import Choice, HarvestSettings
 from outbox_core.delivery.recovery import Entered, Opened, Recovery, take_over
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyCheckpoint,
     Enter,
+    FindMarked,
     OpenSender,
     PurgeBatches,
     RaiseFence,
@@ -28,6 +27,7 @@ from outbox_core.delivery.requests import (
     Result,
     RunAll,
     Steps,
+    WriteCheckpoint,
     WriteNote,
 )
 from outbox_core.drive import drive
@@ -124,8 +124,8 @@ class Driver:
                 return None
             case ReadCheckpoint(name, location):
                 return self.senders[name].checkpoint(location)
-            case EmptyCheckpoint(name):
-                return self.senders[name].publish([], [])
+            case WriteCheckpoint(name, checkpoint):
+                return self.senders[name].publish([], checkpoint)
             case RunAll(steps):
                 with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="recovery") as pool:
                     runs = [pool.submit(copy_context().run, self._run_apart, each) for each in steps]
@@ -136,7 +136,14 @@ class Driver:
     def _execute(
         self,
         table: OutboxTable,
-        request: RaiseFence | Enter | ReadTableName | ReadNotes | ReadParked | PurgeBatches | WriteNote,
+        request: RaiseFence
+        | Enter
+        | ReadTableName
+        | ReadNotes
+        | ReadParked
+        | FindMarked
+        | PurgeBatches
+        | WriteNote,
     ) -> Any:
         reply: Any = None
         match request:
@@ -151,7 +158,9 @@ class Driver:
             case ReadParked():
                 reply = table.parked()
             case PurgeBatches(fence, batches):
-                reply = table.advance(fence, batches, uuid4(), 0, []).purged
+                reply = table.advance(fence, batches, [], 0)
+            case FindMarked(batch):
+                reply = table.marked_ids(*batch)
             case WriteNote(fence, note):
                 table.set_transactional(fence, note)
             case _:

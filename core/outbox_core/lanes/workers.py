@@ -148,9 +148,8 @@ class Database:
                 answer = Answer(request, rows=table.reset(fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
                 answer = Answer(request, rows=table.park(fence, leader_id, poisons, ids))
-            case Advance(finished, leader_id, limit, pending, max_bytes):
-                done = table.advance(fence, finished, leader_id, limit, pending, max_bytes)
-                answer = Answer(request, records=done.records, rows=done.purged)
+            case Advance(finished, pending, limit, max_bytes):
+                answer = Answer(request, advanced=table.advance(fence, finished, pending, limit, max_bytes))
             case Refresh():
                 entered = table.enter(fence.lane, self._lanes, self._token)
                 answer = Answer(request, fence=entered, parked=table.parked())

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from outbox_sdk import Finding, Level
+from outbox_sdk import MAX_CHECKPOINT, Finding, Level
 
-from outbox_kafka.checkpoint import MAX_LENGTH
 from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
 from outbox_kafka.topics import MOCK
 
@@ -81,12 +80,12 @@ def transaction_findings(
     if minutes is not None:
         yield _retention(int(minutes))
     length = broker.get("offset.metadata.max.bytes")
-    if length is not None and int(length) < MAX_LENGTH:
+    if length is not None and int(length) < MAX_CHECKPOINT:
         yield Finding(
             Level.ERROR,
             _CHECKPOINTS,
-            f"the broker stores {length} bytes with an offset; exactly-once delivery may need {MAX_LENGTH}",
-            f"set offset.metadata.max.bytes={MAX_LENGTH} on the brokers, or leave it out",
+            f"the broker stores {length} bytes with an offset; exactly-once delivery may need {MAX_CHECKPOINT}",
+            f"set offset.metadata.max.bytes={MAX_CHECKPOINT} on the brokers, or leave it out",
         )
 
 

@@ -1,4 +1,4 @@
-"""The checkpoint of a lane: the batches that are in the log, stored as the metadata of a committed offset.
+"""The checkpoint of a lane, a short text, stored as the metadata of a committed offset.
 
 A transaction commits offsets of a consumer group atomically with its records, and a short text with each
 offset. The group has the name of the lane's transactional id and no members, and the offset is always 0.
@@ -7,26 +7,17 @@ So the checkpoints need no storage of their own, and one request reads a checkpo
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
-from uuid import UUID
+from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from outbox_kafka_client.client_log import ClientLog
 from outbox_kafka_client.errors import is_refusal
-from outbox_sdk import AccessDenied, Batch, DriverError
+from outbox_sdk import AccessDenied, DriverError
 
 from outbox_kafka.errors import reason
 
-MAX_LENGTH: Final = 4096
-"""Characters that a broker stores with an offset, unless its ``offset.metadata.max.bytes`` says otherwise."""
-
-_VERSION = "1"
-"""The version of the notation; the first word of each checkpoint."""
-
-_BATCH = re.compile(r"([0-9a-f]{32}):(-?[0-9]+):(-?[0-9]+)")
 _TIMEOUT = 15.0
 """Seconds to wait for a checkpoint; the broker answers only once it has completed the transaction with it."""
 
@@ -35,38 +26,6 @@ _REQUEST_SECONDS = 2.0
 
 _RETRY_SECONDS = 0.05
 """Seconds between two requests."""
-
-
-def encode(batches: Sequence[Batch]) -> str:
-    """Returns the text of a checkpoint, in ASCII; it is not empty even without batches.
-
-    Raises:
-        ValueError: There are more batches than a checkpoint can hold, which is at least 50.
-    """
-    text = f"{_VERSION} " + ",".join(f"{batch.leader_id.hex}:{batch.first}:{batch.last}" for batch in batches)
-    if len(text) > MAX_LENGTH:
-        raise ValueError(
-            f"{len(batches)} batches make a checkpoint of {len(text)} characters, {MAX_LENGTH} fit"
-        )
-    return text
-
-
-def decode(text: str) -> list[Batch]:
-    """Returns the batches of a text from :func:`encode`.
-
-    Raises:
-        ValueError: It is no such text.
-    """
-    version, _, rest = text.partition(" ")
-    if version != _VERSION:
-        raise ValueError(f"it has the version {version!r}")
-    batches = []
-    for part in rest.split(",") if rest else []:
-        match = _BATCH.fullmatch(part)
-        if match is None:
-            raise ValueError(f"{part!r} names no batch")
-        batches.append(Batch(UUID(match[1]), int(match[2]), int(match[3])))
-    return batches
 
 
 class CheckpointStore:
@@ -102,15 +61,14 @@ class CheckpointStore:
         """Returns the offsets that a transaction commits so that ``text`` becomes the checkpoint."""
         return [TopicPartition(self._topic, 0, 0, text)]
 
-    def read(self, location: str = "") -> list[Batch] | None:
+    def read(self, location: str = "") -> str | None:
         """Returns the checkpoint that was committed last; ``None`` if the broker has none.
 
         Args:
             location: The name of another location of the same group; empty for this one.
 
         Raises:
-            DriverError: The broker cannot be reached or refuses; what it stores is not a checkpoint; or the
-                location is in another cluster.
+            DriverError: The broker cannot be reached or refuses; or the location is in another cluster.
         """
         group = self._settings["group.id"]
         cluster, _, topic = (location or self.name).partition("/")
@@ -118,7 +76,7 @@ class CheckpointStore:
             raise DriverError(
                 f"the checkpoint of group '{group}' is in the Kafka cluster {cluster}, and this is "
                 f"{self._cluster}. Run a harvester on that cluster once more and stop it gracefully; or, if "
-                "that cluster is gone, run 'outbox fence forget', which treats marked records as unpublished",
+                "that cluster is gone, run 'outbox fence forget', which treats records as unpublished that may be in its log",
                 retryable=False,
             )
         what = f"cannot read the checkpoint of group '{group}'"
@@ -134,16 +92,13 @@ class CheckpointStore:
                     event = consumer.poll(0)
                     failure = (event and event.error()) or error.args[0]
                 if failure is None:
-                    return None if found.offset < 0 else decode(found.metadata or "")
+                    return None if found.offset < 0 else found.metadata or ""
                 message = f"{what}: {reason(failure, self._settings)}"
                 if is_refusal(failure) or failure.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise AccessDenied(message)
                 if time.monotonic() > deadline:
                     raise DriverError(message, retryable=True)
                 time.sleep(_RETRY_SECONDS)
-        except ValueError as error:
-            message = f"{what}: {error}; was it written by another version of outbox?"
-            raise DriverError(message, retryable=False) from error
         finally:
             consumer.close()
 

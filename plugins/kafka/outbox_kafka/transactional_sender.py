@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_sdk import Batch, DriverError, Failure, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, DriverError, Failure, MarkedRecord
 
-from outbox_kafka.checkpoint import CheckpointStore, encode
+from outbox_kafka.checkpoint import CheckpointStore
 from outbox_kafka.chunks import chunks
 from outbox_kafka.errors import transaction_error
 from outbox_kafka.produce import missing_topic_failures
@@ -19,6 +19,9 @@ from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProd
 
 _REQUEST_BYTES = 1_000_000
 """Bytes that the client puts into a request by default; smaller chunks are fractions of it."""
+
+_CANCELLED = "-"
+"""A checkpoint that is never committed."""
 
 _RETRIES = 2
 """Retries of a transaction that failed, but not because of a record. The one after a refused batch always
@@ -70,11 +73,11 @@ class KafkaTransactionalSender:
         """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.location`."""
         return self._location.name
 
-    def checkpoint(self, location: str = "") -> list[Batch] | None:
+    def checkpoint(self, location: str = "") -> str | None:
         """Reads the checkpoint; see :meth:`outbox_sdk.TransactionalSender.checkpoint`."""
         return self._location.read(location)
 
-    def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch]) -> list[Failure]:
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.
 
         Takes up to about twice ``transaction.timeout.ms``. It takes several times that in the rare case that
@@ -82,16 +85,17 @@ class KafkaTransactionalSender:
         at a time, until it is clear which record is too large by itself.
 
         Raises:
-            ValueError: The checkpoint holds too many batches.
+            ValueError: The checkpoint is too long.
         """
-        text = encode(checkpoint)
+        if len(checkpoint) > MAX_CHECKPOINT:
+            raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
         retries = _RETRIES
         if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
             return failures
         while True:
             errors = TransactionErrors()
             deadline = self._producer.begin()
-            error = self._fill(records, text, errors, deadline)
+            error = self._fill(records, checkpoint, errors, deadline)
             if error is None and not errors:
                 self._producer.commit(deadline)
                 return []
@@ -121,7 +125,7 @@ class KafkaTransactionalSender:
         except DriverError as error:
             if not error.retryable:
                 raise
-        failed = self._send_checkpoint(encode([]), self._producer.begin())
+        failed = self._send_checkpoint(_CANCELLED, self._producer.begin())
         self._producer.abort()
         if failed is not None:
             raise transaction_error(NOT_COMMITTED, failed, self._settings)
