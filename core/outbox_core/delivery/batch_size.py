@@ -1,4 +1,4 @@
-"""The size and the time of the next mark or selection: larger in a backlog, rarer while the outbox is empty."""
+"""The size and the time of the next mark or selection: larger in a backlog, rarer while nothing waits."""
 
 from __future__ import annotations
 

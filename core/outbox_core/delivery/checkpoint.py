@@ -1,8 +1,8 @@
 """The text of a checkpoint: which batches are in the log and may still have rows in the outbox.
 
-A checkpoint is ``2``, a space, and compressed JSON in base64: for each batch its newest time, and its runs of
-ids, each as the distance from the end of the one before and its length. Earlier versions wrote ``1``, a space,
-and for each batch the leader id that its rows carried, and its first and last id.
+A checkpoint is ``2``, a space, and compressed JSON in base64: for each batch its newest time, and its runs
+of ids, each as the distance from the end of the one before and its length. Earlier versions wrote ``1``, a
+space, and for each batch the leader id that its rows carried, and its first and last id.
 """
 
 from __future__ import annotations

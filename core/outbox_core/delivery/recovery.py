@@ -11,14 +11,15 @@ matters:
 4. It purges, durably, what the checkpoint says is in the log. No other rows are. Where the checkpoint names
    nothing, the purge still checks the fence: a holder that was suspended since step 1 would otherwise
    overwrite the checkpoint of its successor.
-5. It writes a checkpoint, so that the broker does not forget it, and notes at the fence how it publishes. This
-   checkpoint is empty, but for rows that others have locked: the lane leaves these out of what it selects, and
-   purges them later.
+5. It writes a checkpoint, so that the broker does not forget it, and notes at the fence how it publishes.
+   This checkpoint is empty, but for rows that others have locked: the lane leaves these out of what it
+   selects, and purges them later.
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
 another lane than the one that would select it now; and at-least-once lanes read no checkpoint at all. In both
 cases the leader recovers all former lanes (steps 1 to 4, and removes the note) before it starts any of its
-own; there it waits for locked rows. The fence notes which lanes publish in transactions, so that this is known after any crash.
+own; there it waits for locked rows. The fence notes which lanes publish in transactions, so that this is
+known after any crash.
 
 The fence also notes the name of a lane's sender, and the location of its checkpoint. A checkpoint at any
 other location may be an old one, which does not name all that is in the log. A lane that would use another
@@ -222,8 +223,10 @@ class Recovery:
         """Returns the batches of a checkpoint by their ids."""
         batches = list(checkpoint.batches)
         for former in checkpoint.former:
-            batches.append(Batch.of((yield FindMarked(former))))
-        return [batch for batch in batches if batch.runs]
+            ids: Sequence[int] = yield FindMarked(former)
+            if ids:
+                batches.append(Batch.of(ids))
+        return batches
 
     def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         if note != noted:

@@ -84,7 +84,7 @@ def transaction_findings(
         yield Finding(
             Level.ERROR,
             _CHECKPOINTS,
-            f"the broker stores {length} bytes with an offset; exactly-once delivery may need {MAX_CHECKPOINT}",
+            f"the broker stores {length} bytes with an offset; exactly-once delivery needs {MAX_CHECKPOINT}",
             f"set offset.metadata.max.bytes={MAX_CHECKPOINT} on the brokers, or leave it out",
         )
 

@@ -55,14 +55,18 @@ ALREADY_THERE = (
 
 
 @contextmanager
-def translated(source: DataSource, doing: str) -> Iterator[None]:
+def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[()] = ()) -> Iterator[None]:
     """Turns psycopg's errors into driver errors that say what was being done, without secrets.
+
+    Errors of the class ``but`` pass through.
 
     Raises:
         DriverError: Its cause is psycopg's error, unless the text of that contains a secret.
     """
     try:
         yield
+    except but:
+        raise
     except psycopg.Error as error:
         text = _one_line(str(error))
         clean = source.scrub(text)

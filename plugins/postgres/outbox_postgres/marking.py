@@ -8,16 +8,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import UNBOUNDED, Batch, Condition, Fence
+from outbox_sdk import UNBOUNDED, Condition, Fence
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.locked_rows import LockedRows
 from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session
-from outbox_postgres.settled import FIRST, Settled
 from outbox_postgres.sql_ascii import readable, spelled
-from outbox_postgres.statements import Statements
+from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
 
@@ -46,72 +45,39 @@ class Marking:
     """Marks the rows of one outbox.
 
     Args:
-        calls: The connection.
+        session: The connection.
         layout: The outbox as found.
-        statements: Its other statements.
+        starts: From which id a mark looks.
         eligible: Conditions of which one must hold for a row to be marked.
     """
 
     def __init__(
-        self, session: Session, layout: Layout, statements: Statements, eligible: Sequence[Condition]
+        self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = MarkingStatements(*tables, eligible, extras=layout.extras)
-        self.settled = Settled() if layout.sequence else None
         self._session = session
         self._layout = layout
-        self._listing = statements.listing
+        self._starts = starts
         self._locked = LockedRows()
         # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
         self._releases = _UNKNOWN
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
         """Marks by one leader id; returns ``None`` when the fence is lost."""
-        lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
-        statements = (self.sql.mark(lane=lane, bounded=bounded), self.sql.locked(lane=lane, batches=False))
-        claimant = (fence.lane, fence.lanes, leader_id)
-        return self._take(self._claim(statements, fence, leader_id, wanted, claimant), (), ())
-
-    def advance(
-        self,
-        fence: Fence,
-        finished: Sequence[Batch],
-        leader_id: UUID,
-        wanted: Wanted,
-        pending: Sequence[UUID],
-    ) -> Claimed | None:
-        """Deletes batches and marks the next; returns ``None`` when the fence is lost."""
-        lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
-        done = [batch.leader_id for batch in finished]
-        statements = (
-            self.sql.advance(len(done), lane=lane, bounded=bounded),
-            self.sql.locked(lane=lane, batches=True),
-        )
-        left_out = [*done, *pending]
-        more = ([*left_out, leader_id], *self.purged(finished))
-        taken = self._claim(statements, fence, leader_id, wanted, fence, left_out, more)
-        return self._take(taken, pending, (leader_id,))
-
-    def finish(self, fence: Fence, finished: Sequence[Batch]) -> int | None:
-        """Deletes batches; returns how many rows, or ``None`` when the fence is lost."""
-        statement = self.sql.finish(len(finished))
-        rows = self._session.fetch(statement, (*self.held(fence), *self.purged(finished)), "delete batches")
-        if rows and self.settled:
-            self.settled.finished([batch.leader_id for batch in finished])
-        return rows[0][0] if rows else None
-
-    def released(self) -> None:
-        """Must be called when this connection frees rows."""
-        if self.settled:
-            self.settled.released()
+        taken = self._claim(fence, leader_id, wanted)
+        if taken is None:
+            return None
+        if taken.releases is not None:
+            self._releases = taken.releases
+            self._starts.released()
+        marked = taken.records
+        self._starts.found(taken.found, (marked[0].id, marked[-1].id) if marked else None)
+        return taken
 
     def held(self, fence: Fence) -> tuple[str, int, int, int, int]:
         """Returns a fence as statements compare it."""
         return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.epoch)
-
-    def purged(self, finished: Sequence[Batch]) -> list[object]:
-        """Returns batches as statements delete them."""
-        return [value for batch in finished for value in batch]
 
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
@@ -121,24 +87,16 @@ class Marking:
     def _spelled(self, keys: frozenset[str]) -> list[str]:
         return spelled(keys, raw=self._layout.raw)
 
-    def _claim(  # noqa: PLR0917 - what two kinds of mark differ in
-        self,
-        statements: tuple[str, str],
-        fence: Fence,
-        leader_id: UUID,
-        wanted: Wanted,
-        claimant: object,
-        left_out: Sequence[UUID] = (),
-        more: tuple[object, ...] = (),
-    ) -> Claimed | None:
-        mark, look = statements
+    def _claim(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
+        lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
+        mark, look = self.sql.mark(lane=lane, bounded=bounded), self.sql.locked(lane=lane)
         again = True
         while True:
             if self._locked.due():
                 self._look_again()
             keys = wanted.excluded | self._locked.keys
-            start = self._start(claimant, left_out, keys)
-            parameters = (*self.claim(fence, leader_id, wanted._replace(excluded=keys), start), *more)
+            start = self._starts.next((fence.lane, fence.lanes, leader_id), keys=keys)
+            parameters = self.claim(fence, leader_id, wanted._replace(excluded=keys), start)
             with self._session.translated("mark"):
                 try:
                     return claimed(self._session.execute(mark, parameters), raw=self._layout.raw)
@@ -146,32 +104,6 @@ class Marking:
                     if not again or not self._find_locked(look, parameters):
                         raise
             again = False
-
-    def _start(self, claimant: object, left_out: Sequence[UUID], keys: frozenset[str]) -> int:
-        if self.settled is None:
-            return FIRST
-        if self.settled.due():
-            parameters = (self.settled.floor(), self._layout.sequence)
-            [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
-            newest, holders, prepared = listed
-            self.settled.listed(newest, holders, prepared=prepared)
-        return self.settled.begin(claimant, left_out, keys)
-
-    def _take(
-        self, taken: Claimed | None, pending: Sequence[UUID], batch: tuple[UUID, ...]
-    ) -> Claimed | None:
-        if taken is None:
-            return None
-        if taken.releases is not None:
-            self._releases = taken.releases
-            self.released()
-        if self.settled:
-            marked = taken.records
-            span = (marked[0].id, marked[-1].id) if marked else None
-            # A name that no row carries is nobody's batch, and its absence later no sign of anything.
-            own = batch if marked else ()
-            self.settled.marked(taken.found, span, (*pending, *own))
-        return taken
 
     def _find_locked(self, look: str, parameters: tuple[object, ...]) -> bool:
         found = self._session.execute(look, parameters).fetchall()

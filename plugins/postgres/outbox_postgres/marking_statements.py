@@ -1,4 +1,4 @@
-"""The statements that mark, and those that delete whole batches, by the rules of ``statements``."""
+"""The statements that mark, by the rules of ``statements``."""
 # ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
 
 from __future__ import annotations
@@ -6,42 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from outbox_sdk import ColumnIs, Condition
+from outbox_sdk import Condition
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.names import quoted
-from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
+from outbox_postgres.parking_statements import KEY, PARKED_KEYS
+from outbox_postgres.predicates import BYTES, FENCE, LANE, condition_parameters, eligible_rows
 from outbox_postgres.settled import FIRST
-
-_FIRST_CONDITION = 12
-
-_SMALL = 100
-"""Bytes of an array up to which it is counted as it is stored, which is all but free.
-
-Longer ones are counted as text, as they may be compressed.
-"""
-
-_OWN = "leader_id <> $6"
-
-# The share lock comes first: whatever finds itself behind a bump waits here, looks at the row anew and finds
-# nothing.
-_FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {FENCE_MATCHES} FOR SHARE)"
-
-
-def _array_bytes(column: str) -> str:
-    return (
-        f"CASE WHEN pg_column_size({column}) > {_SMALL} THEN octet_length({column}::text)"
-        f" ELSE coalesce(pg_column_size({column}), 0) END"
-    )
-
-
-_BYTES = (
-    # Known without a look at the value itself, wherever that is stored.
-    "coalesce(octet_length(kafka_value), 0)::bigint + coalesce(octet_length(kafka_key), 0)"
-    f" + {_array_bytes('kafka_header_keys')} + {_array_bytes('kafka_header_values')}"
-)
-"""How many bytes a row has."""
 
 
 class MarkingStatements:
@@ -59,8 +30,8 @@ class MarkingStatements:
         mark: Given whether for one of several lanes, and whether bounded by bytes. $6 leader id, $7 limit, $8
             the id to start from if the releases that the mark sees are $9, $10 the keys to leave out, $11 how
             many bytes, then the values of the conditions. Returns nothing when the fence is lost; else a row
-            that holds nothing but, in its last column, the number of rows that were deleted, the number that
-            were found to mark, and the releases, null when they are $9; and behind it the marked rows. Their
+            that holds nothing but, in its last column, 0, the number of rows that were found to mark, and the
+            releases, null when they are $9; and behind it the marked rows. Their
             last column is null, or the bytes of a row that has more than the bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
         blockers: $1 ids. Process, application and user of who has locked rows, and since when.
@@ -75,18 +46,13 @@ class MarkingStatements:
         *,
         extras: bool = False,
     ) -> None:
-        self.parameters = tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
+        self.parameters = condition_parameters(eligible)
         self._outbox = outbox
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
         self._parked = PARKED_KEYS.format(letters)
-        self._eligible = _conditions(eligible)
-        self._batch_number = _FIRST_CONDITION + len(self.parameters)
-        self._no_batch = f"leader_id <> ALL (${self._batch_number}::uuid[])"
+        self._eligible = eligible_rows(eligible)
         self.mark = cache(self._mark)
-        # Statements by their number of batches, of which there are one or two but for the first of a lane.
-        self.advance = cache(self._advance)
-        self.finish = cache(self._finish)
         self.locked = cache(self._locked)
         self.locked_still = f"""
             WITH {self._free("SELECT unnest($1::bigint[])")}
@@ -101,43 +67,17 @@ class MarkingStatements:
 
     def _mark(self, *, lane: bool, bounded: bool) -> str:
         # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.
-        lazily = _FENCE.format("set_config('synchronous_commit', 'off', true)", self._fence)
-        return f"WITH {lazily}, {self._marked(_OWN, lane=lane, bounded=bounded)}"
+        lazily = FENCE.format("set_config('synchronous_commit', 'off', true)", self._fence)
+        return f"WITH {lazily}, {self._marked(lane=lane, bounded=bounded)}"
 
-    def _advance(self, batches: int, *, lane: bool, bounded: bool) -> str:
-        """Makes the statement that deletes so many batches and marks the next.
-
-        Its parameters are those of ``mark``, then the batches whose rows are left out as an array, then
-        leader id, first and last of each batch to delete. Returns what ``mark`` does.
-
-        All of a statement sees the table as it was before: what is to be deleted must be left out as well, or
-        which change a row gets would be left to chance.
-        """
-        return (
-            f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, self._batch_number + 1)},"
-            f" {self._marked(self._no_batch, lane=lane, bounded=bounded, batches=batches)}"
-        )
-
-    def _finish(self, batches: int) -> str:
-        """Makes the statement that only deletes so many batches.
-
-        $6 leader id, $7 first and $8 last of the first batch, and so on. Returns nothing when the fence is
-        lost, else the number of rows deleted.
-        """
-        return (
-            f"WITH {_FENCE.format('', self._fence)}{self._purged(batches, 6)}"
-            f" SELECT {_deleted(batches)} FROM fence"
-        )
-
-    def _locked(self, *, lane: bool, batches: bool) -> str:
+    def _locked(self, *, lane: bool) -> str:
         """Makes the statement that finds rows which a mark would have to wait for, given the same parameters.
 
         Returns id and key of each.
         """
-        claimable = self._no_batch if batches else _OWN
         return f"""
             WITH {self._seen}, candidates AS MATERIALIZED (
-                SELECT id, {KEY} AS key FROM {self._outbox} WHERE {self._wanted(claimable, lane=lane)}
+                SELECT id, {KEY} AS key FROM {self._outbox} WHERE {self._wanted(lane=lane)}
                 ORDER BY id LIMIT $7
             ), {self._free("SELECT id FROM candidates")}
             SELECT id, key FROM candidates WHERE id NOT IN (SELECT id FROM free)"""
@@ -148,25 +88,12 @@ class MarkingStatements:
                 SELECT id FROM {self._outbox} WHERE id IN ({ids}) FOR NO KEY UPDATE SKIP LOCKED
             )"""
 
-    def _purged(self, batches: int, number: int) -> str:
-        # One DELETE for each: the ids of a batch are a range of the primary key, and there is no other index
-        # to find it by.
-        return "".join(
-            f""", purged{batch} AS (
-                DELETE FROM {self._outbox}
-                WHERE id BETWEEN ${at + 1}::bigint AND ${at + 2}::bigint AND leader_id = ${at}::uuid
-                  AND EXISTS (SELECT FROM fence)
-                RETURNING id
-            )"""
-            for batch, at in ((batch, number + 3 * batch) for batch in range(batches))
-        )
-
-    def _wanted(self, claimable: str, *, lane: bool) -> str:
+    def _wanted(self, *, lane: bool) -> str:
         return " AND ".join(
             [
                 "id >= (SELECT start FROM seen)",
-                f"(leader_id IS NULL OR {claimable})",
-                *(["(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"] * lane),
+                "(leader_id IS NULL OR leader_id <> $6)",
+                *([LANE] * lane),
                 *self._eligible,
                 # A hashed subplan: the keys to leave out are read once for each mark.
                 f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
@@ -184,15 +111,15 @@ class MarkingStatements:
                 FROM {self._fence} WHERE name = $1 AND lane = $2
             )"""
 
-    def _marked(self, claimable: str, *, lane: bool, bounded: bool, batches: int = 0) -> str:
-        wanted = self._wanted(claimable, lane=lane)
+    def _marked(self, *, lane: bool, bounded: bool) -> str:
+        wanted = self._wanted(lane=lane)
         chosen = self._bounded(wanted) if bounded else self._unbounded(wanted)
         returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
         size = "NULL::bigint[]"
         if bounded:
-            huge = f"(SELECT cut FROM chosen) AND {_BYTES} > $11"
+            huge = f"(SELECT cut FROM chosen) AND {BYTES} > $11"
             returned = [f"CASE WHEN {huge} THEN NULL ELSE {column} END" for column in returned]
-            size = f"CASE WHEN {huge} THEN ARRAY[{_BYTES}] END"
+            size = f"CASE WHEN {huge} THEN ARRAY[{BYTES}] END"
         return f"""
             {self._seen}, {chosen}, marked AS (
                 UPDATE {self._outbox} SET leader_id = $6
@@ -200,7 +127,7 @@ class MarkingStatements:
                 RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {size}
             )
             SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
-                   ARRAY[{_deleted(batches)}, cardinality(ids), (SELECT releases FROM seen)]::bigint[]
+                   ARRAY[0, cardinality(ids), (SELECT releases FROM seen)]::bigint[]
             FROM chosen
             UNION ALL SELECT * FROM marked"""
 
@@ -216,14 +143,14 @@ class MarkingStatements:
         # prefix has one row at least.
         return f"""candidates AS MATERIALIZED (
                 SELECT coalesce(array_agg(id), '{{}}') AS ids, sum(bytes) AS bytes FROM (
-                    SELECT id, {_BYTES} AS bytes FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7
+                    SELECT id, {BYTES} AS bytes FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7
                 ) AS waiting
             ), chosen AS MATERIALIZED (
                 SELECT CASE WHEN bytes > $11 THEN ARRAY(
                            SELECT id FROM (
                                SELECT id, sum(bytes) FILTER (WHERE bytes <= $11) OVER (ORDER BY id) AS sum
                                FROM (
-                                   SELECT id, {_BYTES} AS bytes
+                                   SELECT id, {BYTES} AS bytes
                                    FROM {self._outbox} WHERE id = ANY (candidates.ids)
                                ) AS sized
                            ) AS summed
@@ -232,20 +159,3 @@ class MarkingStatements:
                        bytes > $11 AS cut
                 FROM fence, candidates
             )"""
-
-
-def _deleted(batches: int) -> str:
-    return " + ".join(["0", *(f"(SELECT count(*) FROM purged{batch})" for batch in range(batches))])
-
-
-def _conditions(eligible: Sequence[Condition]) -> list[str]:
-    if not eligible:
-        return []
-    either = (_condition(condition, _FIRST_CONDITION + n) for n, condition in enumerate(eligible))
-    return [f"({' OR '.join(either)})"]
-
-
-def _condition(condition: Condition, number: int) -> str:
-    if isinstance(condition, ColumnIs):
-        return f"{quoted(condition.column)} = ${number}"
-    return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"

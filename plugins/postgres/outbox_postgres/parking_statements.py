@@ -32,8 +32,10 @@ class ParkingStatements:
     Attributes:
         park: $6 leader id, $7 ids as an array literal, $8 the heads' ids, $9 their reasons, $10 their
             attempts. Returns nothing when the fence is lost, else the number of keys parked.
-        id_conflicts: $1 name, $2 the heads' ids, $3 leader id. The ids of dead letters that heads would
-            replace although they are skipped or of other keys: the outbox has given out these ids anew.
+        park_unmarked: As ``park``, for heads whatever leader id they carry: $6 is null, and $7 empty.
+        id_conflicts: $1 name, $2 the heads' ids, $3 leader id or null for any. The ids of dead letters that
+            heads would replace although they are skipped or of other keys: the outbox has given out these ids
+            anew.
         move_conflicts: $1 name, $2 ids. Gives dead letters new ids, below all others and in their order.
         parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
         letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 whether with values.
@@ -53,8 +55,16 @@ class ParkingStatements:
         given = _COPY.replace("kafka_value", value)
         shown = _COPY.replace("kafka_value", f"CASE WHEN $4::boolean THEN {value} END")
         chosen = f"FROM {letters} WHERE name = $1 AND id = ANY ($2::bigint[])"
-        self.park = _park(outbox, fence, letters, kept)
-        carried = f"{outbox} WHERE id = ANY ($2::bigint[]) AND leader_id = $3"
+        marked = f"""
+            UPDATE {outbox} SET leader_id = NULL
+            WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
+            RETURNING id, {kept}"""
+        unmarked = f"""
+            SELECT id, {kept} FROM {outbox}
+            WHERE id = ANY ($8::bigint[]) AND EXISTS (SELECT FROM fence)
+              AND $6::uuid IS NULL AND $7::bigint[] = '{{}}'"""
+        self.park, self.park_unmarked = (_park(fence, letters, rows) for rows in (marked, unmarked))
+        carried = f"{outbox} WHERE id = ANY ($2::bigint[]) AND ($3::uuid IS NULL OR leader_id = $3)"
         self.id_conflicts = f"""
             SELECT id {chosen} AND id IN (SELECT id FROM {carried})
               AND (fate = 'skipped' OR (id, {KEY}) NOT IN (SELECT id, {KEY} FROM {carried}))"""
@@ -107,7 +117,7 @@ class ParkingStatements:
             SELECT id FROM taken"""
 
 
-def _park(outbox: TableName, fence: TableName, letters: TableName, kept: str) -> str:
+def _park(fence: TableName, letters: TableName, rows: str) -> str:
     again = ", ".join(
         f"{column} = excluded.{column}" for column in (*_COPIED, "fate", "reason", "attempts", "since")
     )
@@ -115,14 +125,10 @@ def _park(outbox: TableName, fence: TableName, letters: TableName, kept: str) ->
     return f"""
         WITH fence AS MATERIALIZED (
             SELECT FROM {fence} WHERE {FENCE_MATCHES} FOR SHARE
-        ), freed AS (
-            UPDATE {outbox} SET leader_id = NULL
-            WHERE id = ANY ($7::bigint[]) AND leader_id = $6 AND EXISTS (SELECT FROM fence)
-            RETURNING id, {kept}
-        ), parked AS (
+        ), heads AS ({rows}), parked AS (
             INSERT INTO {letters} (name, id, {_COPY}, fate, reason, attempts, since)
             SELECT $1, id, {_COPY}, 'parked', reason, attempts, clock_timestamp()
-            FROM freed JOIN unnest($8::bigint[], $9::text[], $10::bigint[]) AS head (id, reason, attempts)
+            FROM heads JOIN unnest($8::bigint[], $9::text[], $10::bigint[]) AS head (id, reason, attempts)
             USING (id)
             ON CONFLICT (name, id) DO UPDATE SET {again}
             RETURNING id

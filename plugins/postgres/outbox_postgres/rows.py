@@ -27,23 +27,25 @@ _id = itemgetter(0)
 
 
 class Claimed(NamedTuple):
-    """The result of a mark.
+    """The result of a mark, or of an advance.
 
     Attributes:
         purged: How many rows it deleted.
-        found: How many rows it found to mark.
+        found: How many rows it found.
         releases: The fence's releases if they differ from those that the mark was given, or ``None``.
-        records: What it marked, ordered by id.
+        records: What it marked or selected, ordered by id.
+        newest: The greatest ``create_time`` of what it selected, as text.
     """
 
     purged: int
     found: int
     releases: int | None
     records: list[MarkedRecord]
+    newest: str
 
 
 def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None:
-    """Reads what a mark returned; ``None`` when it returned nothing.
+    """Reads what a mark or an advance returned; ``None`` when it returned nothing.
 
     Args:
         cursor: What it returned.
@@ -59,7 +61,7 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
         marked += map(_record, rows) if raw else records(rows)
     # The UPDATE returns rows in the order of the index, which SQL does not guarantee.
     marked.sort(key=_id)
-    return Claimed(purged, found, releases, marked)
+    return Claimed(purged, found, releases, marked, readable(first[1] or ""))
 
 
 def records(rows: Sequence[Row]) -> list[MarkedRecord]:

@@ -25,9 +25,11 @@ class Session:
         self._source = source
         self._prepare = prepare
 
-    def translated(self, doing: str) -> AbstractContextManager[None]:
-        """Turns psycopg's errors into driver errors."""
-        return translated(self._source, doing)
+    def translated(
+        self, doing: str, but: type[psycopg.Error] | tuple[()] = ()
+    ) -> AbstractContextManager[None]:
+        """Turns psycopg's errors into driver errors, but for those that the caller handles."""
+        return translated(self._source, doing, but)
 
     def fetch(self, statement: str, parameters: tuple[object, ...], doing: str) -> list[tuple[Any, ...]]:
         """Returns all rows of a statement's result.

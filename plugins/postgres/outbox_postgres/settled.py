@@ -29,19 +29,16 @@ So no mark takes a later row of the key and leaves an earlier one behind. A rele
 reply, as the mark reads from the head by itself. A key that this connection parks is left out by its next
 mark and needs no look at the head; but if its head was gone, its tail was reset all the same and is free.
 
-Batches are marked by many leader ids under one fence, and a mark leaves out the batches that it is told of.
-Here the fence is the claimant, and the rows behind the start are known by their batches:
+A selection of exactly-once delivery follows the same rules. It changes no rows; so those behind the start are
+known by their batches, the sets of ids that earlier selections of the connection returned:
 
-7. every row of the lane behind the start carries the name of a *batch behind*, or its key is parked. A mark
-   starts there only if it leaves out all batches behind: those pending, and those it deletes. What it passes
-   above the start is of these too, or parked, or now of its own batch. So behind the next start there are the
+7. every row of the lane behind the start is in a *batch behind*, or its key is parked. A selection starts
+   there only if it leaves out all batches behind: those pending, and those it deletes. What it passes above
+   the start is of these too, or parked, or now of its own batch. So behind the next start there are the
    pending and its own;
-8. a batch behind that a mark does not leave out was abandoned, be it marked by this connection or another:
-   its rows lie anywhere, and the mark reads from the head. It finds them before any later row of their keys;
-9. nobody else changes the names of these rows while the fence stands: whoever marks, parks or deletes batches
-   holds the fence until its commit, so that the bump or start of an attempt that made this fence, and with it
-   each snapshot of this claimant, came after; and a late reset or purge by another leader id touches no row
-   that a batch carries by then.
+8. a batch behind that a selection does not leave out was abandoned, or cut short. Its rows have not changed:
+   the selection starts at the first of them at the latest;
+9. nobody else selects or deletes for the lane while the fence stands. A new fence starts at the head.
 
 A mark may be told to leave out keys besides. They are like batches behind, not like parked keys, as nobody's
 snapshot says which they are:
@@ -63,9 +60,10 @@ and a row that it finds there ends the trust in everything found so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic
-from uuid import UUID
+
+from outbox_sdk import Batch
 
 FIRST = -(2**63)
 """Below every id: the head of the table."""
@@ -97,7 +95,7 @@ class Settled:
         self._candidate = FIRST
         self._holders: frozenset[str] = frozenset()
         self._claimant: object = None
-        self._behind: frozenset[UUID] = frozenset()
+        self._behind: Sequence[Batch] = ()
         self._keys_behind: frozenset[str] = frozenset()
         self._listing_due = clock()
         self._unlisted = 0
@@ -105,35 +103,39 @@ class Settled:
         self._began: tuple[int, float, frozenset[str]] = (FIRST, 0.0, frozenset())
 
     def begin(
-        self, claimant: object, left_out: Collection[UUID] = (), keys: frozenset[str] = frozenset()
+        self, claimant: object, left_out: Collection[Batch] = (), keys: frozenset[str] = frozenset()
     ) -> int:
-        """Returns the id from which the next mark has to look.
+        """Returns the id from which the next mark or selection has to look.
 
         Args:
-            claimant: The fence or leader id that marks; a new one has marked nothing yet.
-            left_out: The batches whose rows the mark leaves out.
+            claimant: The leader id that marks, or the fence that selects; a new one has passed nothing yet.
+            left_out: The batches whose rows the selection leaves out.
             keys: The keys whose rows it leaves out in addition to parked keys.
         """
         now = self._clock()
         if claimant != self._claimant:
             self._claimant = claimant
             self._start = FIRST
-        if not self._behind.issubset(left_out) or not self._keys_behind <= keys:
+            self._behind = ()
+        if not self._keys_behind <= keys:
             self.released()
+        for batch in self._behind:
+            if batch not in left_out:
+                self._start = min(self._start, batch.runs[0][0])
         start = FIRST if now >= self._head_due else self._start
         self._began = (start, now, keys)
         return start
 
-    def marked(self, found: int, span: tuple[int, int] | None, behind: Collection[UUID] = ()) -> None:
-        """Records the result of the mark that :meth:`begin` was called for.
+    def marked(self, found: int, span: tuple[int, int] | None, behind: Sequence[Batch] = ()) -> None:
+        """Records the result of the mark or selection that :meth:`begin` was called for.
 
         Args:
-            found: How many rows it found to mark; rows of keys that it leaves out are not among them.
-            span: The lowest and the highest id that it marked; ``None`` when none was there to find, or when
+            found: How many rows it found; rows of keys that it leaves out are not among them.
+            span: The lowest and the highest id that it took; ``None`` when none was there to find, or when
                 all had been deleted by the time it came to them.
-            behind: The batches that may have rows left where the mark looked: its own, and those pending.
+            behind: The batches that may have rows left where it looked: its own, and those pending.
         """
-        self._behind = frozenset(behind)
+        self._behind = behind
         start, began, self._keys_behind = self._began
         self._unlisted += found
         if start == FIRST:
@@ -157,9 +159,9 @@ class Settled:
         """
         self._start = FIRST
 
-    def finished(self, batches: Collection[UUID]) -> None:
-        """Records that batches were deleted without a mark."""
-        self._behind = self._behind.difference(batches)
+    def finished(self, batches: Collection[Batch]) -> None:
+        """Records that batches were deleted without a selection."""
+        self._behind = [batch for batch in self._behind if batch not in batches]
 
     def due(self) -> bool:
         """Returns whether it is time for another listing."""

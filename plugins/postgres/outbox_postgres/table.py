@@ -27,12 +27,14 @@ from outbox_sdk.outbox_table import MAX_COUNTED
 from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
+from outbox_postgres.batches import Batches
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.session import Session
+from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
 
@@ -64,7 +66,9 @@ class PostgresTable:
         self._layout = layout
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self._sql = statements.Statements(*tables)
-        self._marks = Marking(self._session, layout, self._sql, eligible)
+        self._starts = starts = Starts(self._session, layout, self._sql.listing)
+        self._marks = Marking(self._session, layout, starts, eligible)
+        self._batches = Batches(self._session, layout, starts, eligible)
         self._intake = intake
         self._parking = ParkingStatements(*tables, binary=layout.binary)
 
@@ -117,31 +121,23 @@ class PostgresTable:
             raise fence.lost()
         return taken.records
 
-    def advance(  # noqa: PLR0917 - as the contract has it
+    def advance(
         self,
         fence: Fence,
         finished: Sequence[Batch],
-        leader_id: UUID,
+        pending: Sequence[Batch],
         limit: int,
-        pending: Sequence[UUID],
         max_bytes: int = UNBOUNDED,
     ) -> Advanced:
-        """Deletes batches and marks the next in one statement that holds the fence against a bump, durably.
+        """Deletes batches and selects the next in one statement that holds the fence, durably."""
+        if limit:
+            self._take_in(fence, limit)
+        return self._batches.advance(fence, finished, pending, limit, max_bytes)
 
-        Relies on the contract: a name is used for one batch only, and all rows of a batch lie between its
-        first and its last. The rows of an abandoned batch are marked again in their order, however far marks
-        have come meanwhile.
-        """
-        if not limit:
-            deleted = self._marks.finish(fence, finished)
-            if deleted is None:
-                raise fence.lost()
-            return Advanced(deleted, [])
-        self._take_in(fence, limit)
-        taken = self._marks.advance(fence, finished, leader_id, Wanted(limit, max_bytes), pending)
-        if taken is None:
-            raise fence.lost()
-        return Advanced(taken.purged, taken.records)
+    def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
+        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``."""
+        rows = self._session.fetch(self._sql.marked_ids, (leader_id, first, last), "look for marked rows")
+        return [row[0] for row in rows]
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
@@ -162,16 +158,18 @@ class PostgresTable:
 
     def reset(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Clears the leader id of rows that still carry ``leader_id``, durably."""
-        self._marks.released()
+        self._starts.released()
         return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
 
-    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+    def park(
+        self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
+    ) -> int:
         """Parks the keys of poisonous records in one statement that holds the fence, durably.
 
         A dead letter whose id was given out anew, as after ``TRUNCATE … RESTART IDENTITY``, keeps its content
         and gets a negative id.
         """
-        self._marks.released()
+        self._starts.released()
         heads = [poison.id for poison in poisons]
         unicode = self._connection.info.parameter_status("server_encoding") == "UTF8"
         reasons = [storable(poison.reason, "utf-8" if unicode else "ascii") for poison in poisons]
@@ -179,15 +177,16 @@ class PostgresTable:
         id_conflicts = self._session.fetch(
             self._parking.id_conflicts, (self._layout.name, heads, leader_id), "park"
         )
+        park = self._parking.park if leader_id else self._parking.park_unmarked
         if not id_conflicts:
-            return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
+            return self._touch(park, fence, leader_id, ids, "park", *poisonous)
         with self._session.translated("park"), self._connection.transaction():
             # Before the fence, as a release does: those who lock both lock them in one order.
             self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
             self._session.execute(
                 self._parking.move_conflicts, (self._layout.name, [row[0] for row in id_conflicts])
             )
-            return self._touch(self._parking.park, fence, leader_id, ids, "park", *poisonous)
+            return self._touch(park, fence, leader_id, ids, "park", *poisonous)
 
     def parked(self) -> Parked:
         """Returns how much is parked, read through an index that holds nothing else."""
@@ -275,7 +274,7 @@ class PostgresTable:
         self,
         statement: str,
         fence: Fence,
-        leader_id: UUID,
+        leader_id: UUID | None,
         ids: Sequence[int],
         doing: str,
         *more: object,

@@ -1,0 +1,168 @@
+"""The statements that delete batches and select the next, by the rules of ``statements``."""
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from outbox_sdk import Condition
+from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import EXTRAS
+
+from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
+from outbox_postgres.predicates import (
+    BYTES,
+    FENCE,
+    FIRST_CONDITION,
+    LANE,
+    condition_parameters,
+    eligible_rows,
+)
+
+_RETURNED = ("kafka_value", "kafka_header_keys", "kafka_header_values")
+
+
+class BatchStatements:
+    """The statements for the batches of one outbox table.
+
+    Batches are given as arrays of equal length, an element for each run of ids: the first ids, the last ids,
+    and the newest times as text, null where a batch has none.
+
+    Args:
+        outbox: The outbox table.
+        fence: The fence table.
+        letters: The table of dead letters.
+        eligible: Conditions of which one must hold for a row to be selected.
+        extras: Whether to read partition and timestamp, too.
+
+    Attributes:
+        parameters: The values of the conditions.
+        select: Given whether for one of several lanes, and whether bounded by bytes. $6 and $10 the first and
+            the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9 the releases as
+            this connection saw them last, $11 how many bytes, then the values of the conditions. Returns
+            nothing when the fence is lost; else a row that holds in its second column the newest time of the
+            selected rows, and in its last column the number of rows that were deleted, the number that were
+            found, and the releases, null when they are $9; and behind it the selected rows, ordered by id.
+            Where the releases are not $9 it selects none, since what is left out may not be all. The last
+            column of a row is as in ``MarkingStatements.mark``.
+        advance: As ``select``; holds the fence, and deletes the batches whose runs are the last three
+            parameters.
+        finish: $6, $7 and $8 the batches to delete. Returns nothing when the fence is lost, else the number
+            of rows deleted.
+        finish_free: As ``finish``, without the rows that others have locked.
+        left: $1, $2 and $3 as those of ``finish``. The ids of their rows that are there, ordered.
+    """
+
+    def __init__(
+        self,
+        outbox: TableName,
+        fence: TableName,
+        letters: TableName,
+        eligible: Sequence[Condition] = (),
+        *,
+        extras: bool = False,
+    ) -> None:
+        self.parameters = condition_parameters(eligible)
+        self._outbox = outbox
+        self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
+        self._fence = fence
+        self._parked = PARKED_KEYS.format(letters)
+        self._eligible = eligible_rows(eligible)
+        held = FENCE.format("", fence)
+        last = FIRST_CONDITION + len(self.parameters)
+        self._looked = f"WITH fence AS MATERIALIZED (SELECT FROM {fence} WHERE {FENCE_MATCHES})"
+        self._advancing = f"WITH {held}, {self._purged(last)}"
+        self.select = cache(self._select)
+        self.advance = cache(self._advance)
+        deleted = "SELECT (SELECT count(*) FROM purged) FROM fence"
+        self.finish = f"WITH {held}, {self._purged(6)} {deleted}"
+        self.finish_free = f"""
+            WITH {held}, free AS MATERIALIZED (
+                SELECT o.id FROM {self._rows(6)} WHERE EXISTS (SELECT FROM fence)
+                FOR UPDATE OF o SKIP LOCKED
+            ), purged AS (DELETE FROM {outbox} WHERE id IN (SELECT id FROM free) RETURNING id)
+            {deleted}"""
+        self.left = f"SELECT o.id FROM {self._rows(1)} ORDER BY o.id"
+
+    def _select(self, *, lane: bool, bounded: bool) -> str:
+        return f"{self._looked}, {self._selected(lane=lane, bounded=bounded, deleted='0')}"
+
+    def _advance(self, *, lane: bool, bounded: bool) -> str:
+        # All of a statement sees the table as it was before, so it must leave out what it deletes, too.
+        deleted = "(SELECT count(*) FROM purged)"
+        return f"{self._advancing}, {self._selected(lane=lane, bounded=bounded, deleted=deleted)}"
+
+    def _runs(self, number: int) -> str:
+        at = f"${number}::bigint[], ${number + 1}::bigint[], ${number + 2}::text[]::timestamptz[]"
+        return f"unnest({at}) AS run (first, last, newest)"
+
+    def _matches(self) -> str:
+        # A younger row has the id of a deleted one.
+        return (
+            "o.id BETWEEN run.first AND run.last"
+            " AND (run.newest IS NULL OR o.create_time <= run.newest OR o.create_time IS NULL)"
+        )
+
+    def _rows(self, number: int) -> str:
+        return f"{self._runs(number)} JOIN {self._outbox} AS o ON {self._matches()}"
+
+    def _purged(self, number: int) -> str:
+        return f"""purged AS (
+                DELETE FROM {self._outbox} AS o USING {self._runs(number)}
+                WHERE {self._matches()} AND EXISTS (SELECT FROM fence)
+                RETURNING o.id
+            )"""
+
+    def _wanted(self, *, lane: bool) -> str:
+        # Hashed subplans: what is to be left out is read once for each statement. Runs below the start are
+        # not given, so usually there are none.
+        runs = "unnest($6::bigint[], $10::bigint[]) AS run (first, last)"
+        left_out = f"SELECT generate_series(first, last) FROM {runs}"
+        return " AND ".join(
+            [
+                "id >= $8::bigint",
+                "(SELECT same FROM seen)",
+                *([LANE] * lane),
+                *self._eligible,
+                f"{KEY} NOT IN ({self._parked})",
+                f"id NOT IN ({left_out})",
+            ]
+        )
+
+    def _selected(self, *, lane: bool, bounded: bool, deleted: str) -> str:
+        """Finds out up to which id to select, and reads these rows: so no row is stored on the way."""
+        wanted = self._wanted(lane=lane)
+        returned, size, bytes_ = list(_RETURNED), "NULL::bigint[]", "0"
+        if bounded:
+            huge = f"(SELECT cut FROM bound) AND {BYTES} > $11"
+            returned = [f"CASE WHEN {huge} THEN NULL ELSE {column} END" for column in returned]
+            size, bytes_ = f"CASE WHEN {huge} THEN ARRAY[{BYTES}] END", BYTES
+        rows = f"FROM {self._outbox} WHERE {wanted}"
+        prefix = "last"
+        if bounded:
+            # A row beyond the bound counts nothing; so the prefix has one row at least.
+            prefix = f"""CASE WHEN bytes <= $11 THEN last ELSE (
+                           SELECT max(id) FROM (
+                               SELECT id, sum(bytes) FILTER (WHERE bytes <= $11) OVER (ORDER BY id) AS sum
+                               FROM (SELECT id, {BYTES} AS bytes {rows} ORDER BY id LIMIT $7) AS sized
+                           ) AS summed
+                           WHERE sum <= $11 OR sum IS NULL
+                       ) END"""
+        return f"""seen AS MATERIALIZED (
+                SELECT releases = $9 AND EXISTS (SELECT FROM fence) AS same, nullif(releases, $9) AS releases
+                FROM {self._fence} WHERE name = $1 AND lane = $2
+            ), waiting AS MATERIALIZED (
+                SELECT count(*) AS found, max(id) AS last, max(create_time)::text AS newest,
+                       sum(bytes) AS bytes
+                FROM (SELECT id, create_time, {bytes_} AS bytes {rows} ORDER BY id LIMIT $7) AS first
+            ), bound AS MATERIALIZED (
+                SELECT found, newest, {prefix} AS last, bytes > $11 AS cut FROM waiting
+            )
+            SELECT NULL AS id, newest, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
+                   ARRAY[{deleted}, found, (SELECT releases FROM seen)]::bigint[]
+            FROM fence, bound
+            UNION ALL (
+                SELECT id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {size}
+                {rows} AND id <= (SELECT last FROM bound) ORDER BY id
+            )"""

@@ -1,0 +1,165 @@
+"""Deletes batches and selects the next over one connection: from which id, and without which rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import psycopg
+from outbox_sdk import UNBOUNDED, Advanced, Batch, Condition, Fence
+
+from outbox_postgres.batch_statements import BatchStatements
+from outbox_postgres.layout import Layout
+from outbox_postgres.rows import Claimed, claimed
+from outbox_postgres.session import Session
+from outbox_postgres.starts import Starts
+
+log = logging.getLogger("outbox.postgres")
+
+_UNKNOWN = -1
+"""A number of releases that no fence has."""
+
+
+class _Wanted(NamedTuple):
+    limit: int
+    max_bytes: int
+    left_out: Sequence[Batch]
+
+
+class Batches:
+    """Deletes and selects batches of one outbox.
+
+    Args:
+        session: The connection.
+        layout: The outbox as found.
+        starts: From which id a selection looks.
+        eligible: Conditions of which one must hold for a row to be selected.
+    """
+
+    def __init__(
+        self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
+    ) -> None:
+        tables = (layout.outbox, layout.fence, layout.dead_letters)
+        self.sql = BatchStatements(*tables, eligible, extras=layout.extras)
+        self._session = session
+        self._layout = layout
+        self._starts = starts
+        self._releases = _UNKNOWN
+        self._locked: list[Batch] = []  # those of the latest purge of which others had locked rows
+
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], limit: int, max_bytes: int
+    ) -> Advanced:
+        """Deletes batches and selects the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
+        left_out = [*finished, *pending]
+        wanted = _Wanted(limit, max_bytes, left_out)
+        purged, locked = 0, list[Batch]()
+        if finished and (not limit or any(batch in self._locked for batch in finished)):
+            purged, locked = self._finish(fence, finished)
+            self._starts.finished(finished)
+            finished = ()
+        if not limit:
+            return Advanced(purged, [], locked=locked)
+        try:
+            taken = self._take(fence, finished, wanted)
+        except psycopg.errors.LockNotAvailable:
+            if not finished:
+                raise
+            purged, locked = self._finish_free(fence, finished)
+            taken = self._take(fence, (), wanted)
+        if taken.releases is not None:
+            taken = self._take_anew(fence, taken, wanted)
+        self._note(taken, pending)
+        return Advanced(purged + taken.purged, taken.records, taken.newest, locked)
+
+    def _finish(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
+        """Deletes batches; returns how many rows, and those that others have locked."""
+        if any(batch in self._locked for batch in finished):
+            return self._finish_free(fence, finished)
+        try:
+            return self._deleted(self.sql.finish, fence, finished), []
+        except psycopg.errors.LockNotAvailable:
+            return self._finish_free(fence, finished)
+
+    def _finish_free(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
+        purged = self._deleted(self.sql.finish_free, fence, finished)
+        locked = []
+        for batch in finished:
+            rows = self._session.fetch(self.sql.left, _runs([batch]), "look for locked rows")
+            if rows:
+                locked.append(Batch.of([row[0] for row in rows], batch.newest))
+        if locked and not self._locked:
+            number = sum(batch.rows for batch in locked)
+            log.warning(
+                "%s: others have locked %d rows that are published; they are deleted when they are free, and "
+                "all else goes on; the first has the id %d",
+                *(self._layout.name, number, locked[0].runs[0][0]),
+            )
+        # The caller may pass either these or those again.
+        self._locked = [*locked, *(finished if locked else ())]
+        return purged, locked
+
+    def _deleted(self, statement: str, fence: Fence, finished: Sequence[Batch]) -> int:
+        with self._session.translated("delete batches", but=psycopg.errors.LockNotAvailable):
+            rows = self._session.execute(statement, (*self._held(fence), *_runs(finished))).fetchall()
+        if not rows:
+            raise fence.lost()
+        return int(rows[0][0])
+
+    def _take(self, fence: Fence, finished: Sequence[Batch], wanted: _Wanted) -> Claimed:
+        """Deletes batches, and selects from where rows may have been added."""
+        start = self._starts.next(fence, wanted.left_out)
+        how = {"lane": fence.lanes > 1, "bounded": wanted.max_bytes < UNBOUNDED}
+        statement = self.sql.advance(**how) if finished else self.sql.select(**how)
+        firsts, lasts = _from(wanted.left_out, start)
+        parameters = (
+            *self._held(fence),
+            *(firsts, wanted.limit, start, self._releases, lasts, wanted.max_bytes),
+            *self.sql.parameters,
+            *(_runs(finished) if finished else ()),
+        )
+        with self._session.translated("select a batch", but=psycopg.errors.LockNotAvailable):
+            taken = claimed(self._session.execute(statement, parameters), raw=self._layout.raw)
+        if taken is None:
+            raise fence.lost()
+        return taken
+
+    def _take_anew(self, fence: Fence, taken: Claimed, wanted: _Wanted) -> Claimed:
+        """Selects from the head of the table, as keys were freed that earlier selections have passed."""
+        purged = taken.purged
+        while taken.releases is not None:
+            self._releases = taken.releases
+            self._starts.released()
+            taken = self._take(fence, (), wanted)
+        return taken._replace(purged=purged)
+
+    def _note(self, taken: Claimed, behind: Sequence[Batch]) -> None:
+        records = taken.records
+        if not records:
+            self._starts.found(taken.found, None, behind)
+            return
+        own = Batch.of([record.id for record in records], taken.newest)
+        self._starts.found(taken.found, (records[0].id, records[-1].id), [*behind, own])
+
+    def _held(self, fence: Fence) -> tuple[str, int, int, int, int]:
+        return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.epoch)
+
+
+def _runs(batches: Sequence[Batch]) -> tuple[str, str, list[str | None]]:
+    """Returns the runs of batches as statements take them."""
+    runs = [run for batch in batches for run in batch.runs]
+    newest = [batch.newest or None for batch in batches for _ in batch.runs]
+    return _array([first for first, _ in runs]), _array([last for _, last in runs]), newest
+
+
+def _from(batches: Sequence[Batch], start: int) -> tuple[str, str]:
+    """Returns the first and the last ids of those runs that reach to ``start``."""
+    runs = [run for batch in batches if batch.runs and batch.runs[-1][1] >= start for run in batch.runs]
+    runs = [run for run in runs if run[1] >= start]
+    return _array([first for first, _ in runs]), _array([last for _, last in runs])
+
+
+def _array(numbers: Sequence[int]) -> str:
+    # An array literal is several times cheaper to make than psycopg's list of adapted integers.
+    return f"{{{','.join(map(str, numbers))}}}"

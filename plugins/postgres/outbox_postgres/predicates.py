@@ -1,0 +1,60 @@
+"""What the statements that mark or select rows have in common: sizes, lanes, conditions, and the fence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outbox_sdk import ColumnIs, Condition
+
+from outbox_postgres.names import quoted
+from outbox_postgres.parking_statements import FENCE_MATCHES
+
+FIRST_CONDITION = 12
+"""The number of the first parameter of the conditions, which are the last before those of batches."""
+
+_SMALL = 100
+"""Bytes of an array up to which it is counted as it is stored, which is all but free.
+
+Longer ones are counted as text, as they may be compressed.
+"""
+
+# The share lock comes first: whatever finds itself behind a bump waits here, looks at the row anew and finds
+# nothing.
+FENCE = f"fence AS MATERIALIZED (SELECT {{}} FROM {{}} WHERE {FENCE_MATCHES} FOR SHARE)"  # noqa: S608 - our own parts
+
+LANE = "(hashtext(coalesce(kafka_key, '')::text) & 2147483647) % $3::int = $2::int"
+"""Whether a row belongs to the lane $2 of $3."""
+
+
+def _array_bytes(column: str) -> str:
+    return (
+        f"CASE WHEN pg_column_size({column}) > {_SMALL} THEN octet_length({column}::text)"
+        f" ELSE coalesce(pg_column_size({column}), 0) END"
+    )
+
+
+BYTES = (
+    # Known without a look at the value itself, wherever that is stored.
+    "coalesce(octet_length(kafka_value), 0)::bigint + coalesce(octet_length(kafka_key), 0)"
+    f" + {_array_bytes('kafka_header_keys')} + {_array_bytes('kafka_header_values')}"
+)
+"""How many bytes a row has."""
+
+
+def condition_parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:
+    """Returns the values of conditions, as text whose type the server takes from the column."""
+    return tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
+
+
+def eligible_rows(eligible: Sequence[Condition]) -> list[str]:
+    """Returns the predicate that one of the conditions holds; none where there are no conditions."""
+    if not eligible:
+        return []
+    either = (_condition(condition, FIRST_CONDITION + n) for n, condition in enumerate(eligible))
+    return [f"({' OR '.join(either)})"]
+
+
+def _condition(condition: Condition, number: int) -> str:
+    if isinstance(condition, ColumnIs):
+        return f"{quoted(condition.column)} = ${number}"
+    return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"

@@ -1,0 +1,58 @@
+"""Asks the server what :class:`outbox_postgres.settled.Settled` needs to know, and when it needs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outbox_sdk import Batch
+
+from outbox_postgres.layout import Layout
+from outbox_postgres.session import Session
+from outbox_postgres.settled import FIRST, Settled
+
+
+class Starts:
+    """From which id the next mark or selection of one connection looks.
+
+    Args:
+        session: The connection.
+        layout: The outbox as found.
+        listing: The statement that reads the newest id, see ``Statements.listing``.
+
+    Attributes:
+        settled: Computes it; ``None`` if ids come from no sequence, and every look begins at the head.
+    """
+
+    def __init__(self, session: Session, layout: Layout, listing: str) -> None:
+        self.settled = Settled() if layout.sequence else None
+        self._session = session
+        self._sequence = layout.sequence
+        self._listing = listing
+
+    def next(
+        self, claimant: object, left_out: Sequence[Batch] = (), keys: frozenset[str] = frozenset()
+    ) -> int:
+        """Returns the id; see :meth:`Settled.begin`."""
+        if self.settled is None:
+            return FIRST
+        if self.settled.due():
+            parameters = (self.settled.floor(), self._sequence)
+            [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
+            newest, holders, prepared = listed
+            self.settled.listed(newest, holders, prepared=prepared)
+        return self.settled.begin(claimant, left_out, keys)
+
+    def found(self, number: int, span: tuple[int, int] | None, behind: Sequence[Batch] = ()) -> None:
+        """Records the result of a look; see :meth:`Settled.marked`."""
+        if self.settled:
+            self.settled.marked(number, span, behind)
+
+    def finished(self, batches: Sequence[Batch]) -> None:
+        """Records that batches were deleted; see :meth:`Settled.finished`."""
+        if self.settled:
+            self.settled.finished(batches)
+
+    def released(self) -> None:
+        """Must be called when rows are freed."""
+        if self.settled:
+            self.settled.released()
