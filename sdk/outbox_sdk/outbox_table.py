@@ -57,7 +57,8 @@ class Advanced(NamedTuple):
     """The result of :meth:`OutboxTable.advance`.
 
     Attributes:
-        purged: How many rows it deleted.
+        purged: How many rows it deleted. Where it selects as well, rows of the finished batches that were
+            gone already may count.
         records: The rows it selected, ordered by id.
         newest: Their greatest ``create_time``, see :class:`Batch`; empty if there are none.
         locked: The rows of the finished batches that it did not delete, because others have locked them.
@@ -204,7 +205,7 @@ class OutboxTable(Protocol):
         ...
 
     def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
-        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``, in ascending order.
+        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``; they ascend.
 
         For checkpoints of earlier versions, which name a batch by the leader id that it was marked with.
         """

@@ -110,7 +110,8 @@ class TransactionalSender(Protocol):
 
         Args:
             records: What to publish; none only writes the checkpoint.
-            checkpoint: Up to ``MAX_CHECKPOINT`` ASCII characters that mean nothing to the sender, never empty.
+            checkpoint: Up to ``MAX_CHECKPOINT`` ASCII characters, never empty. They mean nothing to the
+                sender.
 
         Returns:
             Nothing once the transaction is committed. Otherwise it was aborted, and these are the records

@@ -123,7 +123,7 @@ class Batches:
             taken = claimed(self._session.execute(statement, parameters), raw=self._layout.raw)
         if taken is None:
             raise fence.lost()
-        return taken
+        return taken._replace(purged=sum(batch.rows for batch in finished))
 
     def _take_anew(self, fence: Fence, taken: Claimed, wanted: _Wanted) -> Claimed:
         """Selects from the head of the table, as keys were freed that earlier selections have passed."""
