@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Failures, Limits
+from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Park, Publish, ReportFailures
-from outbox_core.delivery.exactly_once import LONG_SECONDS, TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import LOCKED_SECONDS, LONG_SECONDS, SelectPublishPurge
 from outbox_core.delivery.stages import BatchStage
-from outbox_sdk import Batch, Failure, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, Advanced, Batch, Failure, MarkedRecord
 
 LIMITS = Limits(max_batch_records=4)
 FOREVER = float("inf")
@@ -21,24 +20,26 @@ BYTES = LIMITS.max_lane_bytes // 2
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
 
 
-def leader_ids():
-    count = 0
-    while True:
-        count += 1
-        yield UUID(int=count)
-
-
-def machine(limits=LIMITS, failures=FAILURES):
-    return TransactionalMarkPurge(limits, failures, leader_ids().__next__, lambda: 0.5)
+def machine(limits=LIMITS, failures=FAILURES, locked=()):
+    return SelectPublishPurge(limits, failures, lambda: 0.5, locked)
 
 
 def record(number, key="k", fault=None):
     return MarkedRecord(number, "topic", key, "value", fault=fault)
 
 
-def advanced(line, now, records):
-    """Answers an advance whose purges found all there was to find."""
-    line.advanced(now, records, sum(line._purging.values()))
+def batch(*ids):
+    return Batch.of(ids, "now")
+
+
+def advanced(line, now, records, *locked):
+    """Answers an advance that found nothing locked, or these batches."""
+    line.advanced(now, Advanced(0, records, "now", locked))
+
+
+def named(publish):
+    """Returns the batches that a checkpoint names."""
+    return decode(publish.checkpoint).batches
 
 
 def only(commands, kind):
@@ -50,41 +51,40 @@ def none(commands, kind):
     assert not [command for command in commands if isinstance(command, kind)]
 
 
-def test_a_batch_is_marked_published_and_purged_with_the_next_mark():
+def test_a_batch_is_selected_published_and_purged_with_the_next_selection():
     line = machine()
     advance = only(line.decide(0), Advance)
-    assert advance == Advance([], UUID(int=1), 4, [], BYTES)
+    assert advance == Advance([], [], 4, BYTES)
     advanced(line, 0, [record(1), record(2)])
     publish = only(line.decide(0), Publish)
-    batch = Batch(UUID(int=1), 1, 2)
     assert [r.id for r in publish.records] == [1, 2]
-    assert publish.checkpoint == [batch]
+    assert named(publish) == [batch(1, 2)]
     none(line.decide(1), Advance)
     line.published(1)
-    assert only(line.decide(1), Advance) == Advance([batch], UUID(int=2), 4, [], BYTES)
+    assert only(line.decide(1), Advance) == Advance([batch(1, 2)], [], 4, BYTES)
     assert not line.drained
     advanced(line, 1, [])
     assert line.drained
 
 
-def test_out_of_a_backlog_the_next_batch_is_marked_while_one_is_published():
+def test_out_of_a_backlog_the_next_batch_is_selected_while_one_is_published():
     line = machine()
     line.decide(0)
     advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
     commands = line.decide(0)
     only(commands, Publish)
     ahead = only(commands, Advance)
-    assert ahead.pending == [UUID(int=1)], "what is being published is not marked again"
+    assert ahead.pending == [batch(1, 2, 3, 4)], "what is being published is not selected again"
     advanced(line, 0, [record(n) for n in (5, 6, 7, 8)])
     none(line.decide(0), Publish)
     line.published(0)
     commands = line.decide(0)
-    first, second = Batch(UUID(int=1), 1, 4), Batch(UUID(int=2), 5, 8)
-    assert only(commands, Publish).checkpoint == [first, second], "the first is not purged yet"
-    assert only(commands, Advance) == Advance([first], UUID(int=3), 4, [second.leader_id], BYTES)
+    first, second = batch(1, 2, 3, 4), batch(5, 6, 7, 8)
+    assert named(only(commands, Publish)) == [first, second], "the first is not purged yet"
+    assert only(commands, Advance) == Advance([first], [second], 4, BYTES)
     line.published(0)
     advanced(line, 0, [record(9)])
-    assert only(line.decide(0), Publish).checkpoint == [second, Batch(UUID(int=3), 9, 9)]
+    assert named(only(line.decide(0), Publish)) == [second, batch(9)]
 
 
 def test_a_purge_that_is_out_keeps_its_batch_in_the_checkpoint():
@@ -99,7 +99,7 @@ def test_a_purge_that_is_out_keeps_its_batch_in_the_checkpoint():
     assert line.in_flight == 4
 
 
-def test_after_an_abort_all_is_marked_anew_under_names_never_used():
+def test_after_an_abort_all_is_selected_anew():
     line = machine()
     line.decide(0)
     advanced(line, 0, [record(n) for n in (1, 2, 3, 4)])
@@ -108,11 +108,10 @@ def test_after_an_abort_all_is_marked_anew_under_names_never_used():
     line.aborted(0, [failure])
     assert only(line.decide(0), ReportFailures).failures == [failure]
     advanced(line, 0, [record(5)])
-    assert line.waiting == 0, "what was marked behind the aborted batch must not pass it"
+    assert line.waiting == 0, "what was selected behind the aborted batch must not pass it"
     assert line.decide(0.05) == [], "a pause comes first"
     again = only(line.decide(0.1), Advance)
     assert again.pending == []
-    assert again.leader_id == UUID(int=3)
 
 
 def abort(line, now, culprit, *rest, retryable=False):
@@ -132,12 +131,11 @@ def test_a_record_that_is_refused_too_often_has_its_key_parked():
     for _ in range(2):
         now = abort(line, now, record(1, "bad"), record(2, "good"), record(3, "bad"))
     only(line.decide(now), Advance)
-    name = line._database.leader_id
     advanced(line, now, [record(1, "bad"), record(2, "good"), record(3, "bad")])
     only(line.decide(now), Publish)
     line.aborted(now, [Failure(record(1, "bad"), "too large", retryable=False)])
     park = only(line.decide(now), Park)
-    assert (park.leader_id, park.ids) == (name, [1, 3])
+    assert (park.leader_id, park.ids) == (None, [])
     assert [(poison.id, poison.attempts) for poison in park.poisons] == [(1, 3)]
     line.parked(now, 1)
     assert line.policy.parked == 1
@@ -189,7 +187,6 @@ def test_what_lies_before_the_culprit_is_published_and_not_parked_with_it():
     line._database = None
     line.aborted(0, [Failure(bad, "too large", retryable=False)])
     park = only(line.decide(0), Park)
-    assert park.ids == [2, 3]
     assert [(poison.id, poison.attempts) for poison in park.poisons] == [(2, 2)]
 
 
@@ -205,20 +202,20 @@ def test_the_life_of_each_batch_is_told():
     line = machine()
     line.decide(0)
     advanced(line, 0, [record(1), record(2)])
-    assert line.batches() == [(UUID(int=1), 2, BatchStage.MARKED)]
+    assert line.batches() == [(batch(1, 2), BatchStage.SELECTED)]
     line.decide(0)
-    assert line.batches() == [(UUID(int=1), 2, BatchStage.PUBLISHING)]
+    assert line.batches() == [(batch(1, 2), BatchStage.PUBLISHING)]
     line.published(0)
     line.decide(0)
-    assert line.batches() == [(UUID(int=1), 2, BatchStage.PUBLISHED)], "its purge is not durable yet"
+    assert line.batches() == [(batch(1, 2), BatchStage.PUBLISHED)], "its purge is not durable yet"
     advanced(line, 0, [record(3)])
     line.decide(0)
     line.aborted(0, [Failure(record(3), "timed out", retryable=True)])
     assert line.batches() == []
-    first = [stage for name, _, stage in line.moves if name == UUID(int=1)]
-    assert first == [BatchStage.MARKED, BatchStage.PUBLISHING, BatchStage.PUBLISHED, BatchStage.PURGED]
-    second = [stage for name, _, stage in line.moves if name == UUID(int=2)]
-    assert second == [BatchStage.MARKED, BatchStage.PUBLISHING, BatchStage.ABANDONED]
+    first = [stage for moved, stage in line.moves if moved == batch(1, 2)]
+    assert first == [BatchStage.SELECTED, BatchStage.PUBLISHING, BatchStage.PUBLISHED, BatchStage.PURGED]
+    second = [stage for moved, stage in line.moves if moved == batch(3)]
+    assert second == [BatchStage.SELECTED, BatchStage.PUBLISHING, BatchStage.ABANDONED]
 
 
 def test_attempts_end_with_a_delivery():
@@ -251,7 +248,7 @@ def test_what_is_in_the_log_is_purged_also_without_leadership():
     line.published(0)
     assert line.wake_at() <= 1
     (advance,) = line.decide(1, leading=False)
-    assert (advance.finished, advance.limit) == ([Batch(UUID(int=1), 1, 1)], 0)
+    assert (advance.finished, advance.limit) == ([batch(1)], 0)
     assert line.wake_at() == FOREVER
     advanced(line, 1, [])
     assert line.drained
@@ -281,13 +278,13 @@ def test_a_pause_after_an_abort_holds_up_no_purge():
     only(commands, Publish)
     advanced(line, 0, [])
     line.published(0)
-    line._finished, line._full = {Batch(UUID(int=9), 9, 9): 1}, False
+    line._finished, line._full = [batch(9)], False
     line._resume = 10.0
     assert only(line.decide(1), Advance).limit == 0
 
 
 def finish(line, *numbers):
-    """Has records marked and published, and returns the advance that purges them."""
+    """Has records selected and published, and returns the advance that purges them."""
     line.decide(0)
     advanced(line, 0, [record(number) for number in numbers])
     line.decide(0)
@@ -295,45 +292,106 @@ def finish(line, *numbers):
     return only(line.decide(1), Advance)
 
 
-def test_a_purge_that_was_cut_short_is_repeated_and_its_batch_stays_in_the_checkpoint():
+def test_locked_rows_stay_in_the_checkpoint_and_are_purged_again_later():
     line = machine()
-    first = finish(line, 1, 2, 3)
-    line.advanced(1, [record(4)], 1)
-    assert only(line.decide(1), Publish).checkpoint == [*first.finished, Batch(first.leader_id, 4, 4)]
-    again = only(line.decide(2), Advance)
-    assert (again.finished, again.limit) == (first.finished, 0)
-    line.published(2)
-    line.advanced(2, [], 1)
-    third = only(line.decide(3), Advance)
-    assert third.finished == [*first.finished, Batch(first.leader_id, 4, 4)]
-    assert not [move for move in line.moves if move[2] is BatchStage.PURGED]
-    line.advanced(3, [], 2)
-    assert [number for _, number, stage in line.moves if stage is BatchStage.PURGED] == [3, 1]
-    assert only(line.decide(4), Advance).finished == []
+    finish(line, 1, 2, 3)
+    advanced(line, 1, [record(4)], batch(2))
+    assert named(only(line.decide(1), Publish)) == [batch(2), batch(4)]
+    line.published(1)
+    again = only(line.decide(1.5), Advance)
+    assert (again.finished, again.pending) == ([batch(4)], [batch(2)]), "not tried yet, and not selected"
+    advanced(line, 1.5, [])
+    assert line.wake_at() <= 1 + LOCKED_SECONDS
+    last = only(line.decide(1 + LOCKED_SECONDS), Advance)
+    assert (last.finished, last.pending) == ([batch(2)], [])
+    advanced(line, 2, [record(5)])
+    assert named(only(line.decide(2), Publish)) == [batch(5)]
 
 
-def test_rows_that_somebody_else_has_deleted_are_not_waited_for():
-    line = machine()
-    first = finish(line, 1, 2, 3)
-    line.advanced(1, [], 2)
-    assert only(line.decide(2), Advance).finished == first.finished
-    line.advanced(2, [], 0)
-    assert line.drained
-    assert only(line.decide(3), Advance).finished == []
-
-
-def test_a_drained_line_is_not_settled_before_its_purge_is_complete():
+def test_a_lane_is_not_drained_while_rows_are_locked():
     line = machine()
     finish(line, 1, 2, 3)
     line.drain()
-    line.advanced(1, [], 2)
+    advanced(line, 1, [], batch(2))
+    assert line.idle
     assert not line.drained
-    only(line.decide(1, leading=False), Advance)
-    line.advanced(2, [], 1)
+    assert only(line.decide(1 + LOCKED_SECONDS, leading=False), Advance).finished == [batch(2)]
+    advanced(line, 2, [])
     assert line.drained
 
 
-def test_a_batch_of_large_records_is_full_and_the_next_is_marked_meanwhile():
+def test_locked_rows_that_a_recovery_has_left_are_purged_first():
+    line = machine(locked=[batch(7)])
+    first = only(line.decide(0), Advance)
+    assert first.finished == [batch(7)]
+    advanced(line, 0, [record(8)], batch(7))
+    assert named(only(line.decide(0), Publish)) == [batch(7), batch(8)]
+
+
+def test_of_locked_rows_and_their_batches_the_shorter_are_kept():
+    line = machine(Limits(max_batch_records=100_000))
+    rows = [record(number) for number in range(1, 10_001)]
+    line._batch_size.limit = 100_000
+    finish(line, *[each.id for each in rows])
+    whole = Batch(((1, 10_000),), "now")
+    odd = Batch.of(range(1, 10_000, 2), "now")
+    advanced(line, 1, [record(10_001)], odd)
+    assert named(only(line.decide(1), Publish)) == [whole, batch(10_001)]
+
+
+def scattered(number, start=0):
+    """Returns records whose ids have no order that would make a checkpoint short."""
+    chance = random.Random(start)
+    ids = sorted(chance.sample(range(start, start + 40 * number), number))
+    return [record(each) for each in ids]
+
+
+def test_a_batch_that_does_not_fit_into_the_checkpoint_is_cut_and_the_next_is_no_larger():
+    line = machine(Limits(max_batch_records=100_000))
+    line.decide(0)
+    line._database = Advance([], [], 8000, BYTES)
+    rows = scattered(8000)
+    advanced(line, 0, rows)
+    commands = line.decide(0)
+    publish = only(commands, Publish)
+    assert publish.records == rows[: len(publish.records)]
+    assert 100 < len(publish.records) < 8000
+    assert len(publish.checkpoint) <= MAX_CHECKPOINT
+    assert named(publish) == [batch(*[each.id for each in publish.records])]
+    assert only(commands, Advance).limit == len(publish.records)
+
+
+def test_a_batch_waits_until_the_checkpoint_has_room():
+    first, second, third = (scattered(700, start) for start in (0, 1_000_000, 2_000_000))
+    line = machine(Limits(max_batch_records=700))
+    line._batch_size.limit = 700
+    line.decide(0)
+    advanced(line, 0, first)
+    line.decide(0)
+    advanced(line, 0, second)
+    line.published(0)
+    commands = line.decide(0)
+    only(commands, Publish)
+    assert only(commands, Advance).finished == [batch(*[each.id for each in first])]
+    advanced(line, 0, third, *only(commands, Advance).finished)
+    line.published(0)
+    commands = line.decide(0)
+    none(commands, Publish)
+    assert only(commands, Advance).finished == [batch(*[each.id for each in second])]
+    assert line.wake_at() == FOREVER, "nobody spins meanwhile"
+    advanced(line, 0, [])
+    only(line.decide(0), Publish)
+
+
+def test_too_many_locked_rows_stop_selections():
+    line = machine(locked=[batch(*[each.id for each in scattered(2000)])])
+    advance = only(line.decide(0), Advance)
+    advanced(line, 0, [], *advance.finished)
+    assert line.decide(0.5) == []
+    assert only(line.decide(LOCKED_SECONDS), Advance).finished == advance.finished
+
+
+def test_a_batch_of_large_records_is_full_and_the_next_is_selected_meanwhile():
     line = machine(Limits(max_batch_records=1000, max_lane_bytes=4000))
     assert only(line.decide(0), Advance).max_bytes == 2000
     advanced(line, 0, [record(n)._replace(value="x" * 330) for n in range(3)])
@@ -341,7 +399,7 @@ def test_a_batch_of_large_records_is_full_and_the_next_is_marked_meanwhile():
     line.published(0)
     only(line.decide(0.1), Advance)
     advanced(line, 0.1, [record(n)._replace(value="ж" * 333) for n in range(3)])
-    assert len(line.decide(0.1)) == 2, "one to publish, and the next to mark"
+    assert len(line.decide(0.1)) == 2, "one to publish, and the next to select"
 
 
 def test_a_drained_line_purges_what_it_published_and_begins_nothing():
@@ -367,7 +425,7 @@ def test_batches_grow_with_the_backlog_and_shrink_when_they_take_long():
         limits.append(advance.limit)
         advanced(line, now, [record(n) for n in range(advance.limit)])
         only(line.decide(now), Publish)
-        line._database = None  # the mark ahead is of no interest here
+        line._database = None  # the selection ahead is of no interest here
         line.published(now)
     assert limits == [100, 200, 400, 800, 1000, 1000]
     only(line.decide(now), Advance)
@@ -382,7 +440,7 @@ def test_batches_grow_with_the_backlog_and_shrink_when_they_take_long():
 class Process:
     """One process's lane: its machine, its fence, its producer's epoch, and what it has out."""
 
-    line: TransactionalMarkPurge
+    line: SelectPublishPurge
     token: int
     epoch: int
     out: list[list[object]] = field(default_factory=list)
@@ -393,31 +451,36 @@ class World:
     """A database and a broker in memory; processes come, go, and come back from the dead."""
 
     chance: random.Random
-    fresh: Iterator[UUID] = field(default_factory=leader_ids)
     rows: dict[int, str] = field(default_factory=dict)
-    leader: dict[int, UUID] = field(default_factory=dict)
+    locked: set[int] = field(default_factory=set)
     parked: set[int] = field(default_factory=set)
     token: int = 0
     epoch: int = 0
-    checkpoint: list[Batch] = field(default_factory=list)
+    checkpoint: str = encode([])
     log: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def start(self):
         """A process acquires: database fence, producer fence, checkpoint, recovery, in this order."""
         self.token += 1
         self.epoch += 1
-        for batch in self.checkpoint:
-            self.purge(batch)
-        line = TransactionalMarkPurge(LIMITS, FAILURES, self.fresh.__next__, self.chance.random)
+        locked = self.purge(decode(self.checkpoint).batches)
+        self.checkpoint = encode(locked)
+        line = SelectPublishPurge(LIMITS, FAILURES, self.chance.random, locked)
         return Process(line, self.token, self.epoch)
 
-    def purge(self, batch, most=None):
-        """Deletes rows, and returns how many; the database may cut that short."""
-        found = [i for i in self.rows if self.leader.get(i) == batch.leader_id][:most]
-        for i in found:
-            assert batch.first <= i <= batch.last
-            del self.rows[i], self.leader[i]
-        return len(found)
+    def purge(self, batches):
+        """Deletes rows, and returns the batches of which some are locked."""
+        for batch in batches:
+            for number in batch.ids():
+                assert number not in self.rows or number in self.delivered, "I2: only what is in the log"
+                if number not in self.locked:
+                    self.rows.pop(number, None)
+        left = [[number for number in batch.ids() if number in self.rows] for batch in batches]
+        return [Batch.of(ids, "now") for ids in left if ids]
+
+    @property
+    def delivered(self):
+        return {number for ids in self.log.values() for number in ids}
 
     def effect(self, process, command):
         """Returns what the command comes to; ``None`` when it is refused."""
@@ -429,21 +492,19 @@ class World:
                 return [Failure(poison or command.records[0], "no", retryable=poison is None)]
             for r in command.records:
                 self.log[r.key].append(r.id)
-            self.checkpoint = list(command.checkpoint)
+            assert len(command.checkpoint) <= MAX_CHECKPOINT
+            self.checkpoint = command.checkpoint
             return []
         if process.token != self.token:
             return None
         if isinstance(command, Park):
-            self.parked |= {p.id for p in command.poisons if self.leader.get(p.id) == command.leader_id}
+            self.parked |= {p.id for p in command.poisons if p.id in self.rows}
             return len(command.poisons)
-        most = self.chance.choice([None, None, None, 1, 2])
-        purged = sum(self.purge(batch, most) for batch in command.finished)
+        locked = self.purge(command.finished)
         keys = {self.rows[i] for i in self.parked if i in self.rows}
-        taken = {*command.pending, command.leader_id, *(batch.leader_id for batch in command.finished)}
-        ids = [i for i in sorted(self.rows) if self.leader.get(i) not in taken and self.rows[i] not in keys]
-        ids = ids[: command.limit]
-        self.leader.update(dict.fromkeys(ids, command.leader_id))
-        return [record(i, self.rows[i]) for i in ids], purged
+        taken = {i for batch in (*command.finished, *command.pending) for i in batch.ids()}
+        ids = [i for i in sorted(self.rows) if i not in taken and self.rows[i] not in keys][: command.limit]
+        return Advanced(0, [record(i, self.rows[i]) for i in ids], "now", locked)
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -468,7 +529,8 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
             number = world.parked.pop()  # an operator skips the record
             if number in world.rows:
                 written[world.rows.pop(number)].remove(number)
-                world.leader.pop(number, None)
+        if chance.random() < 0.05:
+            world.locked = set() if calm else set(chance.sample(sorted(world.rows), len(world.rows) // 3))
         process = processes[-1] if calm else chance.choice(processes)
         process.out += [
             [c, None, False] for c in process.line.decide(now) if not isinstance(c, ReportFailures)
@@ -503,4 +565,4 @@ def answer(world, process, now, calm):
         elif isinstance(command, Park):
             process.line.parked(now, result)
         else:
-            process.line.advanced(now, *result)
+            process.line.advanced(now, result)

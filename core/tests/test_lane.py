@@ -19,14 +19,14 @@ from outbox_core.delivery.commands import (
     Refresh,
     Send,
 )
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.events import LeaderRefreshed
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import AccessDenied, Deliveries, DriverError, Failure, Fence, MarkedRecord, Parked
+from outbox_sdk import AccessDenied, Advanced, Deliveries, DriverError, Failure, Fence, MarkedRecord, Parked
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS
@@ -37,8 +37,8 @@ RECORD = MarkedRecord(1, "topic", "k", "value")
 LATER_RECORD = MarkedRecord(2, "topic", "k", "value")
 
 
-def machinery(kind):
-    return kind(Limits(), Failures(most_parked_keys=5), uuid4, lambda: 0.5)
+def machinery(kind, *sources):
+    return kind(Limits(), Failures(most_parked_keys=5), *sources, lambda: 0.5)
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def telemetry():
 
 @pytest.fixture
 def records(telemetry):
-    return AtLeastOnceLane(machinery(MarkPurgeReset), 3, telemetry, Entered(FENCE, Parked(2, 9.0)))
+    return AtLeastOnceLane(machinery(MarkPurgeReset, uuid4), 3, telemetry, Entered(FENCE, Parked(2, 9.0)))
 
 
 @pytest.fixture
 def batches(telemetry):
     opened = Opened(FENCE, "sender", Parked(2, 9.0), 0)
-    return ExactlyOnceLane(machinery(TransactionalMarkPurge), 3, telemetry, opened, expires=100.0)
+    return ExactlyOnceLane(machinery(SelectPublishPurge), 3, telemetry, opened, expires=100.0)
 
 
 def only(requests, kind):
@@ -133,13 +133,13 @@ def test_one_heartbeat_is_out_at_a_time_and_counts_what_is_parked(lane, request,
 
 def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended(batches, telemetry):
     advance = only(batches.step(0.0, LED), Advance)
-    batches.receive(0.0, Answer(advance, records=[RECORD]))
+    batches.receive(0.0, Answer(advance, advanced=Advanced(0, [RECORD])))
     publish = only(batches.step(0.0, LED), Publish)
     draining = LaneControl(FOREVER, draining=True)
     assert batches.step(0.0, draining) == []
     batches.receive(0.0, Answer(publish))
     advance = only(batches.step(0.0, draining), Advance)
-    batches.receive(0.0, Answer(advance, rows=1))
+    batches.receive(0.0, Answer(advance, advanced=Advanced(1, [])))
     assert batches.step(0.0, draining) == [EndTransactions()]
     assert batches.step(0.0, draining) == []
     assert not batches.over
@@ -148,7 +148,7 @@ def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended
     metrics = telemetry.metrics
     assert (metrics.marked, metrics.sent, metrics.purged) == (1, 1, 1)
     assert [event.stage for event in telemetry.take_events()] == [
-        "marked",
+        "selected",
         "publishing",
         "published",
         "purged",
@@ -156,7 +156,7 @@ def test_a_batch_passes_through_a_lane_which_says_at_the_fence_when_it_has_ended
 
 
 def test_an_aborted_batch_is_counted_and_its_key_held(batches, telemetry):
-    batches.receive(0.0, Answer(only(batches.step(0.0, LED), Advance), records=[RECORD]))
+    batches.receive(0.0, Answer(only(batches.step(0.0, LED), Advance), advanced=Advanced(0, [RECORD])))
     publish = only(batches.step(0.0, LED), Publish)
     batches.receive(0.0, Answer(publish, failures=[Failure(RECORD, "too large", retryable=False)]))
     batches.step(0.0, LED)

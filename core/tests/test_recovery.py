@@ -8,11 +8,12 @@ from uuid import UUID
 
 import pytest
 from outbox_core.config.settings import Delivery, Failures, Limits
+from outbox_core.delivery.checkpoint import FormerBatch, encode
 from outbox_core.delivery.recovery import Entered, Opened, Recovery, TakenOver, take_over
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyCheckpoint,
     Enter,
+    FindMarked,
     OpenSender,
     PurgeBatches,
     RaiseFence,
@@ -21,13 +22,18 @@ from outbox_core.delivery.requests import (
     ReadParked,
     ReadTableName,
     RunAll,
+    WriteCheckpoint,
     WriteNote,
 )
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, TransactionalLane
 
-BATCH = Batch(UUID(int=1), 10, 20)
+BATCH = Batch(((10, 12),), "now")
+TEXT, NOTHING = encode([BATCH]), encode([])
+FORMER = FormerBatch(UUID(int=1), 10, 20)
+FORMER_TEXT = f"1 {UUID(int=1).hex}:10:20"
+"""The checkpoint of an earlier version."""
 HERE, THERE = "cluster/here", "cluster/there"
 
 
@@ -63,7 +69,7 @@ def test_a_lane_of_at_least_once_delivery_asks_for_its_fence_and_what_is_parked(
 def test_a_lane_asks_for_one_thing_after_the_other():
     own, former = name(0), name(0, "other")
     note = noted(0, sender="other", location=THERE)
-    replies = [FENCE, note, "public.box", THERE, [BATCH], None, HERE, 2, 1, 0, None, None, NOBODY_PARKED]
+    replies = [FENCE, note, "public.box", THERE, TEXT, None, HERE, Advanced(3, []), None, None, NOBODY_PARKED]
     requests, opened = conversation(RECOVERY.open(0), *replies)
     assert requests == [
         Enter(0, 1, 1),
@@ -73,12 +79,62 @@ def test_a_lane_asks_for_one_thing_after_the_other():
         ReadCheckpoint(former, THERE),
         CloseSender(former),
         OpenSender(own),
-        *[PurgeBatches(FENCE, [BATCH])] * 3,
-        EmptyCheckpoint(own),
+        PurgeBatches(FENCE, [BATCH]),
+        WriteCheckpoint(own, NOTHING),
         WriteNote(FENCE, TransactionalLane(1, own, HERE)),
         ReadParked(),
     ]
     assert opened == Opened(FENCE, own, NOBODY_PARKED, recovered=3)
+
+
+def test_locked_rows_stay_in_the_checkpoint_of_a_lane_that_begins():
+    locked = [Batch(((11, 11),), "now")]
+    note = noted(0)
+    replies = [FENCE, note, "public.box", HERE, TEXT, Advanced(2, [], locked=locked), None, NOBODY_PARKED]
+    requests, opened = conversation(RECOVERY.open(0), *replies)
+    assert requests[-2] == WriteCheckpoint(name(0), encode(locked))
+    assert (opened.recovered, opened.locked) == (2, locked)
+
+
+def test_a_batch_of_an_earlier_version_is_looked_for_by_its_leader_id():
+    replies = [
+        FENCE,
+        noted(0),
+        "public.box",
+        HERE,
+        FORMER_TEXT,
+        [10, 12],
+        Advanced(2, []),
+        None,
+        NOBODY_PARKED,
+    ]
+    requests, opened = conversation(RECOVERY.open(0), *replies)
+    assert requests[-4:-1] == [
+        FindMarked(FORMER),
+        PurgeBatches(FENCE, [Batch(((10, 10), (12, 12)))]),
+        WriteCheckpoint(name(0), NOTHING),
+    ]
+    assert opened.recovered == 2
+
+
+def test_a_former_lane_with_locked_rows_is_not_settled():
+    steps = next(RECOVERY.recover(noted(0, of=2))).steps[0]
+    replies = [FENCE, noted(0, of=2), HERE, TEXT, None]
+    requests = [next(steps), *(steps.send(reply) for reply in replies)]
+    assert requests[-1] == PurgeBatches(FENCE, [BATCH])
+    with pytest.raises(DriverError, match="locked") as caught:
+        steps.send(Advanced(2, [], locked=[BATCH]))
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("text", ["3 x", "2 x", "", "1 x"])
+def test_a_checkpoint_that_nobody_can_read_is_not_taken_for_an_empty_one(text):
+    steps = RECOVERY.open(0)
+    for reply in [None, FENCE, noted(0), "public.box", HERE]:
+        steps.send(reply)
+    with pytest.raises(DriverError, match="cannot read the checkpoint") as caught:
+        steps.send(text)
+    assert not caught.value.retryable
 
 
 def test_former_lanes_are_settled_at_the_same_time():
@@ -114,18 +170,16 @@ class World:
         checkpoints: Name of a sender and place → the checkpoint there.
         notes: What the fence notes.
         token: The leader's.
-        portion: How many rows a purge deletes at most.
     """
 
     name = "public.box"
     fails = ""
 
-    def __init__(self, *, checkpoints=None, notes=None, token=1, portion=99):
+    def __init__(self, *, checkpoints=None, notes=None, token=1):
         self.asked = []
         self.checkpoints = checkpoints or {}
         self.notes = notes or {}
         self.token = token
-        self.portion = portion
         self.rows = 3
         self.open = self.connections = 0
         self.opened = lambda: None  # what happens when a sender has been opened
@@ -159,12 +213,12 @@ class World:
         self.asked.append(f"enter {lane}")
         return Fence(lane, lanes, token, 1, "x")
 
-    def advance(self, fence, finished, leader_id, limit, pending):
+    def advance(self, fence, finished, pending, limit):
         assert (limit, pending) == (0, [])
         self.asked.append(f"purge {fence.lane}")
         if fence.token != self.token:
             raise LeadershipLost("another process leads")
-        deleted = min(self.rows, self.portion) if BATCH in finished else 0
+        deleted = self.rows if BATCH in finished else 0
         self.rows -= deleted
         return Advanced(deleted, [])
 
@@ -198,7 +252,7 @@ class Sender:
         return self.world.checkpoints.get((self.name, location or self.location))
 
     def publish(self, records, checkpoint):
-        assert (records, checkpoint) == ([], [])
+        assert (records, checkpoint) == ([], NOTHING)
         self.world.asked.append(f"publish {self.name}")
         if self.world.fails:
             raise DriverError(self.world.fails, retryable=True)
@@ -217,7 +271,7 @@ def test_a_lane_of_at_least_once_delivery_opens_no_sender():
 
 def test_whatever_was_opened_is_closed_after_an_error():
     world = World(
-        checkpoints={(name(0, "other"), THERE): [BATCH]}, notes=noted(0, sender="other", location=THERE)
+        checkpoints={(name(0, "other"), THERE): TEXT}, notes=noted(0, sender="other", location=THERE)
     )
     world.fails = "the outcome is unknown"
     with pytest.raises(DriverError, match=world.fails):
@@ -238,22 +292,15 @@ def test_a_lane_that_never_ran_writes_a_checkpoint_before_the_fence_notes_that_t
 
 def test_what_is_in_the_log_is_purged_before_the_checkpoint_forgets_it():
     own = name(0)
-    world = World(checkpoints={(own, HERE): [BATCH]}, notes=noted(0))
+    world = World(checkpoints={(own, HERE): TEXT}, notes=noted(0))
     opened, _ = open_lane(world.plan(), 0)
-    purge = ["purge 0", "purge 0"]
-    assert world.asked == ["enter 0", f"open {own}", f"checkpoint at {HERE}", *purge, f"publish {own}"]
+    assert world.asked == ["enter 0", f"open {own}", f"checkpoint at {HERE}", "purge 0", f"publish {own}"]
     assert opened.recovered == 3
-
-
-def test_a_purge_is_repeated_until_it_finds_nothing():
-    world = World(checkpoints={(name(0), HERE): [BATCH]}, notes=noted(0), portion=1)
-    assert open_lane(world.plan(), 0)[0].recovered == 3
-    assert world.asked.count("purge 0") == 4
 
 
 def test_a_checkpoint_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted():
     own = name(0)
-    world = World(checkpoints={(own, THERE): [BATCH], (own, HERE): []}, notes=noted(0, location=THERE))
+    world = World(checkpoints={(own, THERE): TEXT, (own, HERE): NOTHING}, notes=noted(0, location=THERE))
     assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked[1:3] == [f"open {own}", f"checkpoint at {THERE}"]
     assert world.asked[-2:] == [f"publish {own}", "note 0"]
@@ -262,7 +309,7 @@ def test_a_checkpoint_elsewhere_is_read_there_and_one_of_old_here_is_not_trusted
 
 def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_checkpoint_settled():
     own, former = name(0), name(0, "other")
-    checkpoints = {(former, THERE): [BATCH], (own, HERE): [], (former, HERE): []}
+    checkpoints = {(former, THERE): TEXT, (own, HERE): NOTHING, (former, HERE): NOTHING}
     world = World(checkpoints=checkpoints, notes=noted(0, sender="other", location=THERE))
     assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked == [
@@ -270,7 +317,6 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_chec
         f"open {former}",
         f"checkpoint at {THERE}",
         f"open {own}",
-        "purge 0",
         "purge 0",
         f"publish {own}",
         "note 0",
@@ -281,7 +327,7 @@ def test_a_sender_of_another_name_is_fenced_before_anything_is_read_and_its_chec
 
 def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_table():
     former = name(0, "box")
-    world = World(checkpoints={(former, HERE): [BATCH]}, notes={0: TransactionalLane(1)})
+    world = World(checkpoints={(former, HERE): TEXT}, notes={0: TransactionalLane(1)})
     assert open_lane(world.plan(), 0)[0].recovered == 3
     assert world.asked[1:3] == [f"open {former}", f"checkpoint at {HERE}"]
     assert world.notes == noted(0)
@@ -296,7 +342,7 @@ def test_an_earlier_version_has_named_its_sender_as_the_configuration_names_the_
     ],
 )
 def test_a_checkpoint_that_the_broker_has_forgotten_is_not_taken_for_an_empty_one(note, words):
-    world = World(notes=dict(note), checkpoints={(name(0), THERE): []})
+    world = World(notes=dict(note), checkpoints={(name(0), THERE): NOTHING})
     with pytest.raises(DriverError, match=words) as caught:
         open_lane(world.plan(), 0)
     assert not caught.value.retryable
@@ -306,7 +352,7 @@ def test_a_checkpoint_that_the_broker_has_forgotten_is_not_taken_for_an_empty_on
 
 
 def test_who_is_fenced_meanwhile_writes_over_nothing():
-    world = World(checkpoints={(name(0), HERE): []}, notes=noted(0))
+    world = World(checkpoints={(name(0), HERE): NOTHING}, notes=noted(0))
     world.opened = lambda: setattr(world, "token", 2)
     with pytest.raises(LeadershipLost):
         open_lane(world.plan(), 0)
@@ -337,7 +383,7 @@ def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first
     notes, lanes, delivery, settled
 ):
     world = World(
-        checkpoints={(note.sender, note.location): [BATCH] for note in notes.values()}, notes=dict(notes)
+        checkpoints={(note.sender, note.location): TEXT for note in notes.values()}, notes=dict(notes)
     )
     assert begin_leadership(world.settings(lanes, delivery)) == world.token
     for lane in settled:

@@ -130,7 +130,7 @@ class Recovery:
         location, checkpoint = yield from self._take_over(name, noted)
         published = yield from self._batches(checkpoint)
         purged: Advanced = yield PurgeBatches(fence, published)
-        locked = shorter(purged.locked, published) if purged.locked else []
+        locked = shorter(purged.locked, published) if purged.locked else ()
         yield WriteCheckpoint(name, encode(locked))
         yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
         return Opened(fence, name, (yield ReadParked()), purged.purged, locked)
