@@ -362,9 +362,9 @@ def test_a_batch_that_does_not_fit_into_the_checkpoint_is_cut_and_the_next_is_no
 
 
 def test_a_batch_waits_until_the_checkpoint_has_room():
-    first, second, third = (scattered(700, start) for start in (0, 1_000_000, 2_000_000))
-    line = machine(Limits(max_batch_records=700))
-    line._batch_size.limit = 700
+    first, second, third = (scattered(1000, start) for start in (0, 1_000_000, 2_000_000))
+    line = machine(Limits(max_batch_records=1000))
+    line._batch_size.limit = 1000
     line.decide(0)
     advanced(line, 0, first)
     line.decide(0)
