@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from environment import BROKER_JVM
+from outbox_core.delivery.checkpoint import encode
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.checkpoint import CheckpointStore
 from outbox_kafka.chunks import chunks
@@ -67,7 +68,7 @@ class Way:
         producer = made._producer  # noqa: SLF001 - measures its internal steps
         for step in STEPS:
             setattr(producer, step, self._timed(step, getattr(producer, step)))
-        self._publish = lambda records: made.publish(records, [Batch(uuid4(), 0, len(records))])
+        self._publish = lambda records: made.publish(records, encode([Batch(((0, len(records)),))]))
 
     def publish(self, records: Sequence[MarkedRecord]) -> None:
         """Publishes, and records how long it took."""
