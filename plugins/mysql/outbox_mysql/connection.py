@@ -17,6 +17,7 @@ from pymysql.constants import CLIENT, CR
 
 from outbox_mysql.data_source import DataSource
 from outbox_mysql.options import MySqlOptions
+from outbox_mysql.quick_result import QuickResult
 
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
@@ -82,6 +83,18 @@ class HarvestConnection(pymysql.Connection):
         """Rolls back; as :meth:`query`."""
         with self._ended():
             super().rollback()
+
+    def _read_query_result(self, unbuffered: bool = False) -> int:
+        """Reads a result; see :class:`QuickResult`."""
+        if unbuffered:
+            return int(super()._read_query_result(unbuffered))  # type: ignore[misc]
+        self._result = None
+        result = QuickResult(self)
+        result.read()
+        self._result = result
+        if result.server_status is not None:
+            self.server_status = result.server_status
+        return result.affected_rows
 
     @contextmanager
     def _ended(self) -> Iterator[None]:

@@ -28,9 +28,9 @@ class OracleSession(Session):
     """A connection as the dialect uses it."""
 
     @contextmanager
-    def transaction(self, doing: str) -> Iterator[None]:
+    def transaction(self, doing: str, *, reads: bool = False) -> Iterator[None]:
         """Makes what is executed within durable together."""
-        with super().transaction(doing):
+        with super().transaction(doing, reads=reads):
             self._cursor.arraysize = FETCHED
             self._cursor.prefetchrows = FETCHED + 1
             yield

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 from outbox_sdk import Header, MarkedRecord, intake
-from outbox_sdk.portable.marking import too_large
+from outbox_sdk.portable.choosing import too_large
 from outbox_sdk.portable.rows import header_fault, null_fault
 
 from outbox_postgres.sql_ascii import readable

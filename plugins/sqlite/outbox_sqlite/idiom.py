@@ -30,6 +30,7 @@ class SqliteIdiom(Idiom):
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     short_text_type: ClassVar[str] = "TEXT"
+    time_text: ClassVar[str] = "CAST(create_time AS TEXT)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""
 
@@ -92,6 +93,12 @@ class SqliteIdiom(Idiom):
         listed = json.dumps([each.hex().upper() for text in keys for each in spellings(text)])
         condition = f"{key} NOT IN (SELECT value FROM json_each({{without}}))"  # noqa: S608 - of our own parts
         return condition, {"without": listed}
+
+    def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a row's id is none of ``ids``, as :meth:`not_in` does of keys."""
+        return "id NOT IN (SELECT value FROM json_each({ids_without}))", {
+            "ids_without": json.dumps(list(ids))
+        }
 
     def lane_of(self, key: str) -> str:
         """Writes the lane of a key, by a function that each connection defines."""

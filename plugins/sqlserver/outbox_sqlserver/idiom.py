@@ -38,7 +38,6 @@ class SqlServerIdiom(Idiom):
     # Both last until the end of the transaction.
     shared_lock: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
     exclusive_lock: ClassVar[str] = " WITH (XLOCK, HOLDLOCK, ROWLOCK)"
-    scans_block: ClassVar[bool] = True
 
     @property
     def errors(self) -> type[Exception]:
@@ -82,6 +81,17 @@ class SqlServerIdiom(Idiom):
             f"{key} NOT IN (SELECT {value} FROM OPENJSON({{without}}))",  # noqa: S608 - of our own parts
             {"without": json.dumps(list(keys))},
         )
+
+    def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a row's id is none of ``ids``, as :meth:`not_in` does of keys."""
+        return (
+            "id NOT IN (SELECT CAST(value AS BIGINT) FROM OPENJSON({without}))",
+            {"without": json.dumps(list(ids))},
+        )
+
+    def delete_runs(self, change: ChangeByIds, runs: int) -> str:  # noqa: ARG002 - the idiom's
+        """Writes nothing: a range may have to wait for a row behind it."""
+        return ""
 
     def change_by_ids(self, change: ChangeByIds, ids: str) -> str:
         """Writes an UPDATE or a DELETE that looks each row up by its id; ``ids`` is ``LISTED_IDS``."""

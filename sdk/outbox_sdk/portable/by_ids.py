@@ -28,8 +28,8 @@ class SelectByIds:
 
     def sql(self, ids: str) -> str:
         """Returns the statement; ``ids`` stands between the parentheses of ``IN``."""
-        where = _where("id", ids, self.condition)
-        return f"SELECT {self.columns} FROM {self.table} WHERE {where}{self.suffix}"
+        condition = f" AND {self.condition}" if self.condition else ""
+        return f"SELECT {self.columns} FROM {self.table} WHERE id IN ({ids}){condition}{self.suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,21 @@ class ChangeByIds:
     id_column: str = "id"
     index: str = ""
 
-    def where(self, ids: str) -> str:
-        """Returns what stands behind ``WHERE``; ``ids`` stands between the parentheses of ``IN``."""
-        return _where(self.id_column, ids, self.condition)
+    def where(self, chosen: str) -> str:
+        """Returns what stands behind ``WHERE``; ``chosen`` is the condition that chooses rows by their ids."""
+        return f"{chosen} AND {self.condition}" if self.condition else chosen
+
+    def within(self, ids: str) -> str:
+        """Returns the condition that a row is listed; ``ids`` stands between the parentheses of ``IN``."""
+        return f"{self.id_column} IN ({ids})"
 
     def sql(self, ids: str) -> str:
-        """Returns the statement in standard SQL, without regard to ``index``."""
-        where = self.where(ids)
+        """Returns the statement for a list of ids in standard SQL, without regard to ``index``."""
+        return self.sql_of(self.within(ids))
+
+    def sql_of(self, chosen: str) -> str:
+        """Returns the statement for the rows of a condition, as :meth:`sql`."""
+        where = self.where(chosen)
         if self.assignments:
             return f"UPDATE {self.table} SET {self.assignments} WHERE {where}"
         return f"DELETE FROM {self.table} WHERE {where}"
-
-
-def _where(column: str, ids: str, condition: str) -> str:
-    return f"{column} IN ({ids}){f' AND {condition}' if condition else ''}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
 _STEPS = (1, 10, 100, 1_000)
-"""How many keys one list has; a thousand is what every database takes."""
+"""How many members one list has; a thousand is what every database takes."""
 
 
 class ErrorKind(Enum):
@@ -49,7 +49,8 @@ class Idiom(ABC):
             if the database has none.
         id_index: The name of an outbox's index of ids, for a database that must be told to use it when it
             changes rows by their ids; empty for others.
-        scans_block: Whether a DELETE that passes rows of others waits for those that are not committed.
+        time_text: ``create_time`` as a text which is greater for a later time; empty if there is no such text
+            that the database compares exactly. Then an outbox must not give out an id a second time.
         short_text_type: The type of a column for a text of up to 4,000 characters.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
@@ -62,7 +63,7 @@ class Idiom(ABC):
     exclusive_lock: ClassVar[str] = " FOR UPDATE"
     skip_locked: ClassVar[str] = ""
     id_index: ClassVar[str] = ""
-    scans_block: ClassVar[bool] = False
+    time_text: ClassVar[str] = ""
     short_text_type: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False
 
@@ -127,6 +128,19 @@ class Idiom(ABC):
         """
         return change.sql(ids)
 
+    def delete_runs(self, change: ChangeByIds, runs: int) -> str:
+        """Writes a DELETE of rows by runs of consecutive ids, which waits for no row outside of the runs.
+
+        The runs are ``{first0}`` to ``{last0}``, ``{first1}`` to ``{last1}``, and so on. Empty if the database
+        cannot: it reads, and locks, the row behind a range. Rows are deleted by lists of ids then.
+
+        Args:
+            change: The DELETE.
+            runs: How many runs, one at least.
+        """
+        within = " OR ".join(f"id BETWEEN {{first{n}}} AND {{last{n}}}" for n in range(runs))
+        return change.sql_of(f"({within})" if runs > 1 else within)
+
     def byte_length(self, column: str) -> str:
         """Writes the length in bytes of a row's key, value or headers; null for null."""
         return f"OCTET_LENGTH({column})"
@@ -149,13 +163,11 @@ class Idiom(ABC):
             key: The key as :meth:`comparable` writes it; what it is compared with must be written likewise.
             keys: The keys, one at least.
         """
-        # Lists of few lengths make few statements to prepare; a key that is listed twice does no harm.
-        step = next((step for step in _STEPS if step >= len(keys)), _STEPS[-1])
-        listed = [*keys, *[keys[-1]] * (-len(keys) % step)]
-        values = {f"without{number}": each for number, each in enumerate(listed)}
-        names = [self.comparable(f"{{{name}}}") for name in values]
-        lists = [", ".join(names[start : start + step]) for start in range(0, len(names), step)]
-        return " AND ".join(f"{key} NOT IN ({each})" for each in lists), values
+        return _not_in(key, keys, lambda name: self.comparable(f"{{{name}}}"))
+
+    def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:
+        """Writes that a row's id is none of ``ids``, one at least, and returns the values of the parameters."""
+        return _not_in("id", ids, lambda name: f"{{{name}}}")
 
     def refusal(self, record: Record) -> str:  # noqa: ARG002 - for subclasses
         """Returns why an outbox of our layout cannot hold a record; empty if it can."""
@@ -204,3 +216,15 @@ class Idiom(ABC):
         """Fetches all rows that a statement returned."""
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
         return rows
+
+
+def _not_in(
+    column: str, members: Sequence[object], written: Callable[[str], str]
+) -> tuple[str, Mapping[str, object]]:
+    # Lists of few lengths make few statements to prepare; a member that is listed twice does no harm.
+    step = next((step for step in _STEPS if step >= len(members)), _STEPS[-1])
+    listed = [*members, *[members[-1]] * (-len(members) % step)]
+    values = {f"without{number}": each for number, each in enumerate(listed)}
+    names = [written(name) for name in values]
+    lists = [", ".join(names[start : start + step]) for start in range(0, len(names), step)]
+    return " AND ".join(f"{column} NOT IN ({each})" for each in lists), values

@@ -29,17 +29,23 @@ class Parking:
         self._name = name
 
     def park(self, leader: object, poisons: Mapping[int, Poison]) -> int:
-        """Copies the heads that still carry the leader id to the dead letters; returns how many."""
-        heads = {
-            int(row[0]): row[1]
-            for row in self._session.fetch_by_ids(self._sql.carried_keys, list(poisons), leader=leader)
-        }
+        """Copies heads to the dead letters; returns how many.
+
+        Args:
+            leader: The leader id that they must still carry; ``None`` if they need not carry any.
+            poisons: Id → what is wrong with the head.
+        """
+        carried = {} if leader is None else {"leader": leader}
+        find_keys = self._sql.carried_keys if carried else self._sql.head_keys
+        find_rows = self._sql.carried_rows if carried else self._sql.heads
+        found = self._session.fetch_by_ids(find_keys, list(poisons), **carried)
+        heads = {int(row[0]): row[1] for row in found}
         self._make_room(heads)
         if self._sql.copy_head:
             letters = [self._letter(poisons[number]) for number in heads]
             self._session.execute_many(self._sql.copy_head, letters)
         else:
-            rows = self._session.fetch_by_ids(self._sql.carried_rows, list(heads), leader=leader)
+            rows = self._session.fetch_by_ids(find_rows, list(heads), **carried)
             letters = [{**self._letter(poisons[int(row[0])]), **copied(row, self._idiom)} for row in rows]
             self._session.execute_many(self._sql.write_letter, letters)
         return len(heads)

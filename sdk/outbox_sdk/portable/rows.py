@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from outbox_sdk import intake
 from outbox_sdk.portable.columns import COLUMNS
@@ -15,6 +15,7 @@ from outbox_sdk.record import Header, MarkedRecord, Record
 
 _TEXTS = {str, type(None)}
 _SHORT = 1000
+_scan = json.JSONDecoder().scan_once
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
@@ -32,19 +33,15 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
     number, topic, key, value, names, values = row[:6]
     headers: list[Header] = []
     fault = None
-    if topic is None or key is None:
-        fault = null_fault(topic)
-    elif not (_readable(topic) and _readable(key)):
-        fault = f"the row's {'key' if _readable(topic) else 'topic'} is not UTF-8"
-    elif names is not None or values is not None:
+    if type(topic) is not str or type(key) is not str:
+        topic, key, fault = _place(topic, key, idiom)
+    if fault is None and (names is not None or values is not None):
         headers, fault = _headers(names, values, idiom)
     try:
         read = idiom.read_value(value)
     except ValueError as error:
         read, fault = None, fault or str(error)
-    return MarkedRecord(
-        int(number), idiom.read_text(topic) or "", idiom.read_text(key) or "", read, headers, fault=fault
-    )
+    return MarkedRecord(int(number), topic, key, read, headers, fault=fault)
 
 
 def octets(value: Any, idiom: Idiom) -> object:
@@ -110,16 +107,26 @@ def json_array(texts: Sequence[str | None]) -> str | None:
     return json.dumps(texts, ensure_ascii=False) if texts else None
 
 
+def _place(topic: Any, key: Any, idiom: Idiom) -> tuple[str, str, str | None]:
+    """Reads topic and key that are not plain texts both, and says what is wrong with them."""
+    fault = None
+    if topic is None or key is None:
+        fault = null_fault(topic)
+    elif not (_readable(topic) and _readable(key)):
+        fault = f"the row's {'key' if _readable(topic) else 'topic'} is not UTF-8"
+    return idiom.read_text(topic) or "", idiom.read_text(key) or "", fault
+
+
 def _headers(names: Any, values: Any, idiom: Idiom) -> tuple[list[Header], str | None]:
     try:
-        listed = idiom.read_text(names) or ""
+        listed = (names if type(names) is str else idiom.read_text(names)) or ""
         keys = _names(listed) if len(listed) < _SHORT else _array(listed)
-        texts = _array(idiom.read_text(values))
+        texts = _array(values if type(values) is str else idiom.read_text(values))
     except (ValueError, RecursionError) as error:
         return [], f"the row's headers are not JSON arrays of texts: {error}"
     if reason := intake.fault(keys, texts) or header_fault(keys, texts):
         return [], reason
-    return [(str(name), text) for name, text in zip(keys, texts, strict=True)], None
+    return list(zip(cast("list[str]", keys), texts, strict=True)), None
 
 
 def _readable(text: Any) -> bool:
@@ -139,7 +146,14 @@ def _whole(value: Any) -> int | None:
 
 
 def _array(text: str | None) -> list[str | None]:
-    array = json.loads(text) if text else []
+    if not text:
+        return []
+    try:
+        array, end = _scan(text, 0)
+    except StopIteration:
+        end = -1
+    if end != len(text):
+        array = json.loads(text)  # with blanks around it; else this says where it ends to be JSON
     if not isinstance(array, list) or not _TEXTS.issuperset(map(type, array)):
         raise ValueError('write them like ["name"] and ["value"]')
     return array

@@ -48,8 +48,12 @@ class Session:
         self._cursor: Any = None
 
     @contextmanager
-    def transaction(self, doing: str) -> Iterator[None]:
+    def transaction(self, doing: str, *, reads: bool = False) -> Iterator[None]:
         """Commits what is executed within; rolls back if anything is raised, and passes the error on.
+
+        Args:
+            doing: What is being done, for errors.
+            reads: Whether it changes nothing. Each query may see the tables at a moment of its own.
 
         Raises:
             DriverError: The database refused, or is gone.
@@ -57,7 +61,7 @@ class Session:
         try:
             try:
                 self._cursor = self.connection.cursor()
-                if self.idiom.begin:
+                if self.idiom.begin and not reads:
                     self._cursor.execute(self.idiom.begin)
                 yield
                 self.connection.commit()

@@ -8,7 +8,7 @@ that compares it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
@@ -18,6 +18,9 @@ from outbox_sdk.portable.names import TableName
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
 _READ = ", ".join(COLUMNS)
+
+UNCLAIMED = "(leader_id IS NULL OR leader_id <> {leader})"
+"""The condition that a row does not carry a leader id."""
 
 
 class Statements:
@@ -55,13 +58,12 @@ class Statements:
                        for n, each in enumerate(eligible)}  # fmt: skip
         self._parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
         self.choose = lru_cache(maxsize=64)(self._choose)
+        self.remove_runs = cache(self._remove_runs)
         self._fence_statements()
         self._lease_statements()
         self._letter_statements()
         self._row_statements()
-        batch = "id BETWEEN {first} AND {last} AND leader_id = {leader}"
-        self.finish = f"DELETE FROM {self.outbox} WHERE {batch}"
-        self.batch = f"SELECT id FROM {idiom.snapshot_read(self.outbox)} WHERE {batch}"
+        self._batch_statements()
         sample = idiom.limit(f"SELECT id FROM {self.outbox} ORDER BY id", "{limit}")
         self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
@@ -84,16 +86,35 @@ class Statements:
         self.carried = SelectByIds("id", outbox, carried)
         self.carried_rows = SelectByIds(self._marked, outbox, carried)
         self.carried_keys = SelectByIds(f"id, {self._key}", outbox, carried)
-        heads = ", ".join((self._without(*COLUMNS[3:]), *self._extras))
-        self.carried_heads = SelectByIds(heads, outbox, carried)
+        bare = ", ".join((self._without(*COLUMNS[3:]), *self._extras))
+        self.carried_heads = SelectByIds(bare, outbox, carried)
+        seen = idiom.snapshot_read(outbox)
+        self.selected_rows, self.selected_heads = SelectByIds(self._marked, seen), SelectByIds(bare, seen)
         self.heads = SelectByIds(_READ, outbox)
         self.head_keys = SelectByIds(f"id, {self._key}", outbox)
+
+    def _batch_statements(self) -> None:
+        idiom, outbox, time_text = self.idiom, self.outbox, self.idiom.time_text
+        seen = idiom.snapshot_read(outbox)
+        self.present = SelectByIds("id", seen)
+        self.present_old, self.remove_old = self.present, self.remove
+        self._old = self.newest = ""
+        if time_text:
+            self._old = f"(create_time IS NULL OR {time_text} <= {{newest}})"
+            self.newest = f"SELECT MAX({time_text}) FROM {seen} WHERE id BETWEEN {{first}} AND {{last}}"
+            self.present_old = SelectByIds("id", seen, self._old)
+            self.remove_old = ChangeByIds(outbox, condition=self._old, index=idiom.id_index)
+        self.marked_ids = (
+            f"SELECT id FROM {seen} WHERE id BETWEEN {{first}} AND {{last}} AND leader_id = {{leader}}"
+            " ORDER BY id"
+        )
 
     def _fence_statements(self) -> None:
         idiom, fence = self.idiom, self.fence
         identity = idiom.quote("identity")  # a word of its own in some databases
         guard = f"name = {{name}} AND lane = {GUARD}"
         self.hold = idiom.locking_select("lane", fence, _HELD, idiom.shared_lock)
+        self.look = f"SELECT lane FROM {idiom.snapshot_read(fence)} WHERE {_HELD}"
         self.hold_guard = idiom.locking_select("lane", fence, guard, idiom.exclusive_lock)
         self.hold_all = idiom.locking_select(
             "lane", fence, f"name = {{name}} AND lane >= {GUARD}", idiom.exclusive_lock
@@ -224,28 +245,48 @@ class Statements:
         total = " + ".join(f"COALESCE({size}, 0)" for size in sizes.values())
         return ", ".join((*COLUMNS[:2], *small, *self._extras, f"{total} AS row_size"))
 
-    def _choose(self, lanes: int, left_out: int, without: str = "", *, sized: bool = False) -> str:
-        """Makes the SELECT of the earliest rows to mark: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
+    def _choose(self, lanes: int, conditions: Sequence[str], *, sized: bool = False) -> str:
+        """Makes the SELECT of the earliest rows: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
 
         Args:
             lanes: How many lanes there are.
-            left_out: How many leader ids, ``{left0}`` and so on, a row must not carry.
-            without: A further condition, or nothing.
+            conditions: What must hold for a row besides.
             sized: Whether each row comes with its size, and what has more than ``{small}`` bytes as null.
         """
-        carried = ", ".join(f"{{left{number}}}" for number in range(left_out))
-        wanted = [f"(leader_id IS NULL OR leader_id NOT IN ({carried}))"]
+        wanted = list(conditions)
         if lanes > 1:
             wanted.append(f"{self.idiom.lane_of(self._key)} = {{lane}}")
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
-        if without:
-            wanted.append(without)
         wanted.append(f"{self._key} NOT IN ({self._parked})")
         source = self.idiom.snapshot_by_id(self.outbox)
         columns = self._sized() if sized else self._marked
         select = f"SELECT {columns} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
         return self.idiom.limit(select, "{limit}")
+
+    def _remove_runs(self, runs: int, *, guarded: bool) -> str:
+        """Makes the DELETE of so many runs of ids; see :func:`bounds`.
+
+        Args:
+            runs: How many runs, one at least.
+            guarded: Whether it leaves rows that are younger than ``{newest}``.
+        """
+        change = self.remove_old if guarded else self.remove
+        return self.idiom.delete_runs(change, runs)
+
+
+def without_runs(runs: int) -> str:
+    """Makes the condition that a row's id is in none of so many runs; see :func:`bounds`."""
+    return " AND ".join(f"id NOT BETWEEN {{first{n}}} AND {{last{n}}}" for n in range(runs))
+
+
+def bounds(runs: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """Makes the parameters for runs of ids: ``first0`` and ``last0``, and so on."""
+    return {
+        name: end
+        for n, (first, last) in enumerate(runs)
+        for name, end in ((f"first{n}", first), (f"last{n}", last))
+    }
 
 
 def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:

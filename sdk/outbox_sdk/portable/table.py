@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from uuid import UUID, uuid4
 
 from outbox_sdk.affinity import Condition
 from outbox_sdk.fence import IDENTITY_DIGITS, Fence, LaneStatus, TransactionalLane, lost_token
 from outbox_sdk.outbox_table import MAX_COUNTED, UNBOUNDED, Advanced, Backlog
 from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
+from outbox_sdk.portable.choosing import Choosing
 from outbox_sdk.portable.columns import GUARD
 from outbox_sdk.portable.intake import PortableIntake
-from outbox_sdk.portable.marking import Marking, Wanted
+from outbox_sdk.portable.marking import Marking
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.session import AlreadyExists, LockTimeout, Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import Batch, MarkedRecord
-
-Done = TypeVar("Done")
 
 
 class PortableTable:
@@ -53,7 +53,9 @@ class PortableTable:
         self._name = str(outbox)
         self._sql = Statements(session.idiom, outbox, fence, letters, eligible, extras=extras)
         self._parking = Parking(session, self._sql, self._name)
-        self._marking = Marking(session, self._sql, self._name)
+        choosing = Choosing(session, self._sql, self._name)
+        self._marking = Marking(session, self._sql, choosing)
+        self._batches = Batches(session, self._sql, choosing)
         self._intake = intake
 
     @property
@@ -98,40 +100,57 @@ class PortableTable:
         excluded_keys: Collection[str] = (),
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one transaction that holds the fence against a bump."""
-        wanted = Wanted(limit, max_bytes, (leader_id,), excluded_keys)
 
         def mark() -> list[MarkedRecord]:
             with self._session.transaction("mark"):
                 self._hold(fence)
                 self._take_in(fence, limit)
-                return self._marking.mark(fence, leader_id, wanted)
+                return self._marking.mark(fence, leader_id, limit, max_bytes, excluded_keys)
 
-        return self._around_held_rows(mark)
+        try:
+            return mark()
+        except LockTimeout:
+            # For a row that another transaction has locked: once more, without its key.
+            if not self._marking.avoid_locked():
+                raise
+        return mark()
 
-    def advance(  # noqa: PLR0917 - the contract's
+    def advance(
         self,
         fence: Fence,
         finished: Sequence[Batch],
-        leader_id: UUID,
+        pending: Sequence[Batch],
         limit: int,
-        pending: Sequence[UUID],
         max_bytes: int = UNBOUNDED,
     ) -> Advanced:
-        """Deletes batches and marks the next in one transaction that holds the fence against a bump."""
-        # Of a finished batch there may be rows left, if the deletion was cut short.
-        known = (*(batch.leader_id for batch in finished), *pending, leader_id)
-        wanted = Wanted(limit, max_bytes, known)
+        """Deletes batches in one transaction that holds the fence, and selects the next in it."""
+        batches = (*finished, *pending)
+        if not finished and not (limit and self._takes_in(fence)):
+            with self._session.transaction("select a batch", reads=True):
+                self._look(fence)
+                return Advanced(0, *self._select(fence, batches, limit, max_bytes))
 
-        def advance() -> Advanced:
+        def advance(*, waits: bool) -> Advanced:
             with self._session.transaction("advance"):
                 self._hold(fence)
-                purged = sum(map(self._finish, finished))
-                if not limit:
-                    return Advanced(purged, [])
-                self._take_in(fence, limit)
-                return Advanced(purged, self._marking.mark(fence, leader_id, wanted))
+                purged, locked = self._batches.delete(finished, waits=waits)
+                if limit:
+                    self._take_in(fence, limit)
+                return Advanced(purged, *self._select(fence, batches, limit, max_bytes), locked)
 
-        return self._around_held_rows(advance)
+        try:
+            return advance(waits=True)
+        except LockTimeout:
+            if not self._batches.skips_locked:
+                raise
+        return advance(waits=False)
+
+    def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
+        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``."""
+        leader = self._idiom.uuid_parameter(leader_id)
+        with self._session.transaction("look for marked rows", reads=True):
+            rows = self._session.fetch(self._sql.marked_ids, first=first, last=last, leader=leader)
+        return [int(row[0]) for row in rows]
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
@@ -141,13 +160,16 @@ class PortableTable:
         """Clears the leader id of rows that still carry ``leader_id``, durably."""
         return self._touch(self._sql.reset, fence, leader_id, ids, "reset")
 
-    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+    def park(
+        self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
+    ) -> int:
         """Parks the keys of poisonous records in one transaction that holds the fence."""
-        leader = self._idiom.uuid_parameter(leader_id)
+        leader = None if leader_id is None else self._idiom.uuid_parameter(leader_id)
         with self._session.transaction("park"):
             self._hold(fence)
             parked = self._parking.park(leader, {poison.id: poison for poison in poisons})
-            self._session.execute_by_ids(self._sql.reset, ids, leader=leader)
+            if leader is not None:
+                self._session.execute_by_ids(self._sql.reset, ids, leader=leader)
         return parked
 
     def parked(self) -> Parked:
@@ -210,32 +232,27 @@ class PortableTable:
         """Disconnects."""
         self._session.close()
 
-    def _around_held_rows(self, act: Callable[[], Done]) -> Done:
-        """Acts; after a time-out for a row that another transaction has locked, once more without its key."""
-        try:
-            return act()
-        except LockTimeout:
-            if not self._marking.avoid_locked():
-                raise
-        return act()
+    def _select(
+        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int
+    ) -> tuple[list[MarkedRecord], str]:
+        return self._batches.select(fence, batches, limit, max_bytes) if limit else ([], "")
+
+    def _takes_in(self, fence: Fence) -> bool:
+        # One lane does it for all lanes, so that the rows keep their order.
+        return self._intake is not None and fence.lane == 0
 
     def _take_in(self, fence: Fence, limit: int) -> None:
-        # One lane does it for all lanes, so that the rows keep their order.
-        if self._intake and fence.lane == 0:
+        if self._intake and self._takes_in(fence):
             self._intake.take(limit * fence.lanes)
-
-    def _finish(self, batch: Batch) -> int:
-        """Deletes a batch while the fence is held."""
-        leader = self._idiom.uuid_parameter(batch.leader_id)
-        where = {"first": batch.first, "last": batch.last, "leader": leader}
-        if not self._idiom.scans_block:
-            return self._session.execute(self._sql.finish, **where)
-        ids = [int(row[0]) for row in self._session.fetch(self._sql.batch, **where)]
-        return self._session.execute_by_ids(self._sql.purge, ids, leader=leader)
 
     def _id_range(self) -> int:
         first, last = self._session.fetch(self._sql.spread)[0]
         return 0 if first is None else int(last) - int(first) + 1
+
+    def _look(self, fence: Fence) -> None:
+        """Compares the fence, without a lock."""
+        if not self._session.fetch(self._sql.look, **self._held(fence)):
+            raise fence.lost()
 
     def _hold(self, fence: Fence) -> None:
         if not self._session.fetch(self._sql.hold, **self._held(fence)):

@@ -1,0 +1,139 @@
+"""How a portable outbox deletes and selects batches, as exactly-once delivery does.
+
+The rows of a batch are deleted by runs of consecutive ids: a range of them is one look into the index, while a
+list of thousands of ids is as many. No row of another transaction lies within a run.
+
+Deletion and selection are two statements, and under READ COMMITTED the second may see rows that were committed
+after the first. That is no harm: such a row is in none of the batches, whose ids the selection leaves out, and
+it is selected as it would have been a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from outbox_sdk.fence import Fence
+from outbox_sdk.portable.choosing import Choosing, Wanted
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements, bounds, without_runs
+from outbox_sdk.record import Batch, MarkedRecord
+
+_LISTED_RUNS = (1, 2, 4, 8, 16)
+"""How many runs one statement names: few sizes make few statements to prepare."""
+
+_SHORT_RUN = 8
+"""Rows of batches whose runs have fewer than this on average are named one by one."""
+
+
+class Batches:
+    """Deletes and selects batches over one connection, within the caller's transaction.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        choosing: Chooses rows.
+    """
+
+    def __init__(self, session: Session, sql: Statements, choosing: Choosing) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._sql = sql
+        self._choosing = choosing
+        self._locked: frozenset[int] = frozenset()
+
+    @property
+    def skips_locked(self) -> bool:
+        """Whether the database can tell which rows others have locked."""
+        return self._sql.free is not None
+
+    def delete(self, batches: Sequence[Batch], *, waits: bool) -> tuple[int, list[Batch]]:
+        """Deletes the rows of batches while the fence is held.
+
+        Args:
+            batches: The batches.
+            waits: Whether to wait for rows that others have locked. Those that this connection has once
+                found locked are not waited for.
+
+        Returns:
+            How many rows it deleted, and the rows that it left to those who have locked them.
+
+        Raises:
+            LockTimeout: It waited in vain.
+        """
+        deleted, locked = 0, list[Batch]()
+        for batch in batches:
+            if waits and self._locked.isdisjoint(batch.ids() if self._locked else ()):
+                deleted += self._delete(batch)
+                continue
+            rows, left = self._delete_free(batch)
+            deleted += rows
+            if left:
+                locked.append(Batch.of(left, batch.newest))
+        self._locked = frozenset(number for batch in locked for number in batch.ids())
+        return deleted, locked
+
+    def select(
+        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int
+    ) -> tuple[list[MarkedRecord], str]:
+        """Selects the lane's earliest rows that are in none of the batches; returns them and their newest time."""
+        condition, values = self._outside(batches)
+        conditions = (condition,) if condition else ()
+        chosen = self._choosing.choose(fence, Wanted(limit, max_bytes, conditions, values))
+        if not chosen.rows:
+            return [], ""
+        newest = self._newest(chosen.ids)
+        statements = (self._sql.selected_rows, self._sql.selected_heads)
+        return self._choosing.read(chosen, max_bytes, statements), newest
+
+    def _delete(self, batch: Batch) -> int:
+        guarded = bool(batch.newest and self._idiom.time_text)
+        guard = {"newest": batch.newest} if guarded else {}
+        if not self._idiom.delete_runs(self._sql.remove, 1) or batch.rows < _SHORT_RUN * len(batch.runs):
+            change = self._sql.remove_old if guarded else self._sql.remove
+            return self._session.execute_by_ids(change, batch.ids(), **guard)
+        most, deleted = _LISTED_RUNS[-1], 0
+        for start in range(0, len(batch.runs), most):
+            runs = _padded(batch.runs[start : start + most])
+            statement = self._sql.remove_runs(len(runs), guarded=guarded)
+            deleted += self._session.execute(statement, **bounds(runs), **guard)
+        return deleted
+
+    def _delete_free(self, batch: Batch) -> tuple[int, list[int]]:
+        """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
+        guarded = bool(batch.newest and self._idiom.time_text)
+        guard = {"newest": batch.newest} if guarded else {}
+        present = self._sql.present_old if guarded else self._sql.present
+        assert self._sql.free is not None
+        ids = sorted(int(row[0]) for row in self._session.fetch_by_ids(present, batch.ids(), **guard))
+        free = {int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)}
+        change = self._sql.remove_old if guarded else self._sql.remove
+        deleted = self._session.execute_by_ids(change, sorted(free), **guard)
+        rest = [number for number in ids if number not in free]
+        # Who had locked a row may have deleted it by now.
+        still = {int(row[0]) for row in self._session.fetch_by_ids(present, rest, **guard)}
+        return deleted, [number for number in rest if number in still]
+
+    def _outside(self, batches: Sequence[Batch]) -> tuple[str, Mapping[str, object]]:
+        """Makes the condition that a row is in none of the batches, and its parameters."""
+        runs = [run for batch in batches for run in batch.runs]
+        if not runs:
+            return "", {}
+        if len(runs) > _LISTED_RUNS[-1]:
+            return self._idiom.ids_not_in([number for batch in batches for number in batch.ids()])
+        padded = _padded(runs)
+        return without_runs(len(padded)), bounds(padded)
+
+    def _newest(self, ids: Sequence[int]) -> str:
+        """Returns the greatest ``create_time`` of rows.
+
+        Rows between them may count, too: all are older than any that gets one of these ids a second time.
+        """
+        if not self._sql.newest:
+            return ""
+        [(newest,)] = self._session.fetch(self._sql.newest, first=ids[0], last=ids[-1])
+        return self._idiom.read_text(newest) or ""
+
+
+def _padded(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    size = next(size for size in _LISTED_RUNS if size >= len(runs))
+    return [*runs, *[runs[-1]] * (size - len(runs))]

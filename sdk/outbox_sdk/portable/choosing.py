@@ -1,0 +1,162 @@
+"""How a portable outbox chooses the earliest rows, to mark them or to select them as a batch.
+
+Where rows are bounded by bytes, the SELECT that chooses returns each row's size, and its key, value and headers
+only where they are small. Of what the bound lets in, larger rows are read by their ids afterwards; of one that
+exceeds the bound alone only topic and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from outbox_sdk.fence import Fence
+from outbox_sdk.outbox_table import UNBOUNDED
+from outbox_sdk.portable.by_ids import SelectByIds
+from outbox_sdk.portable.rows import records
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.record import MarkedRecord
+
+FIRST = 64
+"""How many rows the first choice of a connection looks at."""
+
+_MIN_CHOSEN = 4
+"""How many rows a choice looks at, at least."""
+
+_GROWTH = 4
+"""The factor by which a portion grows once all of its rows fit into the bound."""
+
+_SPREAD = 2
+"""A row is small if its size is at most this many times its share of the bound."""
+
+Row = Sequence[Any]
+
+
+class Wanted(NamedTuple):
+    """Which rows to choose.
+
+    Attributes:
+        limit: How many rows at most.
+        max_bytes: How many bytes they may have together.
+        conditions: What must hold for a row beside its lane, its eligibility and that its key is not parked.
+        values: The parameters of the conditions.
+    """
+
+    limit: int
+    max_bytes: int
+    conditions: tuple[str, ...]
+    values: Mapping[str, object]
+
+
+class Chosen(NamedTuple):
+    """Rows that were chosen.
+
+    Attributes:
+        rows: The rows, ordered by id; if they are bounded by bytes, the last column is a row's size.
+        small: Up to how many bytes a row is whole; 0 if rows are not bounded, and all whole.
+    """
+
+    rows: Sequence[Row]
+    small: int
+
+    @property
+    def ids(self) -> list[int]:
+        """The rows' ids."""
+        return [int(row[0]) for row in self.rows]
+
+    def only(self, ids: Iterable[int]) -> Chosen:
+        """Returns those of the rows that have one of these ids."""
+        kept = set(ids)
+        return Chosen([row for row in self.rows if int(row[0]) in kept], self.small)
+
+
+class Choosing:
+    """Chooses rows over one connection, within the caller's transaction.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        name: The outbox's name in its fence.
+    """
+
+    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._sql = sql
+        self._name = name
+        self._portion = FIRST
+
+    def choose(self, fence: Fence, wanted: Wanted) -> Chosen:
+        """Chooses the lane's earliest rows, as one statement sees them at one moment.
+
+        The database may have to read a row to know its size, so no more are looked at than are likely to fit.
+        Where all of them do, they are chosen anew with more: the order within keys needs one moment.
+        """
+        if wanted.max_bytes >= UNBOUNDED:
+            return Chosen(self._fetch(fence, wanted, wanted.limit), 0)
+        while True:
+            portion = min(self._portion, wanted.limit)
+            small = max(1, _SPREAD * wanted.max_bytes // portion)
+            rows = self._fetch(fence, wanted, portion, small=small)
+            fit = fitting((int(row[-1]) for row in rows), wanted.max_bytes)
+            if fit < len(rows):
+                self._portion = max(_MIN_CHOSEN, fit + fit // 4)
+                return Chosen(rows[:fit], small)
+            if len(rows) == portion:
+                self._portion = portion * _GROWTH
+            if len(rows) < portion or portion == wanted.limit:
+                return Chosen(rows, small)
+
+    def read(
+        self, chosen: Chosen, max_bytes: int, statements: tuple[SelectByIds, SelectByIds], **values: object
+    ) -> list[MarkedRecord]:
+        """Makes rows into records, and reads those that were chosen without what is large in them.
+
+        Args:
+            chosen: The rows.
+            max_bytes: The bound by which they were chosen.
+            statements: Read rows by their ids: whole, and without value and headers.
+            values: The statements' parameters.
+
+        Returns:
+            The records, without those of rows that the statements no longer find.
+        """
+        if not chosen.small:
+            return records(chosen.rows, self._idiom)
+        sizes = {int(row[0]): int(row[-1]) for row in chosen.rows}
+        large = [number for number, size in sizes.items() if chosen.small < size <= max_bytes]
+        huge = [number for number, size in sizes.items() if size > max_bytes]
+        if not large and not huge:
+            return records([row[:-1] for row in chosen.rows], self._idiom)
+        found = {int(row[0]): row[:-1] for row in chosen.rows if int(row[-1]) <= chosen.small}
+        for statement, ids in zip(statements, (large, huge), strict=True):
+            found |= {int(row[0]): row for row in self._session.fetch_by_ids(statement, ids, **values)}
+        read = records([found[number] for number in sizes if number in found], self._idiom)
+        return [
+            each._replace(fault=too_large(sizes[each.id], max_bytes)) if sizes[each.id] > max_bytes else each
+            for each in read
+        ]
+
+    def _fetch(self, fence: Fence, wanted: Wanted, limit: int, **small: int) -> Sequence[Row]:
+        choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small))
+        place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
+        values: Mapping[str, object] = {**place, **self._sql.values, **wanted.values, **small}
+        return self._session.fetch(choose, **values, limit=limit)
+
+
+def fitting(sizes: Iterable[int], most: int) -> int:
+    """Returns how many of the first rows have ``most`` bytes together; one with more alone counts nothing."""
+    number = total = 0
+    for number, size in enumerate(sizes, 1):
+        total += size if size <= most else 0
+        if total > most:
+            return number - 1
+    return number
+
+
+def too_large(size: int, limit: int | None = None) -> str:
+    """Returns why a row of ``size`` bytes is not read; ``limit`` is how much may be read, if known."""
+    permitted = f" ({limit:,})" if limit else ""
+    cure = "raise it, or skip the row"
+    return f"the row has {size:,} bytes, more than limits.maxLaneBytes permits{permitted}; {cure}"
