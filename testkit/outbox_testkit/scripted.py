@@ -14,7 +14,7 @@ from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, OUTBOX_COLUMNS
-from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.statements import UNCLAIMED, Statements, without_runs
 
 
 class ScriptedConnection:
@@ -103,13 +103,16 @@ def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str,
             yield name, statements.idiom.change_by_ids(value, ids)
         elif isinstance(value, str) and name[0] != "_" and " " in value:
             yield name, value
+    for runs in (1, 4):
+        if remove := statements.remove_runs(runs, guarded=False):
+            yield f"remove {runs} runs", remove
+    outside = {"nothing": (), "batches": (without_runs(2),)}
+    outside["ids"] = (statements.idiom.ids_not_in(range(1_500))[0],)
+    outside["keys"] = (UNCLAIMED, statements.without([f"k{number}" for number in range(1_500)])[0])
     for lanes in (1, 8):
-        for left_out in (1, 3):
-            yield f"choose {lanes} {left_out}", statements.choose(lanes, left_out)
-            for keys in (2, 1_500):
-                without, _ = statements.without([f"k{number}" for number in range(keys)])
-                sized = statements.choose(lanes, left_out, without, sized=True)
-                yield f"choose sized {lanes} {left_out} {keys}", sized
+        for name, conditions in outside.items():
+            yield f"choose {lanes} without {name}", statements.choose(lanes, conditions)
+            yield f"choose sized {lanes} without {name}", statements.choose(lanes, conditions, sized=True)
 
 
 def intake_statements(session: Session, outbox: TableName, ids: str) -> dict[str, str]:

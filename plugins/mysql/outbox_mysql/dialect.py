@@ -36,7 +36,7 @@ class MySqlDialect(PortableDialect):
     """An outbox in a MySQL or MariaDB database."""
 
     idiom: ClassVar[Idiom] = MySqlIdiom()
-    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES
+    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES | {Capability.SKIP_LOCKED}
     intake_type: ClassVar[type[PortableIntake]] = MySqlIntake
     options: MySqlOptions
 

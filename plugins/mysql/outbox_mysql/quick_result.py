@@ -16,7 +16,7 @@ Read = Callable[[bytes], object] | None
 
 
 class QuickResult(MySQLResult):
-    """A result whose rows are read by one loop over their bytes, rather than by several calls for a column."""
+    """A result whose rows are read by one loop over their bytes, rather than by calls for each column."""
 
     def _get_descriptions(self) -> None:
         super()._get_descriptions()

@@ -22,6 +22,7 @@ _CAPABILITIES = frozenset(
         Capability.CONCURRENT_DDL,
         Capability.CONCURRENT_WRITERS,
         Capability.INTAKE,
+        Capability.SKIP_LOCKED,
     }
 )
 

@@ -1,11 +1,11 @@
 """How a portable outbox deletes and selects batches, as exactly-once delivery does.
 
-The rows of a batch are deleted by runs of consecutive ids: a range of them is one look into the index, while a
-list of thousands of ids is as many. No row of another transaction lies within a run.
+The rows of a batch are deleted by runs of consecutive ids: a run is one look into the index, while a list of
+thousands of ids is as many. No row of another transaction lies within a run.
 
-Deletion and selection are two statements, and under READ COMMITTED the second may see rows that were committed
-after the first. That is no harm: such a row is in none of the batches, whose ids the selection leaves out, and
-it is selected as it would have been a moment later.
+Deletion and selection are two statements, and under READ COMMITTED the second may see rows that were
+committed after the first. That is no harm: such a row is in none of the batches, whose ids the selection
+leaves out, and it is selected as it would have been a moment later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outbox_sdk.fence import Fence
-from outbox_sdk.portable.choosing import Choosing, Wanted
+from outbox_sdk.portable.by_ids import SelectByIds
+from outbox_sdk.portable.choosing import Choosing, Row, Wanted
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements, bounds, without_runs
 from outbox_sdk.record import Batch, MarkedRecord
@@ -62,10 +63,11 @@ class Batches:
         """
         deleted, locked = 0, list[Batch]()
         for batch in batches:
-            if waits and self._locked.isdisjoint(batch.ids() if self._locked else ()):
-                deleted += self._delete(batch)
+            guarded = bool(batch.newest and self._idiom.time_text)
+            if self._sql.free is None or (waits and not self._found_locked(batch)):
+                deleted += self._delete(batch, guarded=guarded)
                 continue
-            rows, left = self._delete_free(batch)
+            rows, left = self._delete_free(batch, self._sql.free, guarded=guarded)
             deleted += rows
             if left:
                 locked.append(Batch.of(left, batch.newest))
@@ -75,7 +77,11 @@ class Batches:
     def select(
         self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int
     ) -> tuple[list[MarkedRecord], str]:
-        """Selects the lane's earliest rows that are in none of the batches; returns them and their newest time."""
+        """Selects the lane's earliest rows that are in none of the batches.
+
+        Returns:
+            The rows, and the greatest ``create_time`` among them.
+        """
         condition, values = self._outside(batches)
         conditions = (condition,) if condition else ()
         chosen = self._choosing.choose(fence, Wanted(limit, max_bytes, conditions, values))
@@ -85,33 +91,32 @@ class Batches:
         statements = (self._sql.selected_rows, self._sql.selected_heads)
         return self._choosing.read(chosen, max_bytes, statements), newest
 
-    def _delete(self, batch: Batch) -> int:
-        guarded = bool(batch.newest and self._idiom.time_text)
+    def _found_locked(self, batch: Batch) -> bool:
+        return bool(self._locked) and not self._locked.isdisjoint(batch.ids())
+
+    def _delete(self, batch: Batch, *, guarded: bool) -> int:
         guard = {"newest": batch.newest} if guarded else {}
-        if not self._idiom.delete_runs(self._sql.remove, 1) or batch.rows < _SHORT_RUN * len(batch.runs):
+        most, deleted = _LISTED_RUNS[-1], 0
+        if not self._sql.remove_runs(1, guarded=guarded) or batch.rows < _SHORT_RUN * len(batch.runs):
             change = self._sql.remove_old if guarded else self._sql.remove
             return self._session.execute_by_ids(change, batch.ids(), **guard)
-        most, deleted = _LISTED_RUNS[-1], 0
         for start in range(0, len(batch.runs), most):
             runs = _padded(batch.runs[start : start + most])
             statement = self._sql.remove_runs(len(runs), guarded=guarded)
             deleted += self._session.execute(statement, **bounds(runs), **guard)
         return deleted
 
-    def _delete_free(self, batch: Batch) -> tuple[int, list[int]]:
+    def _delete_free(self, batch: Batch, free: SelectByIds, *, guarded: bool) -> tuple[int, list[int]]:
         """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
-        guarded = bool(batch.newest and self._idiom.time_text)
         guard = {"newest": batch.newest} if guarded else {}
-        present = self._sql.present_old if guarded else self._sql.present
-        assert self._sql.free is not None
-        ids = sorted(int(row[0]) for row in self._session.fetch_by_ids(present, batch.ids(), **guard))
-        free = {int(row[0]) for row in self._session.fetch_by_ids(self._sql.free, ids)}
         change = self._sql.remove_old if guarded else self._sql.remove
-        deleted = self._session.execute_by_ids(change, sorted(free), **guard)
-        rest = [number for number in ids if number not in free]
+        present = self._sql.present_old if guarded else self._sql.present
+        ids = _ids(self._session.fetch_by_ids(present, batch.ids(), **guard))
+        ours = _ids(self._session.fetch_by_ids(free, ids))
+        deleted = self._session.execute_by_ids(change, ours, **guard)
         # Who had locked a row may have deleted it by now.
-        still = {int(row[0]) for row in self._session.fetch_by_ids(present, rest, **guard)}
-        return deleted, [number for number in rest if number in still]
+        rest = sorted(set(ids).difference(ours))
+        return deleted, _ids(self._session.fetch_by_ids(present, rest, **guard))
 
     def _outside(self, batches: Sequence[Batch]) -> tuple[str, Mapping[str, object]]:
         """Makes the condition that a row is in none of the batches, and its parameters."""
@@ -132,6 +137,10 @@ class Batches:
             return ""
         [(newest,)] = self._session.fetch(self._sql.newest, first=ids[0], last=ids[-1])
         return self._idiom.read_text(newest) or ""
+
+
+def _ids(rows: Sequence[Row]) -> list[int]:
+    return sorted(int(row[0]) for row in rows)
 
 
 def _padded(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -52,7 +52,7 @@ class ChangeByIds:
     index: str = ""
 
     def where(self, chosen: str) -> str:
-        """Returns what stands behind ``WHERE``; ``chosen`` is the condition that chooses rows by their ids."""
+        """Returns what stands behind ``WHERE``; ``chosen`` is the condition that chooses the rows."""
         return f"{chosen} AND {self.condition}" if self.condition else chosen
 
     def within(self, ids: str) -> str:

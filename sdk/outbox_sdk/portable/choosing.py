@@ -1,8 +1,8 @@
 """How a portable outbox chooses the earliest rows, to mark them or to select them as a batch.
 
-Where rows are bounded by bytes, the SELECT that chooses returns each row's size, and its key, value and headers
-only where they are small. Of what the bound lets in, larger rows are read by their ids afterwards; of one that
-exceeds the bound alone only topic and key.
+Where rows are bounded by bytes, the SELECT that chooses returns each row's size, and its key, value and
+headers only where they are small. Of what the bound lets in, larger rows are read by their ids afterwards; of
+one that exceeds the bound alone only topic and key.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ class Idiom(ABC):
     def delete_runs(self, change: ChangeByIds, runs: int) -> str:
         """Writes a DELETE of rows by runs of consecutive ids, which waits for no row outside of the runs.
 
-        The runs are ``{first0}`` to ``{last0}``, ``{first1}`` to ``{last1}``, and so on. Empty if the database
-        cannot: it reads, and locks, the row behind a range. Rows are deleted by lists of ids then.
+        The runs are ``{first0}`` to ``{last0}``, ``{first1}`` to ``{last1}``, and so on. Empty if the
+        database cannot: it locks the row behind a range, too. Rows are deleted by lists of ids then.
 
         Args:
             change: The DELETE.
@@ -166,7 +166,7 @@ class Idiom(ABC):
         return _not_in(key, keys, lambda name: self.comparable(f"{{{name}}}"))
 
     def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:
-        """Writes that a row's id is none of ``ids``, one at least, and returns the values of the parameters."""
+        """Writes that a row's id is none of ``ids``, one at least; returns the values of parameters, too."""
         return _not_in("id", ids, lambda name: f"{{{name}}}")
 
     def refusal(self, record: Record) -> str:  # noqa: ARG002 - for subclasses

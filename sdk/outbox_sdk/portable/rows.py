@@ -15,7 +15,7 @@ from outbox_sdk.record import Header, MarkedRecord, Record
 
 _TEXTS = {str, type(None)}
 _SHORT = 1000
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().raw_decode
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
@@ -148,12 +148,10 @@ def _whole(value: Any) -> int | None:
 def _array(text: str | None) -> list[str | None]:
     if not text:
         return []
-    try:
-        array, end = _scan(text, 0)
-    except StopIteration:
-        end = -1
+    # Most texts begin with the array and end with it; the other way takes twice as long.
+    array, end = _scan(text) if text[0] == "[" else (None, 0)
     if end != len(text):
-        array = json.loads(text)  # with blanks around it; else this says where it ends to be JSON
+        array = json.loads(text)
     if not isinstance(array, list) or not _TEXTS.issuperset(map(type, array)):
         raise ValueError('write them like ["name"] and ["value"]')
     return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -50,6 +51,14 @@ class Conformance:
         """The outbox under test."""
         bare.dialect.create()
         return bare
+
+    @pytest.fixture
+    def impatient_box(self, bare: Box, stack: ExitStack) -> Box:
+        """The outbox under test; where the dialect has an option for it, locks are waited for briefly."""
+        brief = {"lock_timeout": 1.0} if hasattr(bare.options, "lock_timeout") else {}
+        box = Box(replace(bare.under, options={**bare.under.options, **brief}), stack)
+        box.dialect.create()
+        return box
 
     @pytest.fixture
     def bytes_box(self, bare: Box, stack: ExitStack) -> Box:

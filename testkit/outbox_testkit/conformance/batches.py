@@ -1,9 +1,11 @@
-"""Batches: deleted and marked in one transaction, as exactly-once delivery does."""
+"""Batches: selected without a change, and deleted by the sets of their ids, as exactly-once delivery does."""
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
-from outbox_sdk import Batch, Capability
+from outbox_sdk import Batch, Capability, LeadershipLost
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
@@ -12,16 +14,33 @@ from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
 class BatchConformance(Conformance):
     """``advance``, alone and in turn with parking and takeovers."""
 
-    def test_deletes_the_finished_batch_and_marks_the_next(self, box: Box) -> None:
+    def test_deletes_the_finished_batch_and_selects_the_next(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(10)
         first, found = hand.batch(4)
         assert (hand.purged, found) == (0, values[:4])
+        assert first.rows == 4
         second, found = hand.batch(4, finished=[first])
         assert (hand.purged, found) == (4, values[4:8])
         assert texts(hand.advance(4, finished=[second])) == values[8:]
         assert hand.purged == 4
-        assert hand.reset(*range(first.first, second.last + 1), leader=second.leader_id) == 0
         assert box.survey() == values[8:]
+
+    def test_a_selection_changes_nothing_in_the_rows(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(6)
+        marked = hand.ids(3)
+        for _ in range(2):
+            assert texts(hand.advance()) == values, "whatever leader ids they carry"
+        assert hand.mark(3) != []
+        assert hand.reset(*marked) == 3, "the rows carry what they carried"
+        assert hand.values() == values[:3]
+
+    def test_rows_that_another_leader_has_marked_are_selected(self, box: Box) -> None:
+        values = box.fill(9, keys=3)
+        box.lead().mark(5)
+        hand = box.lead()
+        batch, found = hand.batch(7)
+        assert found == values[:7]
+        assert texts(hand.advance(finished=[batch])) == values[7:]
 
     def test_pending_batches_are_left_out(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(9)
@@ -43,18 +62,46 @@ class BatchConformance(Conformance):
         assert hand.purged == 245
         assert box.survey() == [*values[15:20], *values[250:]]
 
-    @pytest.mark.parametrize("limit", [0, 2], ids=["only deletes", "marks too"])
-    def test_only_rows_that_carry_the_batchs_name_are_deleted(self, box: Box, limit: int) -> None:
-        values = box.fill(8)
-        batch, _ = box.lead().batch(5)
-        hand = box.lead()
-        ours, found = hand.batch(2)
-        assert found == values[:2]
-        assert texts(hand.advance(limit, finished=[batch], pending=[ours])) == values[5 : 5 + limit]
-        assert hand.purged == 3
-        assert texts(hand.advance(limit, finished=[batch], pending=[ours])) == values[5 : 5 + limit]
-        assert hand.purged == 0
-        assert box.survey() == [*values[:2], *values[5:]]
+    @pytest.mark.parametrize("step", [2, 3, 40, 397])
+    @pytest.mark.parametrize("limit", [0, ALL], ids=["only deletes", "selects too"])
+    def test_a_batch_with_gaps_is_its_rows_and_no_others(self, box: Box, step: int, limit: int) -> None:
+        hand, values = box.lead(), box.fill(800)
+        hand.advance()
+        ids = hand.last().ids()
+        newest = hand.advanced.newest
+        gaps, rest = set(ids[::step]), values.copy()
+        del rest[::step]
+        batch = Batch.of([number for number in ids if number not in gaps], newest)
+        assert texts(hand.advance(pending=[batch])) == values[::step]
+        assert texts(hand.advance(limit, finished=[batch])) == (values[::step] if limit else [])
+        assert hand.purged == len(rest)
+        others = Batch.of(sorted(gaps), newest)
+        assert hand.advance(pending=[others]) == []
+        assert texts(hand.advance()) == values[::step]
+        assert hand.advance(limit, finished=[others]) == []
+        assert box.survey() == []
+
+    def test_deletion_by_a_batch_of_one_lane_leaves_the_rows_of_others(self, box: Box) -> None:
+        values = box.fill(300, keys=50)
+        hands = box.lead_all(3)
+        batches = [hand.batch(ALL) for hand in hands]
+        assert sorted(value for _, found in batches for value in found) == sorted(values)
+        hands[1].advance(0, finished=[batches[1][0]])
+        assert hands[1].purged == len(batches[1][1])
+        assert box.survey() == [value for value in values if value not in batches[1][1]]
+
+    def test_a_deletion_that_is_repeated_does_no_harm(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(6)
+        first, _ = hand.batch(2)
+        hand.advance(2, finished=[first])  # the reply is lost
+        again = Hand(box.connect(), hand.fence)
+        assert again.advance(0, finished=[first]) == []
+        assert again.purged == 0
+        second, found = again.batch(2, finished=[first])
+        assert found == values[2:4]
+        assert again.advance(0, finished=[first, second]) == []
+        assert again.purged == 2
+        assert box.survey() == values[4:]
 
     def test_a_limit_of_0_only_deletes(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(6)
@@ -66,7 +113,7 @@ class BatchConformance(Conformance):
         assert hand.purged == 0
         assert texts(hand.advance()) == values[4:]
 
-    def test_an_abandoned_batch_is_marked_again_in_its_place(self, box: Box) -> None:
+    def test_an_abandoned_batch_is_selected_again_in_its_place(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(40)
         first, _ = hand.batch(10)
         second, _ = hand.batch(10, finished=[first])
@@ -87,27 +134,22 @@ class BatchConformance(Conformance):
         assert found == values[10:]
         assert hand.advance(20, finished=[first], pending=[again]) == []
         assert hand.purged == 10
+        assert box.survey() == values[10:]
 
-    def test_a_new_leader_leaves_out_what_it_is_told_of_and_takes_the_rest(self, box: Box) -> None:
+    def test_a_former_leader_may_select_and_deletes_nothing(self, box: Box) -> None:
         values = box.fill(20)
         old = box.lead()
         first, _ = old.batch(5)
         second, _ = old.batch(5, pending=[first])
         new = box.lead()
+        with pytest.raises(LeadershipLost):
+            old.advance(finished=[first, second])
+        with pytest.raises(LeadershipLost):
+            old.advance(0, finished=[first, second])
+        # In the log is the first alone.
         ours, found = new.batch(8, finished=[first])
         assert (new.purged, found) == (5, values[5:13])
-        assert new.advance(0, finished=[second]) == []
-        assert new.purged == 0, "their batch was abandoned and is ours now"
         assert texts(new.advance(finished=[ours])) == values[13:]
-
-    def test_what_may_have_been_done_can_be_done_again(self, box: Box) -> None:
-        hand, values = box.lead(), box.fill(6)
-        first, _ = hand.batch(2)
-        hand.advance(2, finished=[first])  # the reply is lost
-        again = Hand(box.connect(), hand.fence)
-        assert again.advance(0, finished=[first]) == []
-        assert again.batch(2, finished=[first])[1] == values[2:4]
-        assert box.survey() == values[2:]
 
     def test_batches_of_several_lanes_share_ranges_and_not_rows(self, box: Box) -> None:
         values = box.fill(300, keys=50)
@@ -117,11 +159,11 @@ class BatchConformance(Conformance):
         while busy:
             busy = False
             for lane, hand in enumerate(hands):
-                before = len(finished[lane]) * 10
+                before = sum(batch.rows for batch in finished[lane])
                 records = hand.advance(10, finished=finished[lane])
-                assert hand.purged <= before
+                assert hand.purged == before
                 seen += texts(records)
-                finished[lane] = [Batch(hand.leader, records[0].id, records[-1].id)] if records else []
+                finished[lane] = [hand.last()] if records else []
                 busy = busy or bool(records)
         assert sorted(seen) == sorted(values)
         assert box.survey() == []
@@ -130,20 +172,70 @@ class BatchConformance(Conformance):
         hand, values = box.lead(), box.fill(12_000, keys=100)
         first, found = hand.batch(10_000)
         assert found == values[:10_000]
+        assert texts(hand.advance(10_000, pending=[first])) == values[10_000:]
         assert texts(hand.advance(10_000, finished=[first])) == values[10_000:]
         assert hand.purged == 10_000
+        wide = box.lead_all(2)
+        first, found = wide[0].batch(10_000)
+        assert wide[0].advance(10_000, pending=[first]) == []
+        wide[0].advance(0, finished=[first])
+        assert wide[0].purged == len(found)
 
     def test_a_parked_key_is_left_out_until_it_is_freed(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(8, keys=2)
-        marked = hand.advance(6)
-        odd = [record.id for record in marked][::2]
-        assert hand.park(odd, odd[0]) == 1
+        selected = hand.advance(6)
+        odd = [record.id for record in selected][::2]
+        assert hand.park_selected(odd[0]) == 1
         # The rest of the batch was abandoned with it.
         batch, found = hand.batch()
         assert found == values[1::2]
         assert hand.advance(finished=[batch]) == []
+        (letter,) = box.dead_letters().find()
+        assert (letter.record.id, letter.record.value) == (odd[0], values[0])
+        assert (letter.reason, letter.attempts) == ("too large", 5)
         box.dead_letters().retry(odd[:1])
         assert texts(hand.advance()) == values[::2]
+
+    def test_a_key_is_parked_without_a_leader_id_whatever_its_rows_carry(self, box: Box) -> None:
+        hand, values = box.lead(), box.fill(9, keys=3)
+        marked = hand.ids(4)
+        ids = [record.id for record in hand.advance()]
+        assert hand.park_selected(ids[1], ids[0]) == 2
+        hand.park_selected(ids[0])  # the reply was lost
+        assert len(box.dead_letters().find()) == 2
+        assert hand.table.parked().keys == 2
+        assert hand.reset(*marked) == 4, "no row was changed"
+        assert texts(hand.advance()) == values[2::3]
+        hand.purge(*marked, leader=hand.leader)
+        assert hand.park_selected(ids[-1] + 1) == 0, "a row that is gone is left out"
+        assert hand.table.parked().keys == 2
+
+    def test_rows_with_a_leader_id_are_found_for_a_checkpoint_of_an_earlier_version(self, box: Box) -> None:
+        hand, _ = box.lead(), box.fill(12)
+        ids = hand.ids(8)
+        hand.reset(ids[2], ids[5])
+        theirs = uuid4()
+        assert hand.table.marked_ids(theirs, ids[0], ids[-1]) == []
+        carried = [ids[n] for n in (0, 1, 3, 4, 6, 7)]
+        assert hand.table.marked_ids(hand.leader, ids[0], ids[-1]) == carried
+        assert hand.table.marked_ids(hand.leader, ids[1], ids[4]) == carried[1:4]
+        assert hand.table.marked_ids(hand.leader, ids[-1] + 1, ids[-1] + 9) == []
+
+    def test_an_id_that_is_given_out_anew_is_no_row_of_the_old_batch(self, box: Box) -> None:
+        box.fill(5)
+        hand = box.lead()
+        old, _ = hand.batch()
+        box.restart()
+        values = box.fill(7)
+        again = Hand(box.connect(), hand.fence)
+        assert again.batch(ALL)[1] == values
+        found = again.last()
+        assert found.ids()[:5] == old.ids(), "the statements of OutboxUnderTest.restart do not do it"
+        again.advance(0, finished=[old])
+        assert again.purged == (0 if old.newest else 5)
+        assert texts(again.advance()) == (values if old.newest else values[5:])
+        again.advance(0, finished=[found])
+        assert box.survey() == []
 
     @needs(Capability.CONCURRENT_WRITERS)
     def test_a_late_commit_is_found_behind_and_between_batches(self, box: Box) -> None:
@@ -157,3 +249,58 @@ class BatchConformance(Conformance):
         assert found == ["late", *values[10:12]]
         assert texts(hand.advance(ALL, finished=[second, third])) == values[12:]
         assert hand.purged == 8
+
+    @needs(Capability.CONCURRENT_WRITERS)
+    def test_uncommitted_rows_beside_and_between_batches_are_neither_seen_nor_waited_for(
+        self, box: Box
+    ) -> None:
+        late = [box.application() for _ in range(5)]
+        values: list[str] = []
+        for number, connection in enumerate(late):
+            box.stasher.stash(connection, plain("late", f"late {number}"))
+            values += box.fill(10)
+        hand = box.lead()
+        first, found = hand.batch(25)
+        assert found == values[:25]
+        late[1].commit()
+        second, found = hand.batch(20, finished=[first])
+        assert found == ["late 1", *values[25:44]]
+        assert hand.purged == 25
+        for connection in late:
+            connection.commit()
+        third, found = hand.batch(ALL, finished=[second])
+        assert found == ["late 0", "late 2", "late 3", "late 4", *values[44:]]
+        assert hand.advance(finished=[third]) == []
+        assert box.survey() == []
+
+    @needs(Capability.SKIP_LOCKED)
+    @pytest.mark.parametrize("limit", [0, ALL], ids=["only deletes", "selects too"])
+    def test_rows_that_others_have_locked_are_deleted_once_they_are_free(
+        self, impatient_box: Box, limit: int
+    ) -> None:
+        box = impatient_box
+        values = box.fill(60)
+        hand, somebody = box.lead(), box.application()
+        batch, _ = hand.batch(50)
+        ids = batch.ids()
+        locked = [ids[7], ids[8], ids[49]]
+        cursor = somebody.cursor()
+        cursor.execute(
+            f"UPDATE {box.options.table} SET kafka_topic = 't' WHERE id IN ({', '.join(map(str, locked))})"
+        )
+        other = Hand(box.connect(), hand.fence)
+        assert texts(other.advance()) == values, "they are selected as they were committed"
+        assert texts(hand.advance(limit, finished=[batch])) == (values[50:] if limit else [])
+        assert [each.ids() for each in hand.advanced.locked] == [locked]
+        rest = hand.advanced.locked
+        assert rest[0].newest == batch.newest
+        assert texts(hand.advance(ALL, pending=rest)) == values[50:]
+        following, found = hand.batch(5, pending=rest)
+        assert found == values[50:55]
+        assert texts(hand.advance(limit, finished=[*rest, following])) == (values[55:] if limit else [])
+        assert [each.ids() for each in hand.advanced.locked] == [locked], "still locked, and all else goes on"
+        cursor.close()
+        somebody.rollback()
+        hand.advance(limit, finished=hand.advanced.locked)
+        assert hand.advanced.locked == []
+        assert box.survey() == values[55:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic, sleep
 
@@ -64,17 +64,16 @@ class ConcurrencyConformance(Conformance):
         connection.commit()
         assert marked.result(PATIENCE) == [values[0], values[2]]
 
-    @pytest.mark.parametrize("batches", [False, True], ids=["marks", "batches"])
     def test_no_mark_of_an_old_leader_lands_behind_its_successors(
-        self, box: Box, pool: ThreadPoolExecutor, batches: bool
+        self, box: Box, pool: ThreadPoolExecutor
     ) -> None:
-        dice = random.Random(batches)
+        dice = random.Random(0)
         rows = len(box.fill(60))
         leader = Insistent(box)
         leader.lead()
         for _ in range(12):
             marked = threading.Event()
-            old = pool.submit(mark_until_fenced, box, Hand(leader.table, leader.fence), marked, batches)
+            old = pool.submit(act_until_fenced, box, Hand(leader.table, leader.fence), marked, _mark)
             assert marked.wait(PATIENCE)
             leader = Insistent(box)
             sleep(dice.choice([0, 0.001, 0.003]))
@@ -83,6 +82,24 @@ class ConcurrencyConformance(Conformance):
             assert len(ids) == rows
             assert old.result(PATIENCE), "somebody else leads, and it still marked"
             assert leader.reset(*ids) == rows, "rows that the new leader marked carry the old one's id"
+
+    def test_an_old_leader_deletes_no_batch_once_its_successor_has_started(
+        self, box: Box, pool: ThreadPoolExecutor
+    ) -> None:
+        dice = random.Random(1)
+        leader = Insistent(box)
+        leader.lead()
+        for _ in range(12):
+            box.fill(200)
+            deleted = threading.Event()
+            old = pool.submit(act_until_fenced, box, Hand(leader.table, leader.fence), deleted, _delete)
+            assert deleted.wait(PATIENCE)
+            leader = Insistent(box)
+            sleep(dice.choice([0, 0.001, 0.003]))
+            leader.lead()
+            ids = leader.ids(ALL)
+            assert old.result(PATIENCE), "somebody else leads, and it still deleted"
+            assert leader.reset(*ids) == len(ids), "rows that the new leader had seen were deleted"
 
     @pytest.mark.parametrize("lanes", [1, 3])
     @pytest.mark.parametrize("batches", [False, True], ids=["marks", "batches"])
@@ -164,22 +181,27 @@ class ConcurrencyConformance(Conformance):
         assert_causes_come_first(writers.committed, in_place)
 
 
-def mark_until_fenced(box: Box, hand: Hand, marked: threading.Event, batches: bool) -> bool:
-    """Marks repeatedly, each time under a new leader id; returns whether it was fenced in time."""
+def act_until_fenced(box: Box, hand: Hand, began: threading.Event, act: Callable[[Hand], None]) -> bool:
+    """Acts repeatedly; returns whether it was fenced in time."""
     dice, deadline = random.Random(5), monotonic() + PATIENCE / 4
     while monotonic() < deadline:
         try:
-            if batches:
-                hand.advance(50)
-            else:
-                hand.remark()
-                hand.mark(50)
+            act(hand)
         except LeadershipLost:
             return True
         except DriverError as error:
             may_pass(error)
             hand = Hand(box.connect(), hand.fence)
-        marked.set()
+        began.set()
         # Gives others a turn, if the database's locks are unfair.
         sleep(dice.choice([0, 0.0005, 0.003]))
     return False
+
+
+def _mark(hand: Hand) -> None:
+    hand.remark()
+    hand.mark(50)
+
+
+def _delete(hand: Hand) -> None:
+    hand.advance(1, finished=[hand.last()])

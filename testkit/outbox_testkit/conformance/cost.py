@@ -37,8 +37,13 @@ class CostConformance(Conformance):
 
         assert_no_dearer("mark", lambda: few.mark(10), lambda: many.mark(10))
         assert_no_dearer("purge", lambda: purge(few, marked[0]), lambda: purge(many, marked[1]))
-        assert_no_dearer("advance", lambda: few.advance(10), lambda: many.advance(10))
-        backlog, left = large.connect().backlog(), MANY - MANY // 4 - 10 * TIMES
+
+        def advance(hand: Hand) -> None:
+            assert len(hand.advance(5, finished=[hand.last()])) == 5
+
+        assert_no_dearer("select", lambda: few.advance(5), lambda: many.advance(5))
+        assert_no_dearer("advance", lambda: advance(few), lambda: advance(many))
+        backlog, left = large.connect().backlog(), MANY - MANY // 4 - 15 * TIMES
         assert backlog.records == left if backlog.exact else left / 2 < backlog.records < left * 2
         assert backlog.oldest is not None
 

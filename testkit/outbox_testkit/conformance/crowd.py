@@ -96,7 +96,7 @@ class Harvester:
     """A leader of one lane that marks and purges until it is told to stop or is fenced.
 
     Attributes:
-        sent: Leader id → the rows that it marked, in order.
+        sent: The rows that it marked or selected, in order; anew after each unknown outcome.
         purged: The values of the rows that it purged, as far as it knows.
     """
 
@@ -146,7 +146,7 @@ class Harvester:
     def _advance(self) -> bool:
         records = self._hand.advance(7, finished=self._finished)
         self.sent[-1] += records
-        self._finished = [Batch(self._hand.leader, records[0].id, records[-1].id)] if records else []
+        self._finished = [self._hand.last()] if records else []
         return bool(records)
 
 

@@ -14,7 +14,7 @@ from outbox_testkit.conformance.under_test import ALL, Box, Hand
 
 
 def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], object]]:
-    """Every statement of a lane's holder that has marked a batch and, behind it, ids."""
+    """Every statement of a lane's holder that has selected a batch and marked ids."""
     table, fence, leader = hand.table, hand.fence, hand.leader
     poisons = [Poison(ids[0], "too large", 1)]
     return {
@@ -23,10 +23,11 @@ def acts(hand: Hand, batch: Batch, ids: list[int]) -> dict[str, Callable[[], obj
         "purge": lambda: table.purge(fence, leader, ids),
         "reset": lambda: table.reset(fence, leader, ids),
         "park": lambda: table.park(fence, leader, poisons, ids),
-        "advance": lambda: table.advance(fence, [], uuid4(), 10, []),
-        "advance with a finished batch": lambda: table.advance(fence, [batch], uuid4(), 10, []),
-        "advance that only deletes": lambda: table.advance(fence, [batch], uuid4(), 0, []),
-        "advance that does nothing": lambda: table.advance(fence, [], uuid4(), 0, []),
+        "park without a leader id": lambda: table.park(fence, None, poisons),
+        "advance": lambda: table.advance(fence, [], [batch], 10),
+        "advance with a finished batch": lambda: table.advance(fence, [batch], [], 10),
+        "advance that only deletes": lambda: table.advance(fence, [batch], [], 0),
+        "advance that does nothing": lambda: table.advance(fence, [], [], 0),
         "beat": lambda: table.heartbeat(fence, {"zombie": 1}),
         "transact": lambda: table.set_transactional(fence, TransactionalLane(fence.lanes)),
         "end of transactions": lambda: table.set_transactional(fence, None),
@@ -70,7 +71,7 @@ class FenceConformance(Conformance):
         (zombie,) = box.lead_all(1)
         zombie.table.set_transactional(zombie.fence, TransactionalLane(zombie.fence.lanes))
         batch, values = zombie.batch(4)
-        ids = [record.id for record in zombie.advance(4, pending=[batch])]
+        ids = zombie.ids(8)[4:]
         table = box.connect()
         token = zombie.fence.token if how == "attempt" else table.bump(1, "other")
         leader = Hand(table, table.enter(0, 1, token))
@@ -81,9 +82,9 @@ class FenceConformance(Conformance):
         assert table.transactional_lanes() == {0: TransactionalLane(1)}
         assert table.lane_statuses()[0].metrics == {"leader": 1}
         assert box.dead_letters().find() == []
-        # The rows that the fenced holder had marked keep its leader ids, and the others have none.
+        # The rows that the fenced holder had marked keep its leader id, and the others have none.
         assert leader.reset(*ids, leader=zombie.leader) == 4
-        assert table.purge(leader.fence, batch.leader_id, range(batch.first, batch.last + 1)) == 4
+        assert table.purge(leader.fence, zombie.leader, batch.ids()) == 4
         assert leader.values(ALL) == [f"v{number}" for number in range(5, 13)]
         assert values == ["v1", "v2", "v3", "v4"]
 
@@ -128,7 +129,7 @@ class FenceConformance(Conformance):
         batch, values = last.batch()
         table = box.connect()
         fence = table.enter(2, 1, table.bump(1, "narrow"))
-        assert table.advance(fence, [batch], uuid4(), 0, []).purged == len(values)
+        assert table.advance(fence, [batch], [], 0).purged == len(values)
         assert table.transactional_lanes() == {2: TransactionalLane(3)}
         table.set_transactional(fence, None)
         assert table.transactional_lanes() == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,7 +21,7 @@ class Row:
         began: When its transaction began, in steps.
         ended: When it was committed.
         place: Its position within the transaction.
-        id: Its id, once a mark has returned it.
+        id: Its id, once somebody has seen it.
         leader: Its leader id.
     """
 
@@ -73,39 +73,55 @@ class Model:
         """Returns the rows with a leader id, by id."""
         return sorted((row for row in self.rows if row.leader == leader), key=_id)
 
-    def mark(
+    def selected(self, batches: Sequence[Batch]) -> list[Row]:
+        """Returns the rows of batches, by id."""
+        ids = {number for batch in batches for number in batch.ids()}
+        return sorted((row for row in self.rows if row.id in ids), key=_id)
+
+    def mark(self, fence: Fence, leader: UUID, limit: int, marked: Sequence[MarkedRecord]) -> None:
+        """Checks the result of a mark, and records it."""
+        for row in self._take(fence, limit, marked, lambda row: row.leader != leader):
+            row.leader = leader
+
+    def select(
+        self, fence: Fence, limit: int, batches: Sequence[Batch], selected: Sequence[MarkedRecord]
+    ) -> None:
+        """Checks the result of a selection, which leaves out batches."""
+        ids = {number for batch in batches for number in batch.ids()}
+        self._take(fence, limit, selected, lambda row: row.id not in ids)
+
+    def _take(
         self,
         fence: Fence,
-        leader: UUID,
         limit: int,
-        left_out: Collection[UUID],
-        marked: Sequence[MarkedRecord],
-    ) -> None:
-        """Checks the result of a mark, and records it.
+        records: Sequence[MarkedRecord],
+        wants: Callable[[Row], bool],
+    ) -> list[Row]:
+        """Checks that records are the earliest rows of those that are wanted; returns these rows.
 
-        The ids of rows that no mark has returned yet are unknown; only the order of these rows is known.
+        The ids of rows that nobody has seen yet are unknown; only the order of these rows is known.
         """
         parked, homes = self.parked(), self.homes[fence.lanes]
         wanted = {
             row.value: row
             for row in self.rows
-            if homes[row.key] == fence.lane and row.key not in parked and row.leader not in left_out
+            if homes[row.key] == fence.lane and row.key not in parked and wants(row)
         }
-        assert len(marked) == min(limit, len(wanted)), "as many as there are, up to the limit"
-        ids = [record.id for record in marked]
+        assert len(records) == min(limit, len(wanted)), "as many as there are, up to the limit"
+        ids = [record.id for record in records]
         assert ids == sorted(set(ids)), "by id"
         taken = []
-        for value, record in zip(texts(marked), marked, strict=True):
-            assert value in wanted, f"{record} was not for this lane and leader id to mark"
+        for value, record in zip(texts(records), records, strict=True):
+            assert value in wanted, f"{record} was not for this lane to take now"
             row = wanted.pop(value)
             assert row.key == record.key
             self._learn(row, record.id)
-            row.leader = leader
             taken.append(row)
         for left in wanted.values():
             for row in taken:
                 assert left.id is None or left.id > _id(row), f"{left} is earlier than {row}"
                 assert left.key != row.key or not row.follows(left), f"{row} follows {left}"
+        return taken
 
     def release(self, leader: UUID, ids: Collection[int], *, purge: bool) -> int:
         """Purges or resets rows; returns how many rows change."""
@@ -119,14 +135,15 @@ class Model:
     def finish(self, batches: Sequence[Batch]) -> int:
         """Purges batches; returns how many rows are deleted."""
         before = len(self.rows)
-        names = {batch.leader_id for batch in batches}
-        self.rows = [row for row in self.rows if row.leader not in names]
+        ids = {number for batch in batches for number in batch.ids()}
+        self.rows = [row for row in self.rows if row.id not in ids]
         return before - len(self.rows)
 
-    def park(self, leader: UUID, head: int, ids: Collection[int]) -> int:
+    def park(self, leader: UUID | None, head: int, ids: Collection[int] = ()) -> int:
         """Parks a key; returns how many keys were parked."""
-        heads = [row for row in self.rows if row.leader == leader and row.id == head]
-        self.release(leader, ids, purge=False)
+        heads = [row for row in self.rows if row.id == head and leader in (None, row.leader)]
+        if leader:
+            self.release(leader, ids, purge=False)
         for row in heads:
             self.letters[head] = (row, DeadLetterStatus.PARKED)
         return len(heads)

@@ -18,11 +18,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from outbox_sdk import (
-    Batch,
+    MAX_CHECKPOINT,
     Deliveries,
     DriverError,
     Finding,
@@ -220,73 +220,68 @@ class TransactionalConformance(Publishing):
     """What a publisher must do for exactly-once delivery."""
 
     def test_a_batch_and_its_checkpoint_are_there_together(self, under_test: TopicUnderTest) -> None:
-        sender, first, second = under_test.open_transactional(), batch(1, 500), batch(501, 510)
+        sender, first, second = under_test.open_transactional(), "2 first", "2 second"
         assert sender.checkpoint() is None
-        assert sender.publish(under_test.records(500), [first]) == []
-        assert sender.checkpoint() == [first]
-        assert sender.publish(under_test.records(10, 501), [first, second]) == []
-        assert sender.publish([], [second]) == []
-        assert sender.checkpoint() == [second]
+        assert sender.publish(under_test.records(500), first) == []
+        assert sender.checkpoint() == first
+        assert sender.publish(under_test.records(10, 501), f"{first},{second}") == []
+        assert sender.publish([], second) == []
+        assert sender.checkpoint() == second
         sender.close()
         sender.close()
         messages = under_test.read()
         assert len(messages) == 510
         assert_in_order(messages)
-        assert under_test.open_transactional().checkpoint() == [second]
+        assert under_test.open_transactional().checkpoint() == second
 
-    def test_a_checkpoint_names_50_batches_of_any_ids(self, under_test: TopicUnderTest) -> None:
-        batches = [Batch(uuid4(), -(2**62) - number, 2**62 + number) for number in range(50)]
-        batches[0] = Batch(UUID(int=0), 0, 0)
+    @pytest.mark.parametrize("length", [1, MAX_CHECKPOINT])
+    def test_a_checkpoint_may_be_any_ascii_text(self, under_test: TopicUnderTest, length: int) -> None:
+        characters = "".join(map(chr, range(32, 127)))
+        checkpoint = (characters * (length // len(characters) + 1))[-length:]
         sender = under_test.open_transactional()
-        assert sender.publish(under_test.records(1), batches) == []
-        assert sender.checkpoint() == batches
-        assert sender.publish([], []) == []
-        assert sender.checkpoint() == [], "which is not None: the lane has one"
+        assert sender.publish(under_test.records(1), checkpoint) == []
+        assert sender.checkpoint() == checkpoint
+        assert under_test.open_transactional().checkpoint() == checkpoint
 
     def test_of_a_batch_that_fails_nothing_is_seen_and_its_culprits_are_named(
         self, under_test: TopicUnderTest
     ) -> None:
-        sender, before = under_test.open_transactional(), batch()
-        assert sender.publish(under_test.records(1), [before]) == []
+        sender, before = under_test.open_transactional(), "before"
+        assert sender.publish(under_test.records(1), before) == []
         faulty = [
             MarkedRecord(12, under_test.topic, "a", "\ud800"),
             MarkedRecord(13, under_test.topic, "b", "13", partition=PARTITIONS + 90),
         ]
-        failures = sender.publish([*under_test.records(5, 2), *faulty, *under_test.records(5, 20)], [batch()])
+        failures = sender.publish([*under_test.records(5, 2), *faulty, *under_test.records(5, 20)], "another")
         assert [(failure.record.id, failure.retryable) for failure in failures] == [(12, False), (13, False)]
-        assert sender.checkpoint() == [before]
-        assert sender.publish(under_test.records(2, 30), [batch()]) == []
+        assert sender.checkpoint() == before
+        assert sender.publish(under_test.records(2, 30), "another") == []
         assert under_test.values() == [1, 30, 31]
 
     def test_opening_a_lane_ends_whoever_had_it(self, under_test: TopicUnderTest) -> None:
-        first, kept = under_test.open_transactional(), batch()
-        assert first.publish(under_test.records(1), [kept]) == []
+        first, kept = under_test.open_transactional(), "kept"
+        assert first.publish(under_test.records(1), kept) == []
         second = under_test.open_transactional()
         for _ in range(2):
             with pytest.raises(DriverError) as caught:
-                first.publish(under_test.records(3, 10), [batch()])
+                first.publish(under_test.records(3, 10), "another")
             assert caught.value.retryable
-        assert second.checkpoint() == [kept]
-        assert second.publish(under_test.records(1, 2), [batch()]) == []
+        assert second.checkpoint() == kept
+        assert second.publish(under_test.records(1, 2), "another") == []
         assert under_test.values() == [1, 2]
 
     def test_a_checkpoint_is_at_a_place_that_has_a_name(self, under_test: TopicUnderTest) -> None:
-        sender, first = under_test.open_transactional(), batch()
-        assert sender.publish(under_test.records(1), [first]) == []
+        sender, first = under_test.open_transactional(), "first"
+        assert sender.publish(under_test.records(1), first) == []
         assert sender.location
-        assert sender.checkpoint(sender.location) == [first]
+        assert sender.checkpoint(sender.location) == first
         successor = under_test.open_transactional()
         assert successor.location == sender.location
-        assert successor.checkpoint(sender.location) == [first]
+        assert successor.checkpoint(sender.location) == first
 
     def test_lanes_have_checkpoints_of_their_own(self, under_test: TopicUnderTest) -> None:
         senders = [under_test.open_transactional(lane) for lane in range(2)]
-        batches = [batch(), batch()]
-        for sender, each in zip(senders, batches, strict=True):
-            assert sender.publish(under_test.records(1), [each]) == []
-        assert [sender.checkpoint() for sender in senders] == [[each] for each in batches]
-
-
-def batch(first: int = 1, last: int = 1) -> Batch:
-    """Returns a batch with a name that was never used before."""
-    return Batch(uuid4(), first, last)
+        checkpoints = ["one", "two"]
+        for sender, each in zip(senders, checkpoints, strict=True):
+            assert sender.publish(under_test.records(1), each) == []
+        assert [sender.checkpoint() for sender in senders] == checkpoints

@@ -32,9 +32,9 @@ class Lane:
     """One process's work on a lane; the process may be fenced without knowing it.
 
     Attributes:
-        hand: Its connection; the leader id is that of its marks, or of its latest batch.
-        in_batches: Whether it marks batches.
-        pending: Its batches that are marked and not finished.
+        hand: Its connection.
+        in_batches: Whether it selects batches, rather than marking.
+        pending: Its batches that are selected and not finished.
     """
 
     hand: Hand
@@ -92,7 +92,7 @@ class World:
         self._lead(lanes=1)
         hand = self._lanes[-1].hand
         marked = hand.mark(ALL)
-        self._model.mark(hand.fence, hand.leader, ALL, {hand.leader}, marked)
+        self._model.mark(hand.fence, hand.leader, ALL, marked)
         assert hand.purge(*(record.id for record in marked)) == len(marked) == len(self._model.rows)
         assert self._box.survey() == []
         assert hand.table.parked().keys == 0
@@ -152,13 +152,18 @@ class World:
         self._lanes.append(Lane(Hand(self._box.connect(), entered), lane.in_batches))
 
     def _reconnect(self) -> None:
-        """Loses the reply to a mark, and the connection; the lane continues under a new leader id."""
+        """Loses the reply to a mark or a deletion, and the connection."""
         lane = self._dice.choice(self._lanes)
         name, limit = uuid4(), self._dice.randint(1, 5)
-        self._note(f"lose a mark of {limit} for lane {lane.hand.fence.lane} by {lane.hand.fence.token}")
+        self._note(f"lose a reply of {limit} for lane {lane.hand.fence.lane} by {lane.hand.fence.token}")
         hand = lane.hand
-        if not lane.in_batches and self._allowed(lane, lambda: hand.mark(limit)):
-            self._model.mark(hand.fence, name, limit, {name}, hand.table.mark(hand.fence, name, limit))
+        if lane.in_batches:
+            done = lane.pending[:1]
+            if self._allowed(lane, lambda: hand.advance(limit, done)):
+                hand.advance(limit, done)
+                self._model.finish(done)
+        elif self._allowed(lane, lambda: hand.mark(limit)):
+            self._model.mark(hand.fence, name, limit, hand.table.mark(hand.fence, name, limit))
         lane.hand.table.close()
         lane.hand = Hand(self._box.connect(), lane.hand.fence)
 
@@ -172,11 +177,11 @@ class World:
         if self._allowed(lane, lambda: hand.mark(limit)):
             marked = hand.mark(limit)
             self._note(f"  → {texts(marked)}")
-            self._model.mark(hand.fence, hand.leader, limit, {hand.leader}, marked)
+            self._model.mark(hand.fence, hand.leader, limit, marked)
             self.marked += len(marked)
 
     def _advance(self, lane: Lane, limit: int) -> None:
-        """Finishes some batches, abandons others, and marks the next."""
+        """Finishes some batches, abandons others, and selects the next."""
         hand, pending = lane.hand, lane.pending
         finished = [pending.pop(0) for _ in range(self._dice.randint(0, len(pending)) // 2)]
         if limit and self._dice.random() < 0.3:
@@ -186,14 +191,14 @@ class World:
             f"{len(pending)} pending"
         )
         if self._allowed(lane, lambda: hand.advance(limit, finished, pending)):
-            marked = hand.advance(limit, finished, pending)
-            self._note(f"  → {texts(marked)}")
-            assert hand.purged == self._model.finish(finished)
-            left_out = {hand.leader, *(batch.leader_id for batch in pending)}
-            self._model.mark(hand.fence, hand.leader, limit, left_out, marked)
-            if marked:
-                pending.append(Batch(hand.leader, marked[0].id, marked[-1].id))
-            self.marked += len(marked)
+            selected = hand.advance(limit, finished, pending)
+            self._note(f"  → {texts(selected)}")
+            deleted = self._model.finish(finished)
+            assert deleted <= hand.purged <= (sum(batch.rows for batch in finished) if limit else deleted)
+            self._model.select(hand.fence, limit, pending, selected)
+            if selected:
+                pending.append(hand.last())
+            self.marked += len(selected)
 
     def _remark(self) -> None:
         lane = self._lane()
@@ -219,19 +224,21 @@ class World:
             assert act(*ids) == self._model.release(hand.leader, ids, purge=purge)
 
     def _park(self) -> None:
-        """Parks the key of a marked row; of batches, only in the latest, which then ends."""
+        """Parks the key of a row that is marked, or in a batch; the batches are abandoned then."""
         lane = self._lane()
-        claimed = self._model.claimed(lane.hand.leader)
-        if not claimed:
+        hand, model = lane.hand, self._model
+        rows = model.selected(lane.pending) if lane.in_batches else model.claimed(hand.leader)
+        if not rows:
             return
-        head = self._dice.choice(claimed)
-        ids = [row.id for row in claimed if row.key == head.key and row.id is not None]
-        self._note(
-            f"park {head.key!r} at {ids[0]} for lane {lane.hand.fence.lane} by {lane.hand.fence.token}"
-        )
-        if self._allowed(lane, lambda: lane.hand.park(ids, ids[0])):
-            lane.pending = [batch for batch in lane.pending if batch.leader_id != lane.hand.leader]
-            assert lane.hand.park(ids, ids[0]) == self._model.park(lane.hand.leader, ids[0], ids)
+        key = self._dice.choice(rows).key
+        ids = [row.id for row in rows if row.key == key and row.id is not None]
+        self._note(f"park {key!r} at {ids[0]} for lane {hand.fence.lane} by {hand.fence.token}")
+        if lane.in_batches:
+            if self._allowed(lane, lambda: hand.park_selected(ids[0])):
+                lane.pending = []
+                assert hand.park_selected(ids[0]) == model.park(None, ids[0])
+        elif self._allowed(lane, lambda: hand.park(ids, ids[0])):
+            assert hand.park(ids, ids[0]) == model.park(hand.leader, ids[0], ids)
 
     def _operate(self) -> None:
         ids = [number for number in self._model.letters if self._dice.random() < 0.7]

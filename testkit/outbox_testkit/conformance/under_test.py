@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from outbox_sdk import (
     UNBOUNDED,
+    Advanced,
     Batch,
     Condition,
     DeadLetters,
@@ -149,20 +150,18 @@ class Box:
 class Hand:
     """A lane at the table: its connection, its fence and its leader id.
 
-    It marks under one leader id, or marks batches, each under its own.
-
     Attributes:
         table: The connection.
         fence: The fence.
-        leader: The leader id, or that of the latest batch.
-        purged: How many rows the latest advance deleted.
+        leader: The leader id of its marks.
+        advanced: The result of the latest advance.
     """
 
     def __init__(self, table: OutboxTable, fence: Fence) -> None:
         self.table = table
         self.fence = fence
         self.leader = uuid4()
-        self.purged = 0
+        self.advanced = Advanced(0, [])
 
     def remark(self) -> None:
         """Takes a new leader id."""
@@ -194,6 +193,10 @@ class Hand:
         poisons = [Poison(head, reason, 5) for head in heads]
         return self.table.park(self.fence, self.leader, poisons, ids)
 
+    def park_selected(self, *heads: int, reason: str = "too large") -> int:
+        """Parks keys of rows that were selected, not marked."""
+        return self.table.park(self.fence, None, [Poison(head, reason, 5) for head in heads])
+
     def advance(
         self,
         limit: int = 1000,
@@ -202,21 +205,24 @@ class Hand:
         *,
         max_bytes: int = UNBOUNDED,
     ) -> list[MarkedRecord]:
-        self.leader = uuid4()
-        names = [batch.leader_id for batch in pending]
-        self.purged, records = self.table.advance(self.fence, finished, self.leader, limit, names, max_bytes)
-        return records
+        self.advanced = self.table.advance(self.fence, finished, pending, limit, max_bytes)
+        return self.advanced.records
 
     def batch(
         self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
     ) -> tuple[Batch, list[str]]:
-        """Advances, and returns the new batch, which must not be empty, with its values."""
+        """Advances, and returns the new batch with its values."""
         records = self.advance(limit, finished, pending)
-        return self.last(records), texts(records)
+        return self.last(), texts(records)
 
-    def last(self, records: Sequence[MarkedRecord]) -> Batch:
-        """Returns the latest batch, made of the records that it marked."""
-        return Batch(self.leader, records[0].id, records[-1].id)
+    def last(self) -> Batch:
+        """Returns the latest batch, which the latest advance selected."""
+        return Batch.of([record.id for record in self.advanced.records], self.advanced.newest)
+
+    @property
+    def purged(self) -> int:
+        """How many rows the latest advance deleted."""
+        return self.advanced.purged
 
 
 def plain(key: str = "k", value: str | None = "v") -> Record:
