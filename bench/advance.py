@@ -1,4 +1,4 @@
-"""Measures how fast batches are purged and marked without a broker: by the dialect, and by plain statements.
+"""Measures how fast batches are deleted and selected without a broker, beside marks by plain statements.
 
 The plain statements are those of the sequential loop: one pipeline that deletes the last batch and marks the
 next. Starts a PostgreSQL server of its own. Run ``uv run bench/advance.py --help``.
@@ -61,11 +61,10 @@ def advance(dsn: str, batch: int) -> float:
     finished: list[Batch] = []
     started = time.perf_counter()
     while True:
-        name = uuid4()
-        records = table.advance(fence, finished, name, batch, []).records
-        if not records:
+        advanced = table.advance(fence, finished, [], batch)
+        if not advanced.records:
             break
-        finished = [Batch(name, records[0].id, records[-1].id)]
+        finished = [Batch.of([record.id for record in advanced.records], advanced.newest)]
     seconds = time.perf_counter() - started
     table.close()
     return seconds

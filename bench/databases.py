@@ -20,7 +20,7 @@ from outbox_servers.services import KafkaBroker
 
 MODES = ("at-least-once", "exactly-once")
 ALONE = ("mark-purge", "advance")
-"""Mark, then purge; and both in one transaction, as exactly-once delivery does."""
+"""Mark, then purge; and delete one batch and select the next, as exactly-once delivery does."""
 DATABASES = ("postgres", "mysql", "mariadb", "sqlite")
 PORTION = 2000
 TOPIC = f"bench-{uuid4().hex[:8]}"
@@ -49,15 +49,15 @@ def fill(dialect: Dialect, driver: str, rows: int, keys: int) -> None:
 
 
 def alone(dialect: Dialect, who: str) -> None:
-    """Marks and purges until nothing is left, without publishing."""
+    """Marks and purges, or selects and deletes, until nothing is left, without publishing."""
     table = dialect.connect()
     fence = table.enter(0, 1, table.bump(1, "bench"))
     leader, finished = uuid4(), list[Batch]()
     while True:
         if who == "advance":
-            leader = uuid4()
-            _, records = table.advance(fence, finished, leader, PORTION, [])
-            finished = [Batch(leader, records[0].id, records[-1].id)] if records else []
+            advanced = table.advance(fence, finished, [], PORTION)
+            records = advanced.records
+            finished = [Batch.of([record.id for record in records], advanced.newest)] if records else []
         else:
             records = table.mark(fence, leader, PORTION)
             table.purge(fence, leader, [record.id for record in records])

@@ -34,7 +34,7 @@ class Broken:
     def __init__(self, table: OutboxTable, dialect: Dialect) -> None:
         self.sound = table
         self.dialect = dialect
-        self.names: list[UUID] = []
+        self.marked: set[int] = set()
         self.latest = 0
         self.letters: DeadLetters | None = None
 
@@ -54,8 +54,16 @@ class LooksAtTheFenceTooEarly(Broken):
     def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
         if self.current(fence).token != fence.token:
             raise LeadershipLost
-        sleep(0.02 if limit < ALL else 0)
+        sleep(0.1 if limit < ALL else 0)
         return self.sound.mark(self.current(fence), leader_id, limit, *more)
+
+
+class ComparesTheFenceTooEarly(Broken):
+    def advance(self, fence: Fence, *more: Any) -> Advanced:
+        if self.current(fence).token != fence.token:
+            raise LeadershipLost
+        sleep(0.1)
+        return self.sound.advance(self.current(fence), *more)
 
 
 class EntersWithoutEndingOtherAttempts(Broken):
@@ -106,35 +114,95 @@ class ReadsTheWholeTable(Broken):
             self.letters.close()
 
 
-class ForgetsAbandonedBatches(Broken):
-    def advance(
-        self,
-        fence: Fence,
-        finished: Sequence[Batch],
-        leader_id: UUID,
-        limit: int,
-        pending: Sequence[UUID],
-        *more: Any,
-    ) -> Advanced:
-        self.names.append(leader_id)
-        done = {batch.leader_id for batch in finished}
-        names = [name for name in self.names if name not in done]
-        return self.sound.advance(fence, finished, leader_id, limit, names, *more)
-
-
 class DeletesNoBatch(Broken):
     def advance(
-        self,
-        fence: Fence,
-        finished: Sequence[Batch],
-        leader_id: UUID,
-        limit: int,
-        pending: Sequence[UUID],
-        *more: Any,
+        self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], *more: Any
     ) -> Advanced:
-        names = [batch.leader_id for batch in finished]
-        _, records = self.sound.advance(fence, [], leader_id, limit, [*pending, *names], *more)
-        return Advanced(0, records)
+        return self.sound.advance(fence, [], [*finished, *pending], *more)
+
+
+class DeletesWholeRanges(Broken):
+    """Takes a batch for all rows from its first to its last."""
+
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], *more: Any
+    ) -> Advanced:
+        ranges = [Batch(((batch.runs[0][0], batch.runs[-1][1]),), batch.newest) for batch in finished]
+        return self.sound.advance(fence, ranges, pending, *more)
+
+
+class DeletesYoungerRows(Broken):
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], *more: Any
+    ) -> Advanced:
+        return self.sound.advance(fence, [Batch(batch.runs) for batch in finished], pending, *more)
+
+
+class DeletesUnderAnOldFence(Broken):
+    def advance(self, fence: Fence, *more: Any) -> Advanced:
+        return self.sound.advance(self.current(fence), *more)
+
+
+class TellsTooEarlyATime(Broken):
+    """Its batches are never deleted."""
+
+    def advance(self, *arguments: Any) -> Advanced:
+        return self.sound.advance(*arguments)._replace(newest="2001-01-01 00:00:00+00")
+
+
+class SelectsPendingRows(Broken):
+    def advance(
+        self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], *more: Any
+    ) -> Advanced:
+        return self.sound.advance(fence, finished, [], *more)
+
+
+class SelectsFinishedRows(Broken):
+    """Deletes once it has selected."""
+
+    def advance(self, fence: Fence, finished: Sequence[Batch], *more: Any) -> Advanced:
+        selected = self.sound.advance(fence, [], *more)
+        deleted = self.sound.advance(fence, finished, [], 0)
+        return selected._replace(purged=deleted.purged, locked=deleted.locked)
+
+
+class SelectsBehindItsLatestBatch(Broken):
+    """Neither late commits nor abandoned batches are seen."""
+
+    def advance(self, *arguments: Any) -> Advanced:
+        advanced = self.sound.advance(*arguments)
+        records = [record for record in advanced.records if record.id > self.latest]
+        self.latest = records[-1].id if records else self.latest
+        return advanced._replace(records=records)
+
+
+class SelectsNoMarkedRows(Broken):
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
+        marked = self.sound.mark(fence, leader_id, limit, *more)
+        self.marked.update(record.id for record in marked)
+        return marked
+
+    def advance(self, *arguments: Any) -> Advanced:
+        advanced = self.sound.advance(*arguments)
+        records = [record for record in advanced.records if record.id not in self.marked]
+        return advanced._replace(records=records)
+
+
+class MarksWhatItSelects(Broken):
+    def advance(self, fence: Fence, *more: Any) -> Advanced:
+        advanced = self.sound.advance(fence, *more)
+        self.sound.mark(fence, uuid4(), len(advanced.records))
+        return advanced
+
+
+class TellsOfNoLockedRows(Broken):
+    def advance(self, *arguments: Any) -> Advanced:
+        return self.sound.advance(*arguments)._replace(locked=())
+
+
+class ParksOnlyMarkedRows(Broken):
+    def park(self, fence: Fence, leader_id: UUID | None, *more: Any) -> int:
+        return self.sound.park(fence, leader_id or uuid4(), *more)
 
 
 class MarksHoweverManyBytes(Broken):
@@ -175,7 +243,9 @@ class ExcludesForEver(Broken):
 
 
 class ParksOnlyTheHead(Broken):
-    def park(self, fence: Fence, leader_id: UUID, poisons: Sequence[Poison], ids: Sequence[int]) -> int:
+    def park(
+        self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
+    ) -> int:
         return self.sound.park(fence, leader_id, poisons, [poison.id for poison in poisons])
 
 
@@ -204,10 +274,29 @@ CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (MarksBehindWhatItMarkedLast, "test_late_commits_are_found_at_the_head_and_rollbacks_never", {}),
     (MarksBehindWhatItMarkedLast, *SIMULATION),
     (ReadsTheWholeTable, "test_a_mark_and_a_purge_cost_no_more_where_more_waits", {}),
-    (ForgetsAbandonedBatches, "test_an_abandoned_batch_is_marked_again_in_its_place", {}),
-    (ForgetsAbandonedBatches, *SIMULATION),
-    (DeletesNoBatch, "test_deletes_the_finished_batch_and_marks_the_next", {}),
+    (DeletesNoBatch, "test_deletes_the_finished_batch_and_selects_the_next", {}),
     (DeletesNoBatch, *SIMULATION),
+    (DeletesWholeRanges, "test_a_batch_with_gaps_is_its_rows_and_no_others", {"step": 40, "limit": 0}),
+    (DeletesWholeRanges, "test_batches_of_several_lanes_share_ranges_and_not_rows", {}),
+    (DeletesWholeRanges, "test_a_late_commit_is_found_behind_and_between_batches", {}),
+    (DeletesWholeRanges, *SIMULATION),
+    (DeletesYoungerRows, "test_an_id_that_is_given_out_anew_is_no_row_of_the_old_batch", {}),
+    (DeletesUnderAnOldFence, "test_who_holds_an_old_one_touches_nothing", {"how": "token"}),
+    (DeletesUnderAnOldFence, "test_a_former_leader_may_select_and_deletes_nothing", {}),
+    (DeletesUnderAnOldFence, *SIMULATION),
+    (TellsTooEarlyATime, "test_deletes_the_finished_batch_and_selects_the_next", {}),
+    (TellsTooEarlyATime, *SIMULATION),
+    (SelectsPendingRows, "test_pending_batches_are_left_out", {}),
+    (SelectsPendingRows, *SIMULATION),
+    (SelectsFinishedRows, "test_deletes_the_finished_batch_and_selects_the_next", {}),
+    (SelectsFinishedRows, *SIMULATION),
+    (SelectsBehindItsLatestBatch, "test_an_abandoned_batch_is_selected_again_in_its_place", {}),
+    (SelectsBehindItsLatestBatch, "test_a_late_commit_is_found_behind_and_between_batches", {}),
+    (SelectsBehindItsLatestBatch, *SIMULATION),
+    (SelectsNoMarkedRows, "test_a_selection_changes_nothing_in_the_rows", {}),
+    (MarksWhatItSelects, "test_a_selection_changes_nothing_in_the_rows", {}),
+    (ParksOnlyMarkedRows, "test_a_key_is_parked_without_a_leader_id_whatever_its_rows_carry", {}),
+    (ParksOnlyMarkedRows, *SIMULATION),
     (MarksHoweverManyBytes, "test_a_mark_claims_no_more_bytes_than_it_may", {}),
     (MarksHoweverManyBytes, "test_a_batch_is_bounded_too", {}),
     (
@@ -267,6 +356,18 @@ def test_a_broken_dialect_fails(
 def test_a_dialect_fails_that_looks_at_the_fence_too_early(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     break_it(box, monkeypatch, LooksAtTheFenceTooEarly)
     with ThreadPoolExecutor(2) as pool, pytest.raises(AssertionError, match="the old one's id"):
-        DialectConformance().test_no_mark_of_an_old_leader_lands_behind_its_successors(
-            box, pool, batches=False
-        )
+        DialectConformance().test_no_mark_of_an_old_leader_lands_behind_its_successors(box, pool)
+
+
+def test_a_dialect_fails_that_compares_the_fence_before_it_deletes(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it(box, monkeypatch, ComparesTheFenceTooEarly)
+    with ThreadPoolExecutor(2) as pool, pytest.raises(AssertionError, match="the new leader had seen"):
+        DialectConformance().test_an_old_leader_deletes_no_batch_once_its_successor_has_started(box, pool)
+
+
+def test_a_dialect_fails_that_tells_of_no_locked_rows(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_it(box, monkeypatch, TellsOfNoLockedRows)
+    with pytest.raises(AssertionError):
+        DialectConformance().test_rows_that_others_have_locked_are_deleted_once_they_are_free(box, 0)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from outbox_sdk import UNBOUNDED, Batch, DriverError
-from outbox_sdk.portable.marking import Wanted
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box, plain, texts
 from pymysql.constants import COMMAND
@@ -57,11 +56,12 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str
     assert hand.purge(*ids[:2]) == 2
     batch, found = hand.batch()
     assert found == ["v3", "v4"]
-    hand.purge(ids[2])
+    assert hand.ids() == ids[2:]
+    assert hand.purge(ids[2]) == 1
     table: Any = hand.table
     with table._session.transaction("mark, and do not commit"):
         table._hold(hand.fence)
-        table._marking.mark(hand.fence, hand.leader, Wanted(1000, UNBOUNDED, (hand.leader,)))
+        table._marking.mark(hand.fence, hand.leader, 1000, UNBOUNDED, ())
         stasher.stash(late, plain("k", "later"))
         stasher.stash(early, plain("k", "v5"))
         early.commit()
@@ -74,16 +74,53 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str
 
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
-def test_a_batch_is_finished_around_rows_that_are_not_committed(box: Box, isolation: str) -> None:
-    late, hand = writer(box, isolation), box.lead()
-    box.stash(*(plain("k", f"v{number}") for number in range(20)))
-    box.stasher.stash(late, plain("k", "late"))
-    box.stash(*(plain("k", f"v{number}") for number in range(20, 40)))
-    records = hand.advance()
-    assert len(records) == 40
-    batch = Batch(hand.leader, records[0].id, records[-1].id)
+@pytest.mark.parametrize("count", [1, 2, 3, 30, 300, 3_000])
+@pytest.mark.parametrize("behind", [0, 5])
+def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
+    box: Box, isolation: str, count: int, behind: int
+) -> None:
+    before, after, hand = writer(box, isolation), writer(box, isolation), box.lead()
+    box.stasher.stash(before, plain("k", "before"))
+    values = box.fill(count)
+    box.stasher.stash(after, plain("k", "after"))
+    more = box.fill(behind)
+    with box.application().cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {box.options.table}")
+    batch, found = hand.batch(count)
+    assert found == values
+    assert len(batch.runs) == 1
+    # A server that read one row more than these would wait here, and give up.
+    assert texts(hand.advance(finished=[batch])) == more
+    assert (hand.purged, hand.advanced.locked) == (count, [])
+    before.commit()
+    after.commit()
+    assert box.survey() == ["before", "after", *more]
+
+
+@pytest.mark.parametrize("step", [3, 40])
+def test_a_batch_of_many_runs_is_deleted_around_rows_that_are_not_committed(box: Box, step: int) -> None:
+    late, hand = writer(box, "READ COMMITTED"), box.lead()
+    values: list[str] = []
+    for number in range(40):
+        values += box.fill(step)
+        box.stasher.stash(late, plain("k", f"late {number}"))
+    batch, found = hand.batch(10_000)
+    assert (found, len(batch.runs)) == (values, 40)
     assert hand.advance(finished=[batch]) == []
-    assert hand.purged == 40
+    assert hand.purged == len(values)
+    late.commit()
+    assert box.survey() == [f"late {number}" for number in range(40)]
+
+
+def test_a_batch_whose_last_row_is_gone_is_deleted_beside_one_that_is_not_committed(box: Box) -> None:
+    """The server looks at the row behind then; after the lock time-out the rest is deleted by its ids."""
+    hand, late = box.lead(), writer(box, "READ COMMITTED")
+    box.fill(20)
+    batch, _ = hand.batch()
+    box.stasher.stash(late, plain("k", "late"))
+    hand.advance(0, finished=[Batch(((batch.ids()[-1],) * 2,))])
+    assert hand.advance(finished=[batch]) == []
+    assert (hand.purged, hand.advanced.locked) == (19, [])
     late.commit()
     assert box.survey() == ["late"]
 
@@ -155,7 +192,7 @@ def test_a_row_that_somebody_has_locked_keeps_back_its_key_alone(box: Box, bound
     assert hand.values(3, max_bytes=bound) == [values[n] for n in (0, 2, 3)]
     assert hand.values(max_bytes=bound) == [values[n] for n in (6, 7, 10, 11)]
     assert hand.mark(max_bytes=bound) == []
-    assert texts(box.lead().advance(max_bytes=bound)) == [values[n] for n in (2, 3, 6, 7, 10, 11)]
+    assert texts(box.lead().advance(max_bytes=bound)) == values, "a selection locks nothing"
     somebody.commit()
     assert hand.table.backlog().records == 12
     assert box.survey() == values

@@ -82,5 +82,5 @@ def test_names_fold_as_in_oracle() -> None:
     sql = statements()
     assert 'UPDATE "SHOP"."out box" SET' in sql["claim"]
     assert 'FROM "SHOP"."FENCE"' in sql["hold"]
-    assert '"CLUSTER_ID" = {eligible0}' in sql["choose 1 1"]
+    assert '"CLUSTER_ID" = {eligible0}' in sql["choose 1 without nothing"]
     assert 'INTO "SHOP"."out box"' in sql["insert"]

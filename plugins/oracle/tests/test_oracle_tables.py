@@ -43,7 +43,7 @@ def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
     assert held == {"name": "OUTBOX", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
     assert choose.endswith("ORDER BY id FETCH FIRST :limit ROWS ONLY")
     assert "FOR UPDATE" not in choose
-    assert (chosen["limit"], chosen["lane"], chosen["lanes"], chosen["left0"]) == (30, 1, 4, leader.bytes)
+    assert (chosen["limit"], chosen["lane"], chosen["lanes"], chosen["leader"]) == (30, 1, 4, leader.bytes)
     assert claim == 'UPDATE "OUTBOX" SET leader_id = :leader WHERE id IN (:row_id)'
     assert claimed == [{"leader": leader.bytes, "row_id": number} for number in range(1, 31)]
 
@@ -89,7 +89,8 @@ def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
         lambda: table.mark(FENCE, uuid4(), 1),
         lambda: table.purge(FENCE, uuid4(), [1]),
         lambda: table.reset(FENCE, uuid4(), [1]),
-        lambda: table.advance(FENCE, [], uuid4(), 1, []),
+        lambda: table.advance(FENCE, [], [], 1),
+        lambda: table.advance(FENCE, [Batch(((1, 9),))], [], 1),
         lambda: table.park(FENCE, uuid4(), [Poison(1, "", 1)], [1]),
     ):
         fake.log.clear()
@@ -117,13 +118,32 @@ def test_nothing_to_purge_asks_only_for_the_fence() -> None:
     assert fake.verbs == ["SELECT", "commit"]
 
 
-def test_an_advance_deletes_and_marks_in_one_transaction() -> None:
-    fake, table = connect(**marking([(9, "t", "k", "v", None, None)]), BETWEEN=3)
-    finished = [Batch(uuid4(), 1, 4), Batch(uuid4(), 5, 8)]
-    advanced = table.advance(FENCE, finished, uuid4(), 10, [uuid4(), uuid4()])
-    assert (advanced.purged, [record.id for record in advanced.records]) == (6, [9])
-    assert fake.verbs == ["SELECT", "DELETE", "DELETE", "SELECT", "UPDATE", "commit"]
-    assert {"left0", "left1", "left2"} <= set(fake.log[3][1])
+def test_an_advance_deletes_and_selects_in_one_transaction() -> None:
+    fake, table = connect(**marking([(9, "t", "k", "v", None, None)]), DELETE=8)
+    finished = [Batch(((1, 8),)), Batch(((9, 20), (22, 40)))]
+    advanced = table.advance(FENCE, finished, [Batch(((60, 70),))], 10)
+    assert (advanced.purged, [record.id for record in advanced.records]) == (16, [9])
+    assert advanced.newest == ""
+    assert fake.verbs == ["SELECT", "DELETE", "DELETE", "SELECT", "commit"]
+    assert fake.log[1][1] == {"first0": 1, "last0": 8}
+    bounds = {name: end for name, end in fake.log[3][1].items() if name[:4] in {"firs", "last"}}
+    assert sorted(bounds.values()) == [1, 8, 9, 20, 22, 40, 60, 70]
+
+
+def test_a_batch_of_many_runs_is_deleted_in_array_binds_and_left_out_by_lists() -> None:
+    fake, table = connect(**{r"WHERE id IN \(:row_id\)": 1, **marking([])})
+    scattered = Batch.of(range(0, 60, 2))
+    assert table.advance(FENCE, [scattered], [], 10).purged == 30
+    assert fake.verbs == ["SELECT", "DELETE", "SELECT", "commit"]
+    assert [row["row_id"] for row in fake.log[1][1]] == scattered.ids()
+    assert {fake.log[2][1][f"without{n}"] for n in range(100)} == set(scattered.ids())
+
+
+def test_a_selection_without_a_deletion_locks_nothing() -> None:
+    fake, table = connect(**marking([(9, "t", "k", "v", None, None)]), **{"^SELECT lane": [(1,)]})
+    assert [record.id for record in table.advance(FENCE, [], [Batch(((1, 4),))], 10).records] == [9]
+    assert fake.verbs == ["SELECT", "SELECT", "commit"]
+    assert "FOR UPDATE" not in "".join(sql for sql, _ in fake.log)
 
 
 def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:

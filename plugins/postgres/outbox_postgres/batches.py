@@ -55,7 +55,7 @@ class Batches:
         left_out = [*finished, *pending]
         wanted = _Wanted(limit, max_bytes, left_out)
         purged, locked = 0, list[Batch]()
-        if finished and (not limit or any(batch in self._locked for batch in finished)):
+        if not limit or any(batch in self._locked for batch in finished):
             purged, locked = self._finish(fence, finished)
             self._starts.finished(finished)
             finished = ()

@@ -135,7 +135,7 @@ class Settled:
                 all had been deleted by the time it came to them.
             behind: The batches that may have rows left where it looked: its own, and those pending.
         """
-        self._behind = behind
+        self._behind = tuple(behind)
         start, began, self._keys_behind = self._began
         self._unlisted += found
         if start == FIRST:

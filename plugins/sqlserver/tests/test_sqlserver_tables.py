@@ -44,7 +44,7 @@ def test_a_mark_holds_the_fence_reads_versions_and_claims_by_ids() -> None:
     (hold, held), (_, given), (_, claimed), _ = fake.log
     assert "FROM [outbox_fence] WITH (REPEATABLEREAD, ROWLOCK) WHERE name = @name" in hold
     assert held == {"name": "outbox", "lane": 1, "lanes": 4, "token": 7, "attempt": 2}
-    assert (given["left0"], given["limit"]) == (leader, 30)
+    assert (given["leader"], given["limit"]) == (leader, 30)
     assert (claimed["leader"], json.loads(claimed["ids"])) == (leader, [1, 2, 3])
     assert fake.cancelled == 0
 
@@ -78,7 +78,8 @@ def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
         lambda: table.mark(FENCE, uuid4(), 1),
         lambda: table.purge(FENCE, uuid4(), [1]),
         lambda: table.reset(FENCE, uuid4(), [1]),
-        lambda: table.advance(FENCE, [], uuid4(), 1, []),
+        lambda: table.advance(FENCE, [], [], 1),
+        lambda: table.advance(FENCE, [Batch(((1, 9),))], [], 1),
         lambda: table.park(FENCE, uuid4(), [Poison(1, "", 1)], [1]),
     ]
     for act in acts:
@@ -105,12 +106,13 @@ def test_nothing_to_purge_asks_only_for_the_fence() -> None:
     assert fake.verbs == ["SELECT", "commit"]
 
 
-def test_an_advance_finds_a_batch_without_locks_and_deletes_it_by_its_ids() -> None:
-    fake, table = connect({"BETWEEN": [(1,), (2,)], r"^DELETE": 2, CHOOSE: [(9, "t", "k", "v", None, None)]})
-    advanced = table.advance(FENCE, [Batch(uuid4(), 1, 4)], uuid4(), 10, [uuid4()])
+def test_an_advance_deletes_a_batch_by_its_ids_and_selects_in_one_transaction() -> None:
+    fake, table = connect({r"^DELETE": 2, CHOOSE: [(9, "t", "k", "v", None, None)]})
+    advanced = table.advance(FENCE, [Batch(((1, 40),))], [Batch.of(range(50, 90, 2))], 10)
     assert (advanced.purged, [record.id for record in advanced.records]) == (2, [9])
-    assert fake.verbs == ["SELECT", "SELECT", "DELETE", "SELECT", "UPDATE", "commit"]
-    assert json.loads(fake.log[2][1]["ids"]) == [1, 2]
+    assert fake.verbs == ["SELECT", "DELETE", "SELECT", "commit"]
+    assert json.loads(fake.log[1][1]["ids"]) == [*range(1, 41)]
+    assert json.loads(fake.log[2][1]["without"]) == [*range(1, 41), *range(50, 90, 2)]
 
 
 def test_parking_keeps_the_head_as_bytes() -> None:
