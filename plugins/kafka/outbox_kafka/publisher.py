@@ -10,7 +10,7 @@ from outbox_kafka_client.settings import client_settings
 from outbox_sdk import Finding
 
 from outbox_kafka.options import KafkaOptions
-from outbox_kafka.settings import producer_settings, transactional_settings, validate
+from outbox_kafka.settings import flush_seconds, producer_settings, transactional_settings, validate
 
 if TYPE_CHECKING:
     from outbox_kafka.sender import KafkaSender
@@ -46,7 +46,9 @@ class KafkaPublisher:
         """
         from outbox_kafka.sender import KafkaSender  # noqa: PLC0415 - the client is imported late
 
-        return KafkaSender(lane, producer_settings(self._kafka, client_id=lane))
+        return KafkaSender(
+            lane, producer_settings(self._kafka, client_id=lane), flush_seconds=flush_seconds(self._kafka)
+        )
 
     def open_transactional(self, lane: str) -> KafkaTransactionalSender:
         """Opens a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.

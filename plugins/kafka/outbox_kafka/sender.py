@@ -33,13 +33,16 @@ _POLL_SECONDS = 0.1
 _SHORT_POLL_SECONDS = 0.005
 """Seconds of one wait while there are other sources of events beside the producer."""
 
+_FLUSH_SECONDS = 0.001
+"""Seconds of one flush, which waits for the reports of all records and not only for the first."""
+
 _QUEUE_FULL = "Local: Queue full"
 
 
 class KafkaSender:
     """Sends with one idempotent producer; see :class:`outbox_sdk.Sender` for the contract."""
 
-    def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, lane: str, settings: Mapping[str, Any], *, flush_seconds: float = 0.0) -> None:
         """Creates the producer, or takes over the one that the lane's previous sender left in this process.
 
         The producer connects on its own: this does not wait for the broker.
@@ -47,11 +50,14 @@ class KafkaSender:
         Args:
             lane: The lane's name.
             settings: librdkafka's settings, complete.
+            flush_seconds: For how long :meth:`poll` flushes what was sent, as the client might linger.
 
         Raises:
             ConfigError: librdkafka refuses the settings.
         """
         self._settings = settings
+        self._flush_seconds = flush_seconds
+        self._flush_until = 0.0
         self._reports = Deliveries()
         self._error: DriverError | None = None
         self._fatal = False
@@ -84,7 +90,8 @@ class KafkaSender:
     def poll(self, timeout: float) -> Deliveries:
         """Waits for the first report, and returns all reports; see :meth:`outbox_sdk.Sender.poll`.
 
-        If the client has failed, returns the reports from before; the next call raises.
+        A wait ends the client's lingering: what was sent before leaves at once, in as few requests as
+        possible. If the client has failed, returns the reports from before; the next call raises.
         """
         if self._error is None:
             self._wait(timeout)
@@ -134,6 +141,7 @@ class KafkaSender:
         lookup: TopicLookup | None = None,
     ) -> None:
         producer = self._open_producer().producer
+        self._flush_until = time.monotonic() + self._flush_seconds
         handled = produce(producer, records, self._on_delivery, on_refused, lookup)
         self._reports.failed.extend(Failure(rest, _QUEUE_FULL, retryable=True) for rest in records[handled:])
 
@@ -173,12 +181,20 @@ class KafkaSender:
                 timeout = min(timeout, _SHORT_POLL_SECONDS)
                 self._background.poll()
             if not self._unbatched:
-                producer.poll(timeout)
+                self._poll_client(producer, timeout)
             else:
                 producer.poll(0)
                 self._unbatched.poll(min(timeout, _SHORT_POLL_SECONDS))
         except KafkaException as error:
             self._end(error.args[0])
+
+    def _poll_client(self, producer: Producer, timeout: float) -> None:
+        if timeout and time.monotonic() < self._flush_until:
+            # The client does not linger during a flush. It may be too short for a busy machine, so others
+            # follow until the client would not linger any more.
+            producer.flush(min(timeout, _FLUSH_SECONDS))
+        else:
+            producer.poll(timeout)
 
     def _take_reports(self) -> Deliveries:
         reports, self._reports = self._reports, Deliveries()

@@ -14,9 +14,9 @@ _DEFAULTS: Mapping[str, object] = {
     # Shorter than the election's session (10 s): a message of a former leader must not arrive after its
     # successor has started.
     "delivery.timeout.ms": 8000,
-    # A record waits for the one before it of the same key, so lingering costs more than small requests do.
-    # While requests are in flight, the next batches fill up anyway.
-    "linger.ms": 0,
+    # So that a batch or a wave leaves in few requests: without lingering, the client sends its first records
+    # while the rest is handed over. No record waits that long, because senders flush behind the last one.
+    "linger.ms": 20,
     # librdkafka's own default sends empty keys to random partitions, which would break their order.
     "partitioner": "consistent",
     # The lane limits the records in flight, so the client needs no limit of its own (0 = no limit).
@@ -64,6 +64,16 @@ def producer_settings(kafka: Mapping[str, Any], client_id: str | None = None) ->
         # Both place every key the same, except that consistent_random scatters the empty key.
         settings["partitioner"] = "consistent"
     return settings | {"enable.idempotence": "true", "acks": "all"}
+
+
+def flush_seconds(kafka: Mapping[str, Any]) -> float:
+    """Returns for how many seconds a sender has to flush what it has produced, to end the lingering.
+
+    It is 0 if the user's settings say how long the client lingers: then it does.
+    """
+    settings = client_settings(kafka)
+    chosen = "linger.ms" in settings or _ALIASES["linger.ms"] in settings
+    return 0.0 if chosen else int(str(_DEFAULTS["linger.ms"])) / 1000
 
 
 def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from outbox_kafka import KafkaOptions, KafkaPublisher
-from outbox_kafka.settings import producer_settings
+from outbox_kafka.settings import flush_seconds, producer_settings
 from outbox_kafka_client.properties import known_properties
 from outbox_sdk import ConfigError, Seam, find
 
@@ -50,6 +50,11 @@ def test_user_setting_wins_under_either_name(name: str, alias: str, value: Any) 
     settings = producer_settings({alias: value})
     assert settings[alias] == str(value)
     assert name not in settings
+
+
+def test_sender_flushes_unless_the_user_chose_how_long_the_client_lingers() -> None:
+    assert flush_seconds({"linger.ms": None}) == int(producer_settings({})["linger.ms"]) / 1000 > 0
+    assert flush_seconds({"linger.ms": 0}) == flush_seconds({"queue.buffering.max.ms": 5}) == 0
 
 
 def test_values_from_yaml_are_passed_on() -> None:

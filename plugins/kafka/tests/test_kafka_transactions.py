@@ -15,7 +15,7 @@ from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, DriverError, MarkedRecord
 
-from .kafka_access import alter_topic, committed, publisher
+from .kafka_access import ProduceRequests, alter_topic, committed, publisher
 
 PARTITIONS = 3
 
@@ -148,6 +148,18 @@ def test_large_records_fit_together(
     assert sender.publish(large, [batch()]) == []
     sender.close()
     assert len(committed(kafka_bootstrap, topic, PARTITIONS)) == 6
+
+
+def test_batch_leaves_in_one_request_and_does_not_linger(kafka_bootstrap: str, topic: str, lane: str) -> None:
+    requests = ProduceRequests(kafka_bootstrap)
+    kafka = KafkaPublisher(KafkaOptions(requests.settings))
+    kafka.prepare([topic], 1)
+    sender = kafka.open_transactional(lane)
+    before = requests.count(lambda: sender.publish([], []))
+    for number in range(5):
+        assert sender.publish(records(topic, 5000, number * 5000), [batch()]) == []
+    assert requests.count(lambda: sender.publish([], [])) - before == 5
+    sender.close()
 
 
 def test_more_records_than_the_queue_holds(kafka_bootstrap: str, topic: str, lane: str) -> None:
