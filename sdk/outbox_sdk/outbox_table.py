@@ -179,10 +179,10 @@ class OutboxTable(Protocol):
     ) -> Advanced:
         """Deletes batches that are published, and selects the next: one transaction, durable on return.
 
-        Selects the lane's earliest rows that are in none of the batches, whatever their leader id, and changes
-        nothing in them. Leaves out the rows of parked keys. Sees every row that was committed before the call,
-        also one with a lower id than rows of earlier batches. Deletes and selects as of one moment. Waits for
-        nobody in order to select: a row that others have locked is selected as it was committed.
+        Selects the lane's earliest rows that are in none of the batches, whatever their leader id, and
+        changes nothing in them. Leaves out the rows of parked keys. Sees every row that was committed before
+        the call, also one with a lower id than rows of earlier batches. Selecting waits for nobody: a row
+        that others have locked is selected as it was committed.
 
         A batch that is in neither ``finished`` nor ``pending`` was abandoned: its rows are selected again.
         A row of a finished batch that is gone already is no error.

@@ -76,7 +76,7 @@ class CheckpointStore:
             raise DriverError(
                 f"the checkpoint of group '{group}' is in the Kafka cluster {cluster}, and this is "
                 f"{self._cluster}. Run a harvester on that cluster once more and stop it gracefully; or, if "
-                "that cluster is gone, run 'outbox fence forget', which treats what its log holds as unpublished",
+                "that cluster is gone, run 'outbox fence forget', which takes its records for unpublished",
                 retryable=False,
             )
         what = f"cannot read the checkpoint of group '{group}'"
