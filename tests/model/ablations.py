@@ -15,7 +15,12 @@ _MODES = (Setting(), Setting(once=False))
 _NAMES = (Setting(), Setting(name=1))
 _PLACES = (Setting(), Setting(place=1))
 _MOVED = (Setting(), Setting(name=1, place=1))
+_VERSIONS = (Setting(former=True), Setting())
 _LATE = frozenset({1})
+
+
+def _any_rows(*rows: int) -> frozenset[int]:
+    return frozenset(rows)
 
 
 def _any(*menu: Fault) -> frozenset[Fault]:
@@ -38,9 +43,47 @@ SCOPES = (
     Scope(
         "a late row, a fault", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, menu=_any("crash", "doubt", "abort")
     ),
+    Scope("late rows, batches of two", _ALIKE, (0, 1, 1, 0), _any_rows(1, 2), (2,), terms=0, faults=0),
+    Scope("parked keys", _ALIKE, (0, 0, 1), limits=(1, 2), menu=_any("park")),
+    Scope("parked keys, two faults", _ALIKE, (0, 0), terms=0, faults=2, menu=_any("park", "crash", "doubt")),
+    Scope("locked rows", _ALIKE, (0, 1, 0), limits=(2,), terms=0, faults=2, menu=_any("lock", "crash")),
+    Scope("locked rows, two leaders", _ALIKE, (0, 0), faults=2, menu=_any("lock", "doubt")),
+    Scope(
+        "ids given out anew", _ALIKE, (0, 0, 0), _any_rows(1, 2), ids=(0, 0, 1), menu=_any("crash", "abort")
+    ),
+    Scope(
+        "ids given out anew, locked rows",
+        _ALIKE,
+        (0, 1, 0, 0),
+        _any_rows(2, 3),
+        (2,),
+        0,
+        2,
+        _any("lock", "crash"),
+        (0, 1, 0, 1),
+    ),
+    Scope("selections without the fence", _ALIKE, (0, 0), menu=_any("blind", "crash", "doubt")),
+    Scope("two versions", _VERSIONS, (0, 0), terms=2, faults=0),
+    Scope(
+        "two versions, a fault", _VERSIONS, (0, 0), menu=_any("crash", "doubt", "abort", "restart", "lock")
+    ),
+    Scope(
+        "two versions, two faults", _VERSIONS, (0,), terms=0, faults=2, menu=_any("crash", "doubt", "timeout")
+    ),
+    Scope("2 lanes and 1, two versions", (Setting(2, former=True), Setting(1)), (0, 1), terms=1, faults=0),
+    Scope(
+        "a former version, then at-least-once",
+        (Setting(former=True), Setting(once=False), Setting()),
+        (0,),
+        terms=2,
+        faults=0,
+    ),
     Scope("lanes run twice", _ALIKE, (0, 0), terms=0, menu=_any("rerun")),
     Scope("late checkpoints", _ALIKE, (0,), menu=_any("crash", "doubt", "late checkpoint")),
     Scope("forgotten checkpoints", _ALIKE, (0,), faults=2, menu=_any("crash", "forget")),
+    Scope("2 lanes and 1, locked rows", _LANES, (0, 1), terms=0, faults=2, menu=_any("lock", "crash")),
+    Scope("both modes, locked rows", _MODES, (0,), terms=2, menu=_any("lock", "crash"), faults=2),
+    Scope("both modes, ids given out anew", _MODES, (0, 0), _LATE, terms=2, menu=_any("crash"), ids=(0, 0)),
     Scope("2 lanes and 1", _LANES, (0, 1), faults=0),
     Scope("2 lanes and 1, a crash", _LANES, (0, 1), terms=0, menu=_any("crash")),
     Scope("2 lanes and 1, changed twice", _LANES, (1,), terms=2, faults=0),
@@ -68,6 +111,10 @@ BOUNDED = (
     Scope(
         "late checkpoints, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late checkpoint")
     ),
+    Scope("parked keys, in small", _ALIKE, (0, 0), limits=(1, 2), terms=0, menu=_any("park")),
+    Scope("locked rows, in small", _ALIKE, (0, 1), limits=(2,), terms=0, menu=_any("lock")),
+    Scope("ids given out anew, in small", _ALIKE, (0, 0), _LATE, terms=0, menu=_any("crash"), ids=(0, 0)),
+    Scope("two versions, in small", _VERSIONS, (0,), menu=_any("crash")),
     Scope("forgotten checkpoints, in small", _ALIKE, (0,), menu=_any("forget")),
     Scope("lanes run twice, in small", _ALIKE, (0,), terms=0, menu=_any("rerun")),
     Scope("2 lanes and 1, in small", _LANES, (1,), faults=0),
@@ -77,7 +124,7 @@ BOUNDED = (
 )
 """The same in small, for every run of the tests."""
 
-Property = Literal["duplicate", "loss", "order", "stuck"]
+Property = Literal["duplicate", "loss", "order", "parked", "stuck"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +146,17 @@ _ZOMBIE = Scope("zombie", _ALIKE, (0,), faults=0)
 _RESTART = Scope("database crash", _ALIKE, (0, 0), terms=0, menu=_any("restart"))
 _CRASH = Scope("crash", _ALIKE, (0, 0), terms=0, menu=_any("crash"))
 _CRASHES = Scope("two crashes", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash"))
-_LATE_ROW = Scope("late row", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, menu=_any("crash"))
+_LATE_ROW = Scope("late row", _ALIKE, (0, 1, 0), _LATE, (1, 2), terms=0, faults=0)
+_LATE_ALONE = Scope("late row, alone", (Setting(),), (0, 1, 0), _LATE, (1, 2), terms=0, faults=0)
+_PARKED = Scope("parked", _ALIKE, (0, 0), limits=(1, 2), terms=0, menu=_any("park"))
+_LOCKED = Scope("locked", _ALIKE, (0, 0), terms=0, faults=2, menu=_any("lock", "crash"))
+_LOCKED_DRAINED = Scope("locked, drained", _MODES, (0,), faults=1, menu=_any("lock"))
+_LOCKED_CHANGED = Scope("locked, lanes changed", _LANES, (1,), terms=0, faults=2, menu=_any("lock", "crash"))
+_REUSED = Scope("reused ids", _ALIKE, (0, 0, 0), _any_rows(1, 2), terms=0, menu=_any("crash"), ids=(0, 0, 1))
+_UPGRADED = Scope("upgraded", _VERSIONS, (0,), faults=0)
+_LOCKED_CRASHES = Scope("locked, two crashes", _ALIKE, (0,), terms=0, faults=3, menu=_any("lock", "crash"))
+_PARKED_LATE = Scope("parked late", _ALIKE, (0,), terms=0, faults=2, menu=_any("park", "doubt"))
+_RENAMED = Scope("renamed, no terms", _NAMES, (0,), terms=0, faults=0)
 _ABORT = Scope("abort", _ALIKE, (0, 0), terms=0, menu=_any("abort"))
 _UNKNOWN = Scope("unknown commit", _ALIKE, (0,), terms=0, faults=2, menu=_any("doubt", "timeout"))
 _CHANGED = Scope("lanes changed", _LANES, (1,), terms=0, menu=_any("crash"))
@@ -111,35 +168,47 @@ _CHANGED_FORGOTTEN = Scope(
 _NAMED = Scope("renamed", _NAMES, (0,), terms=2, faults=0)
 _MOVED_TWICE = Scope("moved", _PLACES, (0,), terms=0, faults=2, menu=_any("crash"))
 _FORGOTTEN_ALIVE = Scope("forgotten, alive", _ALIKE, (0,), faults=2, menu=_any("crash", "forget"))
-_TWICE = Scope("run twice", _ALIKE, (0,), terms=0, menu=_any("rerun"))
 _UNSTABLE = Scope("late checkpoint", _ALIKE, (0,), terms=0, menu=_any("crash", "late checkpoint"))
 
 ABLATIONS = (
+    Ablation("delete the set", "loss", _LATE_ROW),
+    Ablation("delete after the commit", "loss", _ABORT),
+    Ablation("durable purge", "duplicate", _RESTART),
+    Ablation("see lower ids", "stuck", _LATE_ALONE),
+    Ablation("leave out what is pending", "duplicate", _ZOMBIE),
+    Ablation("leave out what is being purged", "duplicate", _ZOMBIE),
+    Ablation("guard the deletion", "loss", _REUSED),
+    Ablation("guard the selection", "order", _REUSED),
+    Ablation("unknown never purges", "loss", _UNKNOWN),
+    Ablation("abandon what is selected behind", "order", _ABORT),
+    Ablation("park before the next selection", "parked", _PARKED),
+    Ablation("leave out the whole parked key", "order", _PARKED),
+    Ablation("checkpoint", "duplicate", _CRASH),
+    Ablation("checkpoint lists what is being purged", "duplicate", _CRASH),
+    Ablation("checkpoint lists what is locked", "duplicate", _LOCKED),
+    Ablation("leave out what is locked", "duplicate", _LOCKED),
+    Ablation("drain waits for locked rows", "duplicate", _LOCKED_DRAINED),
+    Ablation("recovery lists what is locked", "duplicate", _LOCKED_CRASHES),
+    Ablation("settling waits for locked rows", "duplicate", _LOCKED_CHANGED),
     Ablation("producer fence", "duplicate", _ZOMBIE),
     Ablation("init before checkpoint", "duplicate", _ZOMBIE),
-    Ablation("durable mark", "duplicate", _RESTART),
-    Ablation("durable purge", "duplicate", _RESTART),
-    Ablation("checkpoint lists all unpurged", "duplicate", _CRASH),
-    Ablation("database fence", "duplicate", _ZOMBIE),
-    Ablation("checkpoint", "duplicate", _CRASH),
-    Ablation("purge by name", "loss", _LATE_ROW),
-    Ablation("fresh names", "loss", _LATE_ROW),
-    Ablation("unknown never purges", "loss", _UNKNOWN),
+    Ablation("stable checkpoint", "duplicate", _UNSTABLE),
+    Ablation("raise the fence before the checkpoint is read", "duplicate", _RENAMED),
+    Ablation("fence before the checkpoint is written", "duplicate", _FORGOTTEN_ALIVE),
+    Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
+    Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
+    Ablation("heed a former version's checkpoint", "duplicate", _UPGRADED),
+    Ablation("database fence", "duplicate", _SWITCHED),
+    Ablation("attempt in the fence", "parked", _PARKED_LATE),
     Ablation("settle former lanes", "duplicate", _CHANGED),
-    Ablation("settle before the first mark", "duplicate", _CHANGED),
+    Ablation("settle before the first selection", "duplicate", _CHANGED),
     Ablation("note before the first publish", "duplicate", _CHANGED),
     Ablation("settle before at-least-once", "duplicate", _SWITCHED),
-    Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
     Ablation("refuse to settle by a forgotten checkpoint", "duplicate", _CHANGED_FORGOTTEN),
-    Ablation("abandon what is marked behind", "order", _ABORT),
-    Ablation("attempt in the fence", "duplicate", _TWICE),
-    Ablation("stable checkpoint", "duplicate", _UNSTABLE),
-    Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
     Ablation("open the former sender", "duplicate", _NAMED),
     Ablation("heed the former sender's checkpoint", "duplicate", _NAMED),
     Ablation("read the checkpoint where it is noted", "duplicate", _MOVED_TWICE),
     Ablation("note another name or place", "duplicate", _MOVED_TWICE),
-    Ablation("fence before the checkpoint", "duplicate", _FORGOTTEN_ALIVE),
 )
 """Each must be caught."""
 GAPS = (Ablation("excuse stale copies", "duplicate", _SWITCHED),)

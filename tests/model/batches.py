@@ -1,4 +1,4 @@
-"""What a lane of exactly-once delivery does: batch after batch, one published while the next is marked.
+"""What a lane of exactly-once delivery does: batch after batch, one published while the next is selected.
 
 As ``outbox_core.delivery.exactly_once`` decides, but at any time: what that does at once may here as well
 come later.
@@ -11,40 +11,66 @@ from collections.abc import Iterator
 from .lane_view import LaneView, Step, told, told_rows
 from .names import fresh
 from .servers import FENCED, LOST, Outcome, Servers
-from .world import Advance, Call, Lane, Marked, Note, Wish
+from .world import Advance, Call, Lane, Note, Selected, Wish
 
 
 def run(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]:
-    """Returns what a lane may do next; ``limits`` are how many rows a mark may ask for."""
+    """Returns what a lane may do next; ``limits`` are how many rows a selection may ask for."""
     lane = view.lane
     if lane.publishing:
         outcome = servers.commit(view.world, lane.channel, lane.epoch)
         yield _unless_fenced(
             view, f"has {told_rows(lane.publishing)} committed", outcome, committed(lane, lane.publishing)
         )
-    elif lane.marked:
-        yield from _fill(view, servers, lane.marked)
+    elif lane.selected:
+        yield from _fill(view, servers, lane.selected)
     if lane.advance:
-        yield _advance(view, servers, lane.advance)
+        yield advanced(view, servers, lane.advance)
     else:
         yield from _ask(view, servers, limits)
-        if view.process.draining and not (lane.publishing or lane.finished):
+        locked = lane.locked and "drain waits for locked rows" not in view.off
+        if view.process.draining and not (lane.publishing or lane.finished or locked):
             over = lane._replace(phase="over")
             yield _note(view, servers, "is drained, and deletes the note", over, None)
+        if lane.poison is not None:
+            after, answer = servers.park(view.world, view.right, lane.poison)
+            words = f"parks the key of row {lane.poison}"
+            yield (
+                view.fenced(after) if answer is LOST else view.step(words, after, lane._replace(poison=None))
+            )
     noted = view.world.database.fence[lane.number].noted
     if lane.finished and not noted and "note before the first publish" in view.off:
         yield _note(view, servers, "notes that it transacts", lane, view.note)
 
 
-def committed(lane: Lane, publishing: Marked) -> Lane:
+def committed(lane: Lane, publishing: Selected) -> Lane:
     """Returns a lane that takes its transaction for committed."""
     return lane._replace(publishing=None, finished=(*lane.finished, publishing.batch))
 
 
-def _fill(view: LaneView, servers: Servers, marked: Marked) -> Iterator[Step]:
+def advanced(
+    view: LaneView, servers: Servers, advance: Advance, locked: frozenset[int] = frozenset()
+) -> Step:
+    """Returns the step in which the database carries out an advance, while others have locked rows."""
+    after, answer = servers.advance(view.world, *advance.call.arguments, locked=locked)
+    if answer is LOST:
+        return view.fenced(after)
+    finished = advance.call.arguments[1]
+    words = f"purges {told(finished)} " if finished else ""
+    words += f"but for {told(answer.locked)} " if answer.locked else ""
+    words += f"and selects {told_rows(answer.selected)}"
+    lane = view.lane._replace(advance=None, locked=view.lane.locked + answer.locked)
+    if advance.vain or not answer.selected:
+        return view.step(f"{words} in vain" if advance.vain else words, after, lane)
+    if "see lower ids" in view.off:
+        lane = lane._replace(last=answer.selected.batch.ids[-1])
+    return view.step(words, after, lane._replace(selected=answer.selected))
+
+
+def _fill(view: LaneView, servers: Servers, selected: Selected) -> Iterator[Step]:
     if outcome := servers.execute(view.world, next(view.under_way())):
-        words = f"sends {told_rows(marked)} with checkpoint {told(view.checkpoint(marked))}"
-        yield _unless_fenced(view, words, outcome, view.lane._replace(publishing=marked, marked=None))
+        words = f"sends {told_rows(selected)} with checkpoint {told(view.checkpoint(selected))}"
+        yield _unless_fenced(view, words, outcome, view.lane._replace(publishing=selected, selected=None))
 
 
 def _unless_fenced(view: LaneView, words: str, outcome: Outcome, lane: Lane) -> Step:
@@ -57,30 +83,30 @@ def _unless_fenced(view: LaneView, words: str, outcome: Outcome, lane: Lane) -> 
 def _ask(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]:
     """Returns the advances that make sense; one that would find nothing to do changes nothing."""
     lane = view.lane
-    pending = (lane.publishing.batch.name,) if lane.publishing else ()
-    own = {batch.name for batch in lane.finished} | set(pending)
-    if view.process.draining or lane.marked or not servers.eligible(view.world, view.right, own):
+    publishing = (lane.publishing.batch,) if lane.publishing else ()
+    finished = lane.finished
+    if "delete after the commit" in view.off:
+        finished += publishing
+    if view.process.draining or lane.selected or _parks(view):
         limits = ()
-    if lane.finished and (lane.publishing or not limits):
-        limits = (0, *limits)
-    for limit in limits:
-        name = fresh(view.world, reused="fresh names" in view.off) if limit else 0
-        words = f"asks to purge {told(lane.finished)}" if lane.finished else "asks"
-        words += f" to mark {limit} as batch {name}" if limit else ""
-        advance = Advance(Call("advance", (view.right, lane.finished, Wish(name, limit, pending))))
-        yield view.step(words, lane=lane._replace(advance=advance, finished=()))
+    # Locked rows are tried again some time.
+    for tried, left in [((), lane.locked), (lane.locked, ())] if lane.locked else [((), ())]:
+        pending = publishing if "leave out what is locked" in view.off else publishing + left
+        wish, purged = Wish(1, pending, after=lane.last), finished + tried
+        may = limits if servers.eligible(view.world, view.right, wish, purged) else ()
+        if purged and (lane.publishing or not may):
+            may = (0, *may)
+        for limit in may:
+            name = fresh(view.world) if limit and view.setting.former else 0
+            words = f"asks to purge {told(purged)}" if purged else "asks"
+            words += f" to select {limit}" if limit else ""
+            words += f" as batch {name}" if name else ""
+            call = Call("advance", (view.right, purged, wish._replace(limit=limit, name=name)))
+            yield view.step(words, lane=lane._replace(advance=Advance(call), finished=(), locked=left))
 
 
-def _advance(view: LaneView, servers: Servers, advance: Advance) -> Step:
-    after, answer = servers.advance(view.world, *advance.call.arguments)
-    if answer is LOST:
-        return view.fenced(after)
-    finished = advance.call.arguments[1]
-    words = f"purges {told(finished)} and marks" if finished else "marks"
-    lane = view.lane._replace(advance=None)
-    if advance.vain:
-        return view.step(f"{words} {told_rows(answer)} in vain", after, lane)
-    return view.step(f"{words} {told_rows(answer)}", after, lane._replace(marked=answer or lane.marked))
+def _parks(view: LaneView) -> bool:
+    return view.lane.poison is not None and "park before the next selection" not in view.off
 
 
 def _note(view: LaneView, servers: Servers, words: str, lane: Lane, note: Note | None) -> Step:

@@ -10,6 +10,9 @@ from typing import Generic, Protocol, TypeVar
 
 State = TypeVar("State", bound=Hashable)
 
+STUCK = "stuck"
+"""The property of a state from which no state of rest can be reached."""
+
 
 class Model(Protocol[State]):
     """What can happen.
@@ -88,12 +91,13 @@ class _Exploration(Generic[State]):
                     self._depths.append(self._depths[number] + 1)
                 self._edges.append(found)
             self._ends.append(len(self._edges))
-        stuck = -1 if sought else self._stuck()
-        return self._found("" if stuck < 0 else "stuck", stuck)
+        stuck = self._stuck() if sought in ("", STUCK) else -1
+        return self._found("" if stuck < 0 else STUCK, stuck)
 
     def _stuck(self) -> int:
         """Returns the first state that has no way to rest, -1 for none."""
-        alive = bytearray(self._model.rest(state) for state in self._states)
+        # Nothing is explored behind a violation, if another property is sought.
+        alive = bytearray(self._model.rest(state) or bool(self._model.wrong(state)) for state in self._states)
         before = -1
         while (now := alive.count(1)) > before:
             before = now

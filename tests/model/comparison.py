@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
-from uuid import UUID
+from collections.abc import Iterable, Sequence
 
 from outbox_core.config.settings import Failures, Limits
-from outbox_core.delivery.commands import Advance, BatchCommand, Publish
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
-from outbox_sdk import Batch, Failure, MarkedRecord
+from outbox_core.delivery.checkpoint import decode
+from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish
+from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_sdk import Advanced, Batch, Failure, MarkedRecord
 
 from .protocol import ExactlyOnce
 from .scope import Scope, Setting
-from .world import ABSENT, GONE, Lane, Wish, World
+from .world import ABSENT, FREE, GONE, Checkpoint, Lane, World
 
+_KEYS = (0, 0, 1, 0, 0, 2, 0)
 _SCOPE = Scope(
-    "", (Setting(),), (0, 0, 1, 0, 0, 2, 0), frozenset({2, 5}), (1, 2), 1, 99, frozenset({"abort"})
+    "", (Setting(),), _KEYS, frozenset({2, 5}), (1, 2), 1, 99, frozenset({"abort", "lock", "park"})
 )
-_PAUSE = 60.0
-"""Seconds that are longer than whatever the state machine waits for."""
+_PAUSES = (0.1, 60.0)
+"""Seconds that are shorter and longer than whatever the state machine waits for."""
 
 
 class Comparison:
@@ -27,26 +29,27 @@ class Comparison:
     Attributes:
         world: The model's state.
         machine: The code.
+        locked: How many purges have found locked rows.
+        parked: How many keys were parked.
     """
 
     def __init__(self, seed: int) -> None:
-        names = (UUID(int=number) for number in range(1, 9999))
-        limits = Limits(max_batch_records=2)
-        self.machine = TransactionalMarkPurge(limits, Failures(), names.__next__, lambda: 0.5)
+        self.machine = SelectPublishPurge(Limits(max_batch_records=2), Failures(park_after=1), lambda: 0.5)
         self._model = ExactlyOnce(_SCOPE)
         self.world: World = self._model.first()
+        self.locked = self.parked = 0
         self._random = random.Random(seed)
-        self._names: dict[UUID, int] = {}  # of batches, in the machine and in the model
         self._advance: Advance | None = None  # what is out
+        self._park: Park | None = None
         self._publish: Publish | None = None
         self._now = 0.0
         self._follow("is elected")
-        while self._lanes[0].phase != "run":
+        while self._lane.phase != "run":
             self._follow("lane 0:")
 
     @property
-    def _lanes(self) -> tuple[Lane, ...]:
-        return self.world.processes[0].lanes
+    def _lane(self) -> Lane:
+        return self.world.processes[0].lanes[0]
 
     def run(self, events: int) -> None:
         """Lets so many things happen, and then drains.
@@ -76,8 +79,10 @@ class Comparison:
                 return True
         return False
 
+    # --- what the machine decides -------------------------------------------------------------------
+
     def _decide(self) -> None:
-        self._now += _PAUSE
+        self._now += self._random.choice(_PAUSES)
         for command in self.machine.decide(self._now):
             self._compare(command)
 
@@ -89,60 +94,100 @@ class Comparison:
             transaction = self.world.channels[0].transaction
             assert transaction is not None
             assert transaction.rows == tuple(record.id for record in command.records)
-            assert set(transaction.checkpoint) == self._named(command.checkpoint)
+            assert self._rows(transaction.checkpoint) == self._rows_of(decode(command.checkpoint).batches)
+        elif isinstance(command, Park):
+            self._park = command
+            assert [self._lane.poison] == [poison.id for poison in command.poisons]
         elif isinstance(command, Advance):
             self._advance = command
-            limited = command.limit and self._may_follow("asks", f"to mark {command.limit} as")
-            if limited or command.finished:  # the model does not ask when there is nothing to do
-                if not limited:
-                    self._follow("asks to purge")
-                finished, wish = self._asked()
-                assert set(finished) == self._named(command.finished)
-                assert wish.pending == tuple(self._names[name] for name in command.pending) or not limited
-                self._names[command.leader_id] = wish.name
+            # The model asks for rows only where there are some.
+            if not any(self._asks(command, limit) for limit in (command.limit, 0)):
+                assert not self._rows_of(command.finished), f"the model cannot do {command} in {self.world}"
 
-    def _named(self, batches: list[Batch]) -> set[tuple[int, int, int]]:
-        return {(self._names[batch.leader_id], batch.first, batch.last) for batch in batches}
+    def _asks(self, command: Advance, limit: int) -> bool:
+        """Takes the step of the model that asks for the same."""
+        for _, after in self._model.steps(self.world):
+            [lane, *_] = after.processes[0].lanes or (Lane(0),)
+            if self._lane.advance or not lane.advance:
+                continue
+            _, finished, wish = lane.advance.call.arguments
+            same = self._rows(finished) == self._rows_of(command.finished) and wish.limit == limit
+            if same and (not limit or self._rows(wish.pending) == self._rows_of(command.pending)):
+                self.world = after
+                return True
+        return False
 
-    def _asked(self) -> tuple[tuple[tuple[int, int, int], ...], Wish]:
-        advance = self._lanes[0].advance
-        assert advance is not None
-        _, finished, wish = advance.call.arguments
-        return finished, wish
+    def _rows(self, batches: Checkpoint) -> set[int]:
+        """Returns the rows of batches that are not purged; others do not matter."""
+        return self._present(row for batch in batches for row in batch.ids)
+
+    def _rows_of(self, batches: Sequence[Batch]) -> set[int]:
+        assert all(int(batch.newest) == max(batch.ids()) for batch in batches)
+        return self._present(row for batch in batches for row in batch.ids())
+
+    def _present(self, rows: Iterable[int]) -> set[int]:
+        return {row for row in rows if self.world.database.rows[row] >= FREE}
+
+    # --- what happens -------------------------------------------------------------------------------
 
     def _happen(self) -> None:
-        """Has something that is out be answered, or a row be committed."""
-        may = [self._answer] * 2 if self._advance else []
+        """Has something that is out be answered, or a row be committed, or a key be freed."""
+        may = [self._answer] * 3 if self._advance else []
         if self._publish:
             may += [self._commit, self._commit, self._abort]
+        if self._park:
+            may.append(self._parked)
         if ABSENT in self.world.database.rows:
             may.append(self._stash)
+        if self.world.database.parked:
+            may.append(self._free)
         if may:
             self._random.choice(may)()
 
     def _answer(self) -> None:
-        rows: list[int] = []
-        before = self.world.database.rows.count(GONE)
-        if self._lanes[0].advance:
-            _, wish = self._asked()
-            self._follow("marks")
-            marks = enumerate(self.world.database.rows)
-            rows = [row for row, name in marks if wish.limit and name == wish.name]
+        """Answers the advance; one in three times rows are locked, if it deletes any."""
         self._advance = None
-        records = [MarkedRecord(row, "topic", "key", "value") for row in rows]
-        self.machine.advanced(self._now, records, self.world.database.rows.count(GONE) - before)
+        if not self._lane.advance:  # which the model did not ask for
+            self.machine.advanced(self._now, Advanced(0, []))
+            return
+        before, vain = self.world.database.rows.count(GONE), self._lane.advance.vain
+        known = len(self._lane.locked)
+        if not (self._random.random() < 1 / 3 and self._may_follow("but for", "selects")):
+            self._follow("selects")
+        selected = self._lane.selected
+        # What is selected in vain must be ignored, whatever it is.
+        rows = tuple(self._present(range(len(_KEYS)))) if vain else selected.rows if selected else ()
+        records = [MarkedRecord(row, "topic", str(_KEYS[row]), "value") for row in rows]
+        locked = [Batch.of(each.ids, str(each.newest)) for each in self._lane.locked[known:]]
+        self.locked += len(locked)
+        purged = self.world.database.rows.count(GONE) - before
+        self.machine.advanced(self._now, Advanced(purged, records, str(max(rows, default="")), locked))
 
     def _commit(self) -> None:
         self._publish = None
-        self._follow("has batch")
+        self._follow("has rows", "committed")
         self.machine.published(self._now)
 
     def _abort(self) -> None:
         assert self._publish is not None
-        culprit = self._random.choice(self._publish.records)
-        self._publish = None
-        self._follow("aborts")
-        self.machine.aborted(self._now, [Failure(culprit, "refused", retryable=True)])
+        records, self._publish = self._publish.records, None
+        culprit = self._random.choice(records)
+        retryable = self._random.random() < 0.5
+        first = next(record for record in records if record.key == culprit.key)
+        if first == culprit and not retryable:
+            self._follow("aborts", f"because of row {culprit.id},")
+        else:
+            self._follow("aborts", "because of a record")
+        self.machine.aborted(self._now, [Failure(culprit, "refused", retryable=retryable)])
+
+    def _parked(self) -> None:
+        self._park = None
+        self.parked += 1
+        self._follow("parks")
+        self.machine.parked(self._now, 1)
+
+    def _free(self) -> None:
+        self._follow("is freed")
 
     def _stash(self) -> None:
         self._follow("is committed")

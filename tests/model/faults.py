@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, combinations
 
-from .batches import committed
-from .lane_view import Step, end, harvesting, told_channel, told_rows, with_process, with_strays
+from .batches import advanced, committed
+from .lane_view import LaneView, Step, end, harvesting, told_channel, with_process, with_strays
 from .lanes import Lanes
 from .scope import Fault
 from .servers import with_channel, with_checkpoint
-from .world import Advance, Call, Lane, Process, World
+from .world import Advance, Call, Lane, Process, Rows, World
 
 _BROKER = ("open", "fill", "commit", "freshen")
 """Calls that a crash of the database does not concern."""
@@ -35,7 +36,7 @@ def doubt(lanes: Lanes, world: World) -> Iterator[Step]:
         elif lane.publishing and "unknown never purges" in lanes.off:
             after = with_strays(world, (Call("commit", (lane.channel, lane.epoch)),))
             yield view.step("takes an unknown commit for done", after, committed(lane, lane.publishing))
-        elif lane.publishing or lane.marked or lane.advance:
+        elif lane.publishing or lane.selected or lane.advance or lane.poison is not None:
             yield view.anew("waits in vain, and starts anew")
 
 
@@ -50,17 +51,51 @@ def bump(lanes: Lanes, world: World) -> Iterator[Step]:
 
 
 def abort(lanes: Lanes, world: World) -> Iterator[Step]:
-    """A record is refused, so its transaction is aborted for sure, and what is marked is marked anew."""
+    """A record is refused, so its transaction is aborted for sure, and its rows are selected anew."""
     for view in lanes.lane_views(world):
-        lane, channel = view.lane, world.channels[view.lane.channel]
-        if not lane.publishing or lane.epoch != channel.epoch:
+        for rows, after, back in _aborted(lanes, view):
+            yield view.step(f"aborts rows {list(rows)} because of a record", after, back)
+
+
+def park(lanes: Lanes, world: World) -> Iterator[Step]:
+    """The same, and the key of the record is to be parked: it is the first of its key in the batch."""
+    for view in lanes.lane_views(world):
+        for rows, after, back in _aborted(lanes, view):
+            for number, row in enumerate(rows):
+                if not any(lanes.keys[other] == lanes.keys[row] for other in rows[:number]):
+                    words = f"aborts rows {list(rows)} because of row {row}, to park it"
+                    yield view.step(words, after, back._replace(poison=row))
+
+
+def _aborted(lanes: Lanes, view: LaneView) -> Iterator[tuple[Rows, World, Lane]]:
+    lane, channel = view.lane, view.world.channels[view.lane.channel]
+    if not lane.publishing or lane.epoch != channel.epoch:
+        return
+    if channel.transaction and not channel.transaction.prepared:
+        after = with_channel(view.world, lane.channel, channel._replace(transaction=None))
+        back = lane._replace(publishing=None, last=-1)
+        if "abandon what is selected behind" not in lanes.off:
+            back = back._replace(selected=None, advance=in_vain(lane))
+        yield lane.publishing.rows, after, back
+
+
+def lock(lanes: Lanes, world: World) -> Iterator[Step]:
+    """Others have locked rows that are to be deleted."""
+    outbox = lanes.servers.outbox
+    for view in lanes.lane_views(world):
+        lane, setting = view.lane, view.setting
+        if setting.former or not setting.once:
             continue
-        if channel.transaction and not channel.transaction.prepared:
-            after = with_channel(world, lane.channel, channel._replace(transaction=None))
-            back = lane._replace(publishing=None)
-            if "abandon what is marked behind" not in lanes.off:
-                back = back._replace(marked=None, advance=in_vain(lane))
-            yield view.step(f"aborts {told_rows(lane.publishing)} because of a record", after, back)
+        finished = (
+            lane.advance.call.arguments[1] if lane.advance else lane.known if lane.phase == "purge" else ()
+        )
+        rows = sorted(outbox.of(world.database.rows, finished))
+        for locked in chain.from_iterable(combinations(rows, some) for some in range(1, len(rows) + 1)):
+            if lane.advance:
+                yield advanced(view, lanes.servers, lane.advance, frozenset(locked))
+            elif call := lanes.call(view):
+                outcome = lanes.servers.advance(world, *call.arguments, locked=frozenset(locked))
+                yield lanes.answered(view, call, *outcome)
 
 
 def timeout(_: Lanes, world: World) -> Iterator[Step]:
@@ -105,7 +140,8 @@ def age(lanes: Lanes, world: World) -> Iterator[Step]:
     """No fault: a lane that is settled starts anew, so that its checkpoint is written anew."""
     for view in lanes.lane_views(world):
         lane = view.lane
-        if lane.phase == "run" and not (lane.publishing or lane.advance or lane.finished):
+        busy = lane.publishing or lane.advance or lane.finished or lane.poison is not None
+        if lane.phase == "run" and not busy:
             yield view.step("has grown old, and starts anew", lane=Lane(lane.number, lane.channel))
 
 
@@ -121,7 +157,7 @@ def rerun(lanes: Lanes, world: World) -> Iterator[Step]:
 
 
 def in_vain(lane: Lane) -> Advance | None:
-    """Returns the advance that is out, what it marks being of no use any more."""
+    """Returns the advance that is out, what it selects being of no use any more."""
     return lane.advance and lane.advance._replace(vain=True)
 
 
@@ -130,6 +166,8 @@ FAULTS: Mapping[Fault, Callable[[Lanes, World], Iterator[Step]]] = {
     "doubt": doubt,
     "bump": bump,
     "abort": abort,
+    "park": park,
+    "lock": lock,
     "timeout": timeout,
     "loss": loss,
     "restart": restart,

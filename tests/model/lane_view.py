@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .scope import Rule, Setting
 from .servers import Right
-from .world import Call, Checkpoint, Lane, Marked, Note, Process, Transaction, World
+from .world import Batch, Call, Checkpoint, Lane, Note, Process, Selected, Transaction, World
 
 Step = tuple[str, World]
 """What happens, in words, and what comes of it."""
@@ -30,7 +30,7 @@ class LaneView:
         self.process = world.processes[number]
         self.lane = lane = self.process.lanes[place]
         self.right: Right = (lane.number, setting.lanes, self.process.token, lane.attempt)
-        self._number = number
+        self.number = number
         self._place = place
 
     @property
@@ -46,7 +46,7 @@ class LaneView:
     def told(self, what: str) -> str:
         """Returns what the lane does, in words."""
         settles = " (settles)" if self.lane.settles else ""
-        return f"process {self._number + 1}, lane {self.lane.number}{settles}: {what}"
+        return f"process {self.number + 1}, lane {self.lane.number}{settles}: {what}"
 
     def step(self, what: str, world: World | None = None, lane: Lane | None = None) -> Step:
         """Returns a step: its words, and the world with another state of the lane."""
@@ -55,7 +55,7 @@ class LaneView:
         process = self.process._replace(lanes=lanes)
         if lane.phase == "over":
             process = _ended(process, self.setting, len(world.database.fence))
-        return self.told(what), with_process(world, self._number, process)
+        return self.told(what), with_process(world, self.number, process)
 
     def anew(self, what: str, *strays: Call, world: World | None = None) -> Step:
         """Returns a step with which the lane starts anew; what its threads have asked for is on its way.
@@ -64,32 +64,37 @@ class LaneView:
         """
         world = with_strays(world or self.world, (*strays, *self.under_way()))
         if self.lane.settles:
-            return self.told(what), end(world, self._number, self.setting, self.off)
+            return self.told(what), end(world, self.number, self.setting, self.off)
         return self.step(what, world, Lane(self.lane.number, self.lane.channel))
 
     def fenced(self, world: World) -> Step:
         """Returns the step with which the process finds that somebody else leads."""
         words = self.told("finds that it is fenced, which ends the term")
-        return words, end(world, self._number, self.setting, self.off)
+        return words, end(world, self.number, self.setting, self.off)
 
     def under_way(self) -> Iterator[Call]:
         """Returns what the threads of a lane have asked for, or may have."""
         lane = self.lane
         if lane.publishing:
             yield Call("commit", (lane.channel, lane.epoch))
-        elif lane.marked and lane.phase == "run":
-            transaction = Transaction(lane.marked.rows, self.setting.place, self.checkpoint(lane.marked))
+        elif lane.selected and lane.phase == "run":
+            checkpoint = self.checkpoint(lane.selected)
+            transaction = Transaction(lane.selected.rows, self.setting.place, checkpoint)
             yield Call("fill", (lane.channel, lane.epoch, transaction))
         if lane.advance:
             yield lane.advance.call
+        elif lane.poison is not None:
+            yield Call("park", (self.right, lane.poison))
 
-    def checkpoint(self, marked: Marked) -> Checkpoint:
+    def checkpoint(self, selected: Selected) -> Checkpoint:
         """Returns the checkpoint that goes with a batch: all that may be in the log and not purged."""
-        if "checkpoint lists all unpurged" in self.off:
-            return (marked.batch,)
+        lane = self.lane
         # A purge that is out may fail.
-        purging = self.lane.advance.call.arguments[1] if self.lane.advance else ()
-        return (*purging, *self.lane.finished, marked.batch)
+        purging = lane.advance.call.arguments[1] if lane.advance else ()
+        if "checkpoint lists what is being purged" in self.off:
+            purging = ()
+        locked = () if "checkpoint lists what is locked" in self.off else lane.locked
+        return (*locked, *purging, *lane.finished, selected.batch)
 
 
 def harvesting(setting: Setting, most: int) -> tuple[Lane, ...]:
@@ -111,6 +116,11 @@ def lane_views(world: World, number: int, setting: Setting, off: frozenset[Rule]
         yield LaneView(world, number, place, setting, off)
 
 
+def raised(world: World, view: LaneView, token: int) -> World:
+    """Returns a world in which a lane's process has a token."""
+    return with_process(world, view.number, world.processes[view.number]._replace(token=token))
+
+
 def end(world: World, number: int, setting: Setting, off: frozenset[Rule]) -> World:
     """Ends a process's term; what its threads have asked for is on its way."""
     strays = [call for view in lane_views(world, number, setting, off) for call in view.under_way()]
@@ -129,12 +139,16 @@ def with_process(world: World, number: int, process: Process) -> World:
 
 def told(batches: Checkpoint | None) -> str:
     """Returns batches in words."""
-    return "none" if batches is None else f"[{', '.join(str(batch.name) for batch in batches)}]"
+    return "none" if batches is None else f"[{', '.join(_told(batch) for batch in batches)}]"
 
 
-def told_rows(marked: Marked | None) -> str:
-    """Returns a batch with its rows in words."""
-    return f"batch {marked.batch.name} of rows {list(marked.rows)}" if marked else "nothing"
+def _told(batch: Batch) -> str:
+    return f"batch {batch.name}" if batch.name else str(list(batch.ids))
+
+
+def told_rows(selected: Selected | None) -> str:
+    """Returns the rows of a batch in words."""
+    return f"rows {list(selected.rows)}" if selected else "nothing"
 
 
 def told_channel(world: World, number: int) -> str:

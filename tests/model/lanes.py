@@ -1,9 +1,10 @@
 """What lanes do one thing after the other: acquire, settle, and deliver at least once.
 
-The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the checkpoint, purge; then, to
-harvest, write the checkpoint anew and note that the lane transacts. Where another name is noted, that is
-opened first, and the own one when its checkpoint is known. What a lane makes of an answer belongs to the step
-in which the server carries out what was asked.
+The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the checkpoint, find the rows of
+batches of a former version, purge; then, to harvest, write the checkpoint anew, with the rows that could not
+be purged, and note that the lane transacts. Where another name is noted, that is opened first, and the own
+one when its checkpoint is known. To settle a lane is to purge until nothing is left. What a lane makes of an
+answer belongs to the step in which the server carries out what was asked.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from .batches import run
-from .lane_view import LaneView, Step, harvesting, lane_views, told, told_rows
+from .lane_view import LaneView, Step, harvesting, lane_views, raised, told, told_rows
 from .names import fresh
 from .scope import Rule, Scope
 from .servers import FENCED, LOST, Servers
-from .world import NOTHING, ONCE, Call, Lane, Phase, World
+from .world import NOTHING, ONCE, UNRAISED, Call, Checkpoint, Lane, Phase, Wish, World
 
 
 class Lanes:
@@ -31,6 +32,7 @@ class Lanes:
     def __init__(self, scope: Scope, off: frozenset[Rule], servers: Servers) -> None:
         self.settings = scope.settings
         self.limits = scope.limits
+        self.keys = scope.keys
         self.off = off
         self.servers = servers
 
@@ -42,7 +44,7 @@ class Lanes:
         if ("settle former lanes" if setting.once else "settle before at-least-once") in self.off:
             noted = []
         former = tuple(Lane(lane, settles=True) for lane in noted)
-        if former and "settle before the first mark" not in self.off:
+        if former and "settle before the first selection" not in self.off:
             return former
         return former + harvesting(setting, len(fence))
 
@@ -66,7 +68,7 @@ class Lanes:
     def call(self, view: LaneView) -> Call | None:
         """Returns what a lane asks of a server next."""
         lane, right = view.lane, view.right
-        if lane.phase == "mark" and not self.servers.eligible(view.world, right, set()):
+        if lane.phase == "mark" and not self.servers.eligible(view.world, right, Wish(1, ()), ()):
             return None
         calls: dict[Phase, tuple[str, tuple[Any, ...]]] = {
             "enter": ("enter", right[:3]),
@@ -74,10 +76,12 @@ class Lanes:
             "former": ("open", (self._noted_at(view)[0],)),
             "open": ("open", (lane.channel,)),
             "look": ("look", self._noted_at(view)),
+            "raise": ("bump", (view.setting.lanes,)),
+            "find": ("find", (lane.known,)),
             "purge": ("advance", (right, lane.known, NOTHING)),
-            "empty": ("freshen", (lane.channel, lane.epoch, view.setting.place, ())),
+            "empty": ("freshen", (lane.channel, lane.epoch, view.setting.place, self._left(lane))),
             "note": ("set_transactional", (right, None if lane.settles else view.note)),
-            "clear": ("advance", (right, (lane.marked.batch,) if lane.marked else (), NOTHING)),
+            "clear": ("advance", (right, (lane.selected.batch,) if lane.selected else (), NOTHING)),
         }
         if lane.phase == "mark":
             return Call("mark", (right, fresh(view.world), 1))
@@ -85,22 +89,38 @@ class Lanes:
 
     def _execute(self, view: LaneView, call: Call) -> Iterator[Step]:
         outcome = self.servers.execute(view.world, call)
-        if outcome is None:
-            return
-        after, answer = outcome
+        if outcome is not None:
+            yield self.answered(view, call, *outcome)
+
+    def answered(self, view: LaneView, call: Call, after: World, answer: Any) -> Step:
+        """Returns the step in which a server carries out a call, and the lane goes on."""
         if answer is LOST:
-            yield view.fenced(after)
-        elif answer is FENCED:
-            yield view.anew("is fenced by the broker, and starts anew", world=after)
-        elif answer is None and view.lane.phase == "look" and view.lane.noted and self._refuses(view.lane):
-            refused = view.lane._replace(phase="refused")
-            yield view.step("finds the checkpoint forgotten, and refuses", after, refused)
-        else:
-            words, lane = _heeded(view.lane, answer)
-            phase = self._next(view, lane)
-            if phase in ("run", "over"):
-                lane = lane._replace(noted=None)
-            yield view.step(words, after, lane._replace(phase=phase))
+            return view.fenced(after)
+        if answer is FENCED:
+            return view.anew("is fenced by the broker, and starts anew", world=after)
+        if refusal := self._refusal(view, answer):
+            return view.step(refusal, after, view.lane._replace(phase="refused"))
+        words, lane = _heeded(view.lane, answer)
+        if lane.phase == "look" and "heed a former version's checkpoint" in self.off:
+            lane = lane._replace(known=tuple(batch for batch in lane.known if not batch.name))
+        phase = self._next(view, lane)
+        if phase in ("run", "over"):
+            lane = lane._replace(noted=None)
+        words, after = view.step(words, after, lane._replace(phase=phase))
+        return words, raised(after, view, answer) if call.name == "bump" else after
+
+    def _refusal(self, view: LaneView, answer: Any) -> str:
+        """Returns why a lane does not start, empty if it does."""
+        if view.lane.phase != "look":
+            return ""
+        if view.setting.former and any(not batch.name for batch in answer or ()):
+            return "cannot read the checkpoint, and refuses"
+        if answer is None and view.lane.noted and self._refuses(view.lane):
+            return "finds the checkpoint forgotten, and refuses"
+        return ""
+
+    def _left(self, lane: Lane) -> Checkpoint:
+        return () if "recovery lists what is locked" in self.off else lane.locked
 
     def _noted_at(self, view: LaneView) -> tuple[int, int]:
         """Returns the channel and the place of the checkpoint that is noted, else of the lane's own."""
@@ -113,7 +133,10 @@ class Lanes:
     def _next(self, view: LaneView, lane: Lane) -> Phase:
         """Returns what a lane does after its present phase."""
         if lane.phase in ("enter", "mark", "clear") and not (view.setting.once or lane.settles):
-            return "send" if lane.phase == "mark" and lane.marked else "mark"
+            return "send" if lane.phase == "mark" and lane.selected else "mark"
+        waits = lane.settles and "settling waits for locked rows" not in self.off
+        if lane.phase == "purge" and lane.locked and waits:
+            return "find"
         order = self._order(lane, view.setting.name)
         for phase in order[order.index(lane.phase) + 1 :]:
             if self._needed(phase, lane, view):
@@ -123,14 +146,18 @@ class Lanes:
     def _order(self, lane: Lane, name: int) -> list[Phase]:
         """Returns the phases in which a lane is acquired under a name, or settled."""
         if lane.settles:
-            return ["enter", "recall", "former", "look", "purge", "note"]
-        order: list[Phase] = ["enter", "recall", "open", "look", "purge", "empty", "note"]
+            return ["enter", "recall", "former", "look", "find", "purge", "note"]
+        order: list[Phase] = ["enter", "recall", "open", "look", "find", "purge", "empty", "note"]
         if "init before checkpoint" in self.off:
-            order = ["enter", "recall", "look", "open", "purge", "empty", "note"]
+            order = ["enter", "recall", "look", "open", "find", "purge", "empty", "note"]
         if "purge before emptying the checkpoint" in self.off:
-            order = ["enter", "recall", "open", "look", "empty", "purge", "note"]
+            order = ["enter", "recall", "open", "look", "find", "empty", "purge", "note"]
         if lane.noted and lane.noted.name != name and "heed the former sender's checkpoint" not in self.off:
-            order = ["enter", "recall", "former", "look", "open", "purge", "empty", "note"]
+            order = ["enter", "recall", "former", "look", "open", "find", "purge", "empty", "note"]
+        if "raise the fence before the checkpoint is read" in self.off:
+            order.remove("enter")
+            look = order.index("look") + 1
+            order[look:look] = ["raise", "enter"]
         if "open the former sender" in self.off:
             order = [phase for phase in order if phase != "former"]
         if "note before the first publish" in self.off:
@@ -139,7 +166,11 @@ class Lanes:
 
     def _needed(self, phase: Phase, lane: Lane, view: LaneView) -> bool:
         noted = lane.noted
-        if phase == "purge" and "fence before the checkpoint" in self.off:
+        if phase == "find":
+            return any(batch.name for batch in lane.known)
+        if phase == "raise":
+            return view.process.token == UNRAISED
+        if phase == "purge" and "fence before the checkpoint is written" in self.off:
             return bool(lane.known)
         if lane.settles:
             return phase in ("recall", "note") or noted is not None
@@ -153,11 +184,11 @@ class Lanes:
         return "refuse a forgotten checkpoint" not in self.off
 
     def _send(self, view: LaneView) -> Step:
-        rows = view.lane.marked.rows if view.lane.marked else ()
+        rows = view.lane.selected.rows if view.lane.selected else ()
         if view.stale and "excuse stale copies" not in self.off:
             # At-least-once delivery allows a lost leader a stale copy, whatever the new leader's mode.
             rows = tuple(row for row in rows if view.world.log[row] != ONCE)
-        words, lane = f"sends {told_rows(view.lane.marked)}", view.lane._replace(phase="clear")
+        words, lane = f"sends {told_rows(view.lane.selected)}", view.lane._replace(phase="clear")
         return view.step(words, self.servers.send(view.world, rows), lane)
 
 
@@ -174,14 +205,28 @@ def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:
             words, lane = "opens its producer", lane._replace(epoch=answer)
         case "look":
             words, lane = f"reads the checkpoint {told(answer)}", lane._replace(known=answer or ())
-        case "purge":
-            words, lane = f"purges {told(lane.known)}", lane._replace(known=())
+        case "raise":
+            words = "bumps the fence"
         case "empty":
-            words = "commits an empty checkpoint"
+            words = f"commits the checkpoint {told(lane.locked)}"
         case "note":
             words = "deletes the note" if lane.settles else "notes that it transacts"
-        case "mark":
-            words, lane = f"marks {told_rows(answer)}", lane._replace(marked=answer)
         case _:
-            words, lane = f"purges {told_rows(lane.marked)}", lane._replace(marked=None)
+            words, lane = _changed(lane, answer)
+    return words, lane
+
+
+def _changed(lane: Lane, answer: Any) -> tuple[str, Lane]:
+    """Returns the same where rows were looked for, marked or purged."""
+    match lane.phase:
+        case "find":
+            words, lane = f"finds {told(answer)}", lane._replace(known=answer)
+        case "purge":
+            words, left = f"purges {told(lane.known)}", answer.locked
+            words += f" but for {told(left)}" if left else ""
+            lane = lane._replace(known=left if lane.settles else (), locked=left)
+        case "mark":
+            words, lane = f"marks {told_rows(answer)}", lane._replace(selected=answer)
+        case _:
+            words, lane = f"purges {told_rows(lane.selected)}", lane._replace(selected=None)
     return words, lane

@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from .world import Batch, Checkpoint, Lane, World
 
 
-def fresh(world: World, *, reused: bool = False) -> int:
-    """Returns the lowest name that appears nowhere; that it may have been used long ago cannot matter.
-
-    With ``reused``, one that nothing carries in the database and in processes, and that checkpoints may tell.
-    """
+def fresh(world: World) -> int:
+    """Returns the lowest name that appears nowhere; that it may have been used long ago cannot matter."""
     used = {*world.database.rows, *world.disk.rows, *_asked(world)}
-    used.update(
-        batch.name for process in world.processes for lane in process.lanes for batch in _of_lane(lane)
-    )
-    if not reused:
-        used.update(batch.name for batch in _at_the_broker(world))
+    lanes = (lane for process in world.processes for lane in process.lanes)
+    used.update(batch.name for lane in lanes for batch in _of_lane(lane))
+    used.update(batch.name for batch in _at_the_broker(world))
     name = 1
     while name in used:
         name += 1
@@ -30,8 +25,8 @@ def _asked(world: World) -> Iterator[int]:
     for name, arguments in (*calls, *world.strays):
         if name == "advance":
             _, finished, wish = arguments
-            yield from (batch.name for batch in finished)
-            yield from (wish.name, *wish.pending)
+            yield from (batch.name for batch in (*finished, *wish.pending))
+            yield wish.name
         elif name == "mark":
             yield arguments[1]
 
@@ -50,5 +45,5 @@ def _at_the_broker(world: World) -> Iterator[Batch]:
 
 
 def _of_lane(lane: Lane) -> Checkpoint:
-    own = [marked.batch for marked in (lane.publishing, lane.marked) if marked]
-    return (*lane.known, *lane.finished, *own)
+    own = [selected.batch for selected in (lane.publishing, lane.selected) if selected]
+    return (*lane.known, *lane.finished, *lane.locked, *own)

@@ -31,7 +31,7 @@ def simplified(world: World) -> World:
 
 
 def _place(number: int, latest: int) -> int:
-    return 0 if number == 0 else _LATEST if number == latest else _OLD
+    return number if number <= 0 else _LATEST if number == latest else _OLD
 
 
 def _attempt(world: World, lane: int, token: int, attempt: int) -> int:
@@ -57,7 +57,9 @@ def _call(world: World, call: Call) -> Call:
     match call:
         case Call("enter", (lane, lanes, token)):
             return Call("enter", (lane, lanes, _place(token, latest)))
-        case Call("advance" | "mark" | "set_transactional" as name, ((lane, lanes, token, attempt), *rest)):
+        case Call(
+            "advance" | "mark" | "park" | "set_transactional" as name, ((lane, lanes, token, attempt), *rest)
+        ):
             right: Right = (lane, lanes, _place(token, latest), _attempt(world, lane, token, attempt))
             return Call(name, (right, *rest))
         case Call("fill" | "commit" | "freshen" as name, (number, epoch, *rest)):

@@ -9,11 +9,12 @@ from .lane_view import Step, told, told_channel, with_process
 from .lanes import Lanes
 from .numbers import simplified
 from .scope import Rule, Scope
-from .servers import Servers, with_channel, with_checkpoint
+from .servers import Servers, with_channel, with_checkpoint, with_parked
 from .world import (
     ABSENT,
     FREE,
     GONE,
+    UNRAISED,
     UNSENT,
     Call,
     Channel,
@@ -65,7 +66,8 @@ class ExactlyOnce:
         """Returns whether the outbox is empty, or an operator is asked for."""
         if all(leader_id == GONE for leader_id in world.database.rows):
             return True
-        return "forget" in self._scope.menu and any(
+        refusals = "forget" in self._scope.menu or any(setting.former for setting in self._scope.settings)
+        return refusals and any(
             lane.phase == "refused" for process in world.processes for lane in process.lanes
         )
 
@@ -85,8 +87,10 @@ class ExactlyOnce:
         for place, call in enumerate(world.strays):
             yield from self._stray(world, place, call)
         for row in self._scope.late:
-            if world.database.rows[row] == ABSENT:
-                yield f"row {row} is committed", _stashed(world, row)
+            if self._may_be_stashed(world, row):
+                yield f"row {row} is committed", self._stashed(world, row)
+        for head in world.database.parked:
+            yield f"row {head}, and its key, is freed", _freed(world, head)
         if world.faults:
             once = world._replace(faults=world.faults - 1)
             for fault in self._faults:
@@ -104,9 +108,14 @@ class ExactlyOnce:
                 return
             world = world._replace(terms=world.terms - 1)
         setting = settings[number]
+        if "raise the fence before the checkpoint is read" in self._off:
+            lanes = tuple(lane._replace(phase="recall") for lane in self._lanes.begin(world, number))
+            yield f"process {number + 1} is elected", with_process(world, number, Process(UNRAISED, lanes))
+            return
         world, token = self._servers.bump(world, setting.lanes)
         process = Process(token, self._lanes.begin(world, number))
         delivery = "exactly-once" if setting.once else "at-least-once"
+        delivery += ", a former version" if setting.former else ""
         words = f"process {number + 1} is elected and bumps the fence: {setting.lanes} lanes, {delivery}"
         yield words, with_process(world, number, process)
 
@@ -129,6 +138,29 @@ class ExactlyOnce:
                 shown = with_checkpoint(channel._replace(late=None), late.place, late.checkpoint)
                 yield f"the broker shows the checkpoint of {whose}", with_channel(world, number, shown)
 
+    # --- applications -------------------------------------------------------------------------------
+
+    def _may_be_stashed(self, world: World, row: int) -> bool:
+        """Returns whether a row may come: behind those that cause it, or that had its id."""
+        rows, keys = world.database.rows, self._scope.keys
+        causes = (other for other in self._scope.late if other < row and keys[other] == keys[row])
+        replaced = self._servers.outbox.replaced(row, rows)
+        return (
+            rows[row] == ABSENT
+            and all(rows[cause] != ABSENT for cause in causes)
+            and all(world.log[other] != UNSENT for other in replaced)
+        )
+
+    def _stashed(self, world: World, row: int) -> World:
+        """Has a row be committed; one that had the same id is gone, as after a TRUNCATE."""
+        replaced = self._servers.outbox.replaced(row, world.database.rows)
+        rows = tuple(
+            FREE if other == row else GONE if other in replaced else each
+            for other, each in enumerate(world.database.rows)
+        )
+        database = world.database._replace(rows=rows)
+        return world._replace(database=database, disk=database)
+
     def _stray(self, world: World, place: int, call: Call) -> Iterator[Step]:
         rest = world.strays[:place] + world.strays[place + 1 :]
         outcome = self._servers.execute(world._replace(strays=rest), call)
@@ -148,16 +180,16 @@ def _drained(world: World, number: int) -> World:
     """Has a process begin nothing new and end once all has settled."""
     process = world.processes[number]
     lanes = tuple(
-        lane._replace(marked=None, advance=in_vain(lane)) if lane.phase == "run" else lane
+        lane._replace(selected=None, advance=in_vain(lane)) if lane.phase == "run" else lane
         for lane in process.lanes
     )
     after = world._replace(terms=world.terms - 1)
     return with_process(after, number, process._replace(lanes=lanes, draining=True))
 
 
-def _stashed(world: World, row: int) -> World:
-    rows = (*world.database.rows[:row], FREE, *world.database.rows[row + 1 :])
-    database = world.database._replace(rows=rows)
+def _freed(world: World, head: int) -> World:
+    """Has an operator free a key, whose head is tried again."""
+    database = with_parked(world.database, set(world.database.parked) - {head})
     return world._replace(database=database, disk=database)
 
 
@@ -167,6 +199,6 @@ def _on_the_way(world: World) -> set[int]:
     rows.update(row for call in world.strays if call.name == "fill" for row in call.arguments[2].rows)
     for process in world.processes:
         for lane in process.lanes:
-            if lane.marked and lane.phase == "run":
-                rows.update(lane.marked.rows)
+            if lane.selected and lane.phase == "run":
+                rows.update(lane.selected.rows)
     return rows

@@ -6,35 +6,50 @@ from dataclasses import dataclass
 from typing import Literal
 
 Rule = Literal[
-    # of the design
+    # of batches
+    "delete the set",
+    "delete after the commit",
+    "durable purge",
+    "see lower ids",
+    "leave out what is pending",
+    "leave out what is being purged",
+    "guard the deletion",
+    "guard the selection",
+    "unknown never purges",
+    "abandon what is selected behind",
+    "park before the next selection",
+    "leave out the whole parked key",
+    # of the checkpoint
+    "checkpoint",
+    "checkpoint lists what is being purged",
+    "checkpoint lists what is locked",
+    "leave out what is locked",
+    "drain waits for locked rows",
+    "recovery lists what is locked",
+    "settling waits for locked rows",
+    # of recovery
     "producer fence",
     "init before checkpoint",
-    "durable mark",
-    "durable purge",
-    "checkpoint lists all unpurged",
+    "stable checkpoint",
+    "raise the fence before the checkpoint is read",
+    "fence before the checkpoint is written",
+    "purge before emptying the checkpoint",
+    "refuse a forgotten checkpoint",
+    "heed a former version's checkpoint",
+    # of the database's fence
     "database fence",
-    "checkpoint",
-    "purge by name",
-    "fresh names",
-    "unknown never purges",
-    # of changes of the lanes, of the mode, and of checkpoints that are forgotten
+    "attempt in the fence",
+    # of changes of the lanes and of the mode
     "settle former lanes",
-    "settle before the first mark",
+    "settle before the first selection",
     "note before the first publish",
     "settle before at-least-once",
-    "refuse a forgotten checkpoint",
     "refuse to settle by a forgotten checkpoint",
     # of changes of names and places
     "open the former sender",
     "heed the former sender's checkpoint",
     "read the checkpoint where it is noted",
     "note another name or place",
-    "fence before the checkpoint",
-    # of the implementation
-    "abandon what is marked behind",
-    "attempt in the fence",
-    "stable checkpoint",
-    "purge before emptying the checkpoint",
     # no rule, but how the model judges
     "excuse stale copies",
 ]
@@ -45,6 +60,8 @@ Fault = Literal[
     "doubt",  # a reply is lost, or comes too late; what was asked may still be carried out
     "bump",  # the same, of a bump
     "abort",  # because of a record
+    "park",  # the same, whose key is parked then
+    "lock",  # others have locked rows that should be deleted
     "timeout",  # of a transaction
     "loss",  # the broker loses an open transaction
     "restart",  # of the database after a crash
@@ -52,17 +69,22 @@ Fault = Literal[
     "age",  # no fault: a lane that is settled starts anew, which writes its checkpoint anew
     "rerun",  # an engine runs the lanes of a term once more, while they still run elsewhere
     "late checkpoint",  # no fault: checkpoints can be read some time after their transaction is committed
+    "blind",  # no fault: who only selects may miss that the fence is lost
 ]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a process is configured: lanes, delivery, their names at the broker, and the checkpoint's place."""
+    """How a process is configured: lanes, delivery, their names at the broker, and the checkpoint's place.
+
+    A ``former`` version names batches: it writes the name into their rows, durably, and into checkpoints.
+    """
 
     lanes: int = 1
     once: bool = True
     name: int = 0
     place: int = 0
+    former: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,12 +94,13 @@ class Scope:
     Attributes:
         name: What it is about.
         settings: One for each process.
-        keys: The key of each row, in the order of ids; row n belongs to lane key mod lanes.
+        keys: The key of each row, in the order of their times; a row belongs to lane key mod lanes.
         late: Rows that are committed some time, the others are there from the start.
-        limits: How many rows a mark may ask for.
+        limits: How many rows a selection may ask for.
         terms: How often a process is elected while another leads, or asked to hand over.
         faults: How many faults happen at most.
         menu: Which may happen.
+        ids: The id of each row, where ids are given out anew; else the rows are numbered.
     """
 
     name: str
@@ -88,3 +111,4 @@ class Scope:
     terms: int = 1
     faults: int = 1
     menu: frozenset[Fault] = frozenset()
+    ids: tuple[int, ...] = ()

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from .rows import Outbox
 from .scope import Rule, Scope
 from .world import (
     ABSENT,
-    FREE,
     GONE,
     ONCE,
     REPEATABLE,
     UNSENT,
-    Batch,
     Call,
     Channel,
     Checkpoint,
     Database,
     FenceRow,
-    Marked,
     Note,
     Rows,
+    Selected,
     Transaction,
     Wish,
     World,
@@ -34,12 +34,21 @@ Right = tuple[int, int, int, int]
 """Lane, lanes, token, attempt; as ``outbox_sdk.Fence``."""
 
 
+class Advanced(NamedTuple):
+    """What an advance answers; as ``outbox_sdk.Advanced``."""
+
+    selected: Selected | None
+    locked: Checkpoint
+
+
 class Servers:
     """The servers of a scope, with or without some rules."""
 
     def __init__(self, scope: Scope, off: frozenset[Rule]) -> None:
+        self.outbox = Outbox(scope, off)
         self._keys = scope.keys
         self._off = off
+        self._blind = "blind" in scope.menu
 
     def execute(self, world: World, call: Call) -> Outcome | None:
         """Returns the world after a call, and the answer; ``None`` while the call has to wait."""
@@ -53,7 +62,7 @@ class Servers:
                 return False
             case Call("enter", (lane, lanes, token)):
                 return "database fence" not in self._off and world.database.fence[lane][:2] != (lanes, token)
-            case Call("advance" | "mark" | "transact", (right, *_)):
+            case Call("advance" | "mark" | "park" | "set_transactional", (right, *_)):
                 return not self._held(world, right)
             case Call("fill" | "commit" | "freshen", (number, epoch, *_)):
                 return not self._produces(world.channels[number], epoch)
@@ -76,23 +85,53 @@ class Servers:
         row = row._replace(attempt=row.attempt + 1)
         return _durably(world, _fenced_by(world.database, lane, row)), row.attempt
 
-    def advance(self, world: World, right: Right, finished: Checkpoint, wish: Wish) -> Outcome:
-        """Deletes batches and marks the next; answers with it, ``None`` when no row was marked."""
-        if not self._held(world, right):
+    def advance(
+        self,
+        world: World,
+        right: Right,
+        finished: Checkpoint,
+        wish: Wish,
+        *,
+        locked: frozenset[int] = frozenset(),
+    ) -> Outcome:
+        """Deletes batches and selects the next; answers with it, and with the rows that others have locked.
+
+        A former version marks the rows that it selects.
+        """
+        if not self._held(world, right) and (finished or not self._blind):
             return world, LOST
-        before = world.database.rows
-        left_out = {batch.name for batch in finished} | {*wish.pending, wish.name}
-        chosen = self._chosen(before, right, left_out, wish.limit)
-        purged = self._purged(before, right, finished) - set(chosen)
-        return _advanced(world, _as_marked(wish.name, chosen), purged, self._off)
+        before = world.database
+        chosen = self.outbox.selected(before, right[0], right[1], wish, finished)
+        whose = self.outbox.ranges if "delete the set" in self._off else self.outbox.of
+        purged = whose(before.rows, finished) - locked
+        after = before._replace(rows=_without(_with_name(before.rows, chosen, wish.name), purged))
+        disk = world.disk if purged and "durable purge" in self._off else after
+        left = self.outbox.batch(sorted(locked & self.outbox.of(after.rows, finished)))
+        answer = Advanced(self.outbox.batch(chosen, wish.name), (left.batch,) if left else ())
+        return world._replace(database=after, disk=disk), answer
 
     def mark(self, world: World, right: Right, name: int, limit: int) -> Outcome:
-        """Marks for at-least-once delivery, not durably."""
+        """Marks for at-least-once delivery, not durably; answers with the batch, ``None`` for no rows."""
         if not self._held(world, right):
             return world, LOST
-        rows = world.database.rows
-        marked = _as_marked(name, self._chosen(rows, right, {name}, limit))
-        return world._replace(database=world.database._replace(rows=_with_mark(rows, marked))), marked
+        before = world.database
+        chosen = self.outbox.selected(before, right[0], right[1], Wish(limit, (), name), ())
+        after = before._replace(rows=_with_name(before.rows, chosen, name))
+        return world._replace(database=after), self.outbox.batch(chosen, name)
+
+    def find(self, world: World, known: Checkpoint) -> Outcome:
+        """Looks for the rows of batches of a former version; answers with sets."""
+        return world, self.outbox.former(world.database.rows, known)
+
+    def park(self, world: World, right: Right, row: int) -> Outcome:
+        """Parks the key of a row, unless the row is gone."""
+        if not self._held(world, right):
+            return world, LOST
+        if world.database.rows[row] == GONE:
+            return world, DONE
+        if world.log[row] != UNSENT:
+            world = world._replace(wrong=world.wrong or "parked")
+        return _durably(world, with_parked(world.database, {*world.database.parked, row})), DONE
 
     def set_transactional(self, world: World, right: Right, note: Note | None) -> Outcome:
         """Writes or deletes the note."""
@@ -105,9 +144,11 @@ class Servers:
         """Answers with the note."""
         return world, world.database.fence[lane].noted
 
-    def eligible(self, world: World, right: Right, own: set[int]) -> bool:
-        """Returns whether a mark finds rows, those named in ``own`` left out, or that the fence is lost."""
-        return not self._held(world, right) or bool(self._chosen(world.database.rows, right, own, 1))
+    def eligible(self, world: World, right: Right, wish: Wish, finished: Checkpoint) -> bool:
+        """Returns whether a selection finds rows, or that the fence is lost."""
+        if not self._held(world, right):
+            return True
+        return bool(self.outbox.selected(world.database, right[0], right[1], wish, finished))
 
     def _held(self, world: World, right: Right) -> bool:
         if "database fence" in self._off:
@@ -115,21 +156,6 @@ class Servers:
         row = world.database.fence[right[0]]
         length = 2 if "attempt in the fence" in self._off else 3
         return row[:length] == right[1 : length + 1]
-
-    def _chosen(self, rows: Rows, right: Right, left_out: set[int], limit: int) -> list[int]:
-        lane, lanes = right[:2]
-        keys = enumerate(self._keys)
-        free = [row for row, key in keys if rows[row] >= FREE and key % lanes == lane]
-        return [row for row in free if rows[row] not in left_out][:limit]
-
-    def _purged(self, rows: Rows, right: Right, finished: Checkpoint) -> set[int]:
-        if "purge by name" in self._off:
-            last = max((batch.last for batch in finished), default=-1)
-            lane, lanes = right[:2]
-            return {row for row in range(last + 1) if rows[row] >= FREE and self._keys[row] % lanes == lane}
-        return {
-            row for batch in finished for row in range(batch.first, batch.last + 1) if rows[row] == batch.name
-        }
 
     # --- the broker ---------------------------------------------------------------------------------
 
@@ -197,6 +223,8 @@ class Servers:
         for row in rows:
             if log[row] == ONCE:
                 wrong = wrong or "duplicate"
+            if row in world.database.parked:
+                wrong = wrong or "parked"
             log[row] = max(log[row], kind)
         return world._replace(log=tuple(log), wrong=wrong)
 
@@ -222,6 +250,11 @@ def with_checkpoint(channel: Channel, place: int, checkpoint: Checkpoint | None)
     )
 
 
+def with_parked(database: Database, heads: Iterable[int]) -> Database:
+    """Returns a database with other parked keys."""
+    return database._replace(parked=tuple(sorted(heads)))
+
+
 def _fenced_by(database: Database, lane: int, row: FenceRow) -> Database:
     return database._replace(fence=(*database.fence[:lane], row, *database.fence[lane + 1 :]))
 
@@ -230,28 +263,9 @@ def _durably(world: World, database: Database) -> World:
     return world._replace(database=database, disk=database)
 
 
-def _as_marked(name: int, rows: list[int]) -> Marked | None:
-    return Marked(Batch(name, rows[0], rows[-1]), tuple(rows)) if rows else None
-
-
-def _with_mark(rows: Rows, marked: Marked | None) -> Rows:
-    if marked is None:
-        return rows
-    return tuple(marked.batch.name if row in marked.rows else each for row, each in enumerate(rows))
+def _with_name(rows: Rows, chosen: list[int], name: int) -> Rows:
+    return tuple(name if row in chosen else each for row, each in enumerate(rows)) if name else rows
 
 
 def _without(rows: Rows, purged: set[int]) -> Rows:
     return tuple(GONE if row in purged else each for row, each in enumerate(rows))
-
-
-def _advanced(world: World, marked: Marked | None, purged: set[int], off: frozenset[Rule]) -> Outcome:
-    """Marks and purges, and writes what is durable of it to the disk."""
-    before = world.database
-    both = before._replace(rows=_without(_with_mark(before.rows, marked), purged))
-    disk = both
-    if "durable mark" in off and marked:
-        disk = world.disk
-    elif "durable purge" in off and purged:
-        # The purge comes last: to wait for a mark is to wait for what was written before it.
-        disk = before._replace(rows=_with_mark(before.rows, marked)) if marked else world.disk
-    return world._replace(database=both, disk=disk), marked

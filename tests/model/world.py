@@ -10,16 +10,25 @@ GONE, ABSENT, FREE = -2, -1, 0
 UNSENT, REPEATABLE, ONCE = 0, 1, 2
 """Where a row is: not in the log; there by at-least-once delivery only; there by a transaction."""
 
+UNRAISED = -1
+"""The token of a process that has not raised the fence yet."""
+
 Rows = tuple[int, ...]
-"""Rows by their ids, which count from 0."""
+"""Rows by their numbers, which count from 0 in the order of their times."""
 
 
 class Batch(NamedTuple):
-    """As ``outbox_sdk.Batch``; names count from 1."""
+    """As ``outbox_sdk.Batch``, or rows that carry a name: of a former version, or of at-least-once delivery.
 
-    name: int
-    first: int
-    last: int
+    Attributes:
+        ids: The rows' ids, in ascending order.
+        newest: The last of its rows.
+        name: What its rows carry; names count from 1, and 0 is none.
+    """
+
+    ids: tuple[int, ...]
+    newest: int
+    name: int = 0
 
 
 Checkpoint = tuple[Batch, ...]
@@ -43,10 +52,11 @@ class FenceRow(NamedTuple):
 
 
 class Database(NamedTuple):
-    """The fence, a row for each lane, and the leader id of each row of the outbox."""
+    """The fence, a row for each lane; the leader id of each row of the outbox; the heads of parked keys."""
 
     fence: tuple[FenceRow, ...]
     rows: Rows
+    parked: Rows = ()
 
 
 class Transaction(NamedTuple):
@@ -90,7 +100,7 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class Marked(NamedTuple):
+class Selected(NamedTuple):
     """A batch with its rows."""
 
     batch: Batch
@@ -98,24 +108,30 @@ class Marked(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What an advance shall mark: under which name, how many rows, and what it leaves out."""
+    """What an advance shall select: how many rows, outside of which batches.
 
-    name: int
+    A former version has them carry ``name``. What is not behind the id ``after`` is left out by an ablation.
+    """
+
     limit: int
-    pending: Rows
+    pending: Checkpoint
+    name: int = 0
+    after: int = -1
 
 
-NOTHING = Wish(0, 0, ())
+NOTHING = Wish(0, ())
 
 
 class Advance(NamedTuple):
-    """An advance that a lane waits for; what it marks is ``vain`` if the lane has lost its use for it."""
+    """An advance that a lane waits for; what it selects is ``vain`` if the lane has lost its use for it."""
 
     call: Call
     vain: bool = False
 
 
-Acquiring = Literal["enter", "recall", "former", "open", "look", "purge", "empty", "note", "refused"]
+Acquiring = Literal[
+    "enter", "recall", "former", "open", "look", "raise", "find", "purge", "empty", "note", "refused"
+]
 Working = Literal["run", "over"]
 Repeating = Literal["mark", "send", "clear"]
 Phase = Acquiring | Working | Repeating
@@ -135,9 +151,12 @@ class Lane(NamedTuple):
         epoch: The producer's.
         known: The batches that the checkpoint named.
         publishing: The batch whose transaction is open.
-        marked: The batch that comes next.
+        selected: The batch that comes next; in at-least-once delivery, what is marked.
         advance: What is out at the database.
         finished: The batches that are committed and not being purged.
+        locked: Committed rows that could not be purged.
+        poison: The row whose key is to be parked.
+        last: The last id that it has selected; counts for an ablation only.
     """
 
     number: int
@@ -148,14 +167,17 @@ class Lane(NamedTuple):
     noted: Note | None = None
     epoch: int = 0
     known: Checkpoint = ()
-    publishing: Marked | None = None
-    marked: Marked | None = None
+    publishing: Selected | None = None
+    selected: Selected | None = None
     advance: Advance | None = None
     finished: Checkpoint = ()
+    locked: Checkpoint = ()
+    poison: int | None = None
+    last: int = -1
 
 
 class Process(NamedTuple):
-    """A harvester; without a token it does not lead, nor believe to."""
+    """A harvester; without a token it does not lead, nor believe to. ``UNRAISED`` is for an ablation only."""
 
     token: int = 0
     lanes: tuple[Lane, ...] = ()

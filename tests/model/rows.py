@@ -1,0 +1,83 @@
+"""Which rows of the outbox a statement selects and deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .scope import Rule, Scope
+from .world import FREE, GONE, Batch, Checkpoint, Database, Rows, Selected, Wish
+
+UNGUARDED = 99
+"""The newest row of a batch that does not tell it."""
+
+
+class Outbox:
+    """The rows of a scope: their keys and their ids.
+
+    Args:
+        scope: What is explored.
+        off: The rules that are off.
+    """
+
+    def __init__(self, scope: Scope, off: frozenset[Rule]) -> None:
+        self._keys = scope.keys
+        self._ids = scope.ids or tuple(range(len(scope.keys)))
+        self._off = off
+
+    def batch(self, rows: Sequence[int], name: int = 0) -> Selected | None:
+        """Returns rows as a batch, ``None`` for none."""
+        ids = tuple(self._ids[row] for row in rows)
+        return Selected(Batch(ids, max(rows), name), tuple(rows)) if rows else None
+
+    def selected(
+        self, database: Database, lane: int, lanes: int, wish: Wish, purged: Checkpoint
+    ) -> list[int]:
+        """Returns the rows that a lane selects or marks next, in the order of their ids."""
+        rows = database.rows
+        left_out = () if "leave out what is pending" in self._off else wish.pending
+        if "leave out what is being purged" not in self._off:
+            left_out += purged
+        guarded = "guard the selection" not in self._off
+        parked = {self._keys[row] for row in database.parked}
+        free = [
+            row
+            for row, key in enumerate(self._keys)
+            if rows[row] >= FREE and key % lanes == lane and self._ids[row] > wish.after
+            if not any(self._has(batch, row, rows[row], guarded=guarded) for batch in left_out)
+            if not (
+                row in database.parked
+                or (key in parked and "leave out the whole parked key" not in self._off)
+            )
+            if not (wish.name and rows[row] == wish.name)
+        ]
+        return sorted(free, key=self._ids.__getitem__)[: wish.limit]
+
+    def of(self, rows: Rows, batches: Checkpoint) -> set[int]:
+        """Returns the rows of batches that are not purged yet."""
+        guarded = "guard the deletion" not in self._off
+        return {
+            row
+            for row, leader_id in enumerate(rows)
+            if leader_id >= FREE
+            if any(self._has(batch, row, leader_id, guarded=guarded) for batch in batches)
+        }
+
+    def ranges(self, rows: Rows, batches: Checkpoint) -> set[int]:
+        """Returns all rows between the first and the last of a batch: what would be wrong to purge."""
+        wide = tuple(each._replace(ids=tuple(range(each.ids[0], each.ids[-1] + 1))) for each in batches)
+        return self.of(rows, wide)
+
+    def former(self, rows: Rows, batches: Checkpoint) -> Checkpoint:
+        """Returns batches of a former version as sets of ids."""
+        found = [self.batch(sorted(self.of(rows, (each,)))) for each in batches if each.name]
+        sets = tuple(each.batch._replace(newest=UNGUARDED) for each in found if each)
+        return (*(each for each in batches if not each.name), *sets)
+
+    def replaced(self, row: int, rows: Rows) -> list[int]:
+        """Returns the rows that had a row's id before."""
+        return [other for other in range(row) if self._ids[other] == self._ids[row] and rows[other] != GONE]
+
+    def _has(self, batch: Batch, row: int, leader_id: int, *, guarded: bool) -> bool:
+        if batch.name:
+            return leader_id == batch.name and batch.ids[0] <= self._ids[row] <= batch.ids[-1]
+        return self._ids[row] in batch.ids and (row <= batch.newest or not guarded)
