@@ -15,7 +15,7 @@ class LaneMetrics:
     """One lane's counters since it started, and its gauges at this moment, in records unless said otherwise.
 
     Attributes:
-        marked: Returned by marks.
+        marked: Returned by marks and selections.
         sent: Handed to the publisher.
         purged: Delivered, and deleted from the outbox.
         failed: Deliveries that failed.
@@ -23,7 +23,7 @@ class LaneMetrics:
         recovered: Found to be in the log when the lane started, and purged (exactly-once).
         aborted: Batches whose transaction was aborted (exactly-once).
         in_flight: Published and not yet purged, now.
-        waiting: Marked and not yet published, now.
+        waiting: Marked or selected, and not yet published, now.
         held: Keys that failed and were not delivered since, now.
         blocked_seconds: For how long the key that failed first has been failing, now.
         parked: Parked keys of the whole outbox, by the last heartbeat.

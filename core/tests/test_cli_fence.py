@@ -121,7 +121,7 @@ def test_forgetting_raises_the_token_and_ends_every_note(table: Table, capsys: p
 
 def test_a_dry_run_changes_nothing(table: Table, capsys: pytest.CaptureFixture[str]):
     code, out, _ = call(capsys, "forget", "--dry-run")
-    assert (code, out) == (0, "would be treated as unpublished: the marked rows of lanes 0, 2\n")
+    assert (code, out) == (0, "would be treated as unpublished: the rows of lanes 0, 2\n")
     told = json.loads(call(capsys, "forget", "--dry-run", "--json")[1])
     assert (told["dry_run"], told["token"], told["holder"]) == (True, None, None)
     assert (table.token, table.ended) == (7, [])

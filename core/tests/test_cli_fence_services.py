@@ -81,7 +81,7 @@ def test_what_lanes_may_have_published_is_forgotten(file: Path):
         assert [lane["transacting"] for lane in shown["lanes"]] == [None, 2]
         assert shown["former"] == [{"lane": 2, "transacting": 3, "sender": "", "place": ""}]
         assert outbox(file, "fence", "forget").returncode == 2
-        assert told(file, "fence", "forget", "--dry-run").endswith("the marked rows of lanes 1, 2\n")
+        assert told(file, "fence", "forget", "--dry-run").endswith("the rows of lanes 1, 2\n")
         assert table.transactional_lanes() == {1: TransactionalLane(2), 2: TransactionalLane(3)}
         done = json.loads(told(file, "fence", "forget", "--yes", "--json"))
         assert (done["token"], len(done["lanes"])) == (token + 1, 2)

@@ -112,7 +112,9 @@ BOUNDED = (
         "late checkpoints, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late checkpoint")
     ),
     Scope("parked keys, in small", _ALIKE, (0, 0), limits=(1, 2), terms=0, menu=_any("park")),
-    Scope("locked rows, in small", _ALIKE, (0, 1), limits=(2,), terms=0, menu=_any("lock")),
+    Scope(
+        "locked rows, in small", _ALIKE, (0, 1), limits=(2,), terms=0, faults=2, menu=_any("lock", "crash")
+    ),
     Scope("ids given out anew, in small", _ALIKE, (0, 0), _LATE, terms=0, menu=_any("crash"), ids=(0, 0)),
     Scope("two versions, in small", _VERSIONS, (0,), menu=_any("crash")),
     Scope("forgotten checkpoints, in small", _ALIKE, (0,), menu=_any("forget")),

@@ -29,7 +29,7 @@ _EFFECT = (
     "are published again, unless delivery is exactly-once."
 )
 _FORGET_EFFECT = (
-    "Their marked rows are treated as unpublished: they are delivered, perhaps for a second time. Nothing is "
+    "All their rows are treated as unpublished: they are delivered, some perhaps for a second time. Nothing is "
     "lost. Use this only for lanes that refuse to start because the broker has no checkpoint of them. End "
     "every harvester of an earlier version first: the name under which it publishes is forgotten too, so no "
     "process could fence it."
@@ -102,13 +102,13 @@ def forget(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Treat the marked rows of lanes whose checkpoint is lost as unpublished.
+    """Treat all rows of lanes whose checkpoint is lost as unpublished.
 
     For exactly-once delivery the broker stores a checkpoint of each lane: the batches that it has published
     and not purged yet. If the fence has a note that a lane publishes in transactions, but the broker has no
     checkpoint (it has expired, or this is another broker), the lane refuses to start, because it cannot know
-    which of its marked rows are in the log. After this command all of them are delivered, perhaps for a
-    second time; nothing is lost.
+    which of its earliest rows are in the log. After this command all of them are delivered, some perhaps for
+    a second time; nothing is lost.
 
     Removes the notes of all lanes, including those of earlier leaders, and raises the token like 'outbox
     fence bump', so that the leader starts its lanes anew. A lane that has a checkpoint still uses it, unless
@@ -131,9 +131,9 @@ def forget(
     elif not noted:
         output().print("the fence notes no lane that publishes in transactions")
     elif token is None:
-        output().print(f"would be treated as unpublished: the marked rows of {_lane_list(noted)}")
+        output().print(f"would be treated as unpublished: the rows of {_lane_list(noted)}")
     else:
-        output().print(f"treated as unpublished from now on: the marked rows of {_lane_list(noted)}")
+        output().print(f"treated as unpublished from now on: the rows of {_lane_list(noted)}")
         print_message(
             f"The token is {token} now, raised by {name}. The leader starts its lanes anew by itself."
         )

@@ -36,8 +36,8 @@ def status(
     fence and of dead letters if they are missing. They belong to the user who creates them: run 'outbox init'
     first, or use the harvester's user.
 
-    For exactly-once delivery it shows the batches of each lane, the oldest first: the first digits of the
-    batch's name, its stage, and its number of records.
+    For exactly-once delivery it shows the batches of each lane, the oldest first: the stage of
+    each, and its number of records.
 
     A lane without a heartbeat for a while is shown as silent: its process has ended, is frozen, or
     cannot reach the database.
