@@ -29,8 +29,8 @@ _EFFECT = (
     "are published again, unless delivery is exactly-once."
 )
 _FORGET_EFFECT = (
-    "All their rows are treated as unpublished: they are delivered, some perhaps for a second time. Nothing is "
-    "lost. Use this only for lanes that refuse to start because the broker has no checkpoint of them. End "
+    "All their rows are treated as unpublished: they are delivered, some perhaps for a second time. Nothing "
+    "is lost. Use this only for lanes that refuse to start because the broker has no checkpoint of them. End "
     "every harvester of an earlier version first: the name under which it publishes is forgotten too, so no "
     "process could fence it."
 )
