@@ -41,7 +41,7 @@ class H2Dialect(PortableDialect):
     """An outbox in an H2 database, which all processes of one machine may open at once."""
 
     idiom: ClassVar[Idiom] = H2Idiom()
-    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES
+    capabilities: ClassVar[frozenset[Capability]] = SERVER_CAPABILITIES | {Capability.SKIP_LOCKED}
     options: H2Options
 
     @property

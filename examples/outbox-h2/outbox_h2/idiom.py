@@ -13,8 +13,9 @@ _CODES = {
     ErrorKind.NO_TABLE: (42102, 42103, 42104),
     ErrorKind.EXISTS: (42101, 23505),
     ErrorKind.ACCESS_DENIED: (28000, 90040, 90096),
-    # A deadlock, a lock time-out, a statement that was cut off; a connection or a database that is closed.
-    ErrorKind.TRANSIENT: (40001, 50200, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
+    ErrorKind.LOCK_TIMEOUT: (50200,),
+    # A deadlock, a statement that was cut off; a connection or a database that is closed.
+    ErrorKind.TRANSIENT: (40001, 57014, 90131, 90007, 90020, 90067, 90098, 90121),
 }
 
 
@@ -22,6 +23,7 @@ class H2Idiom(Idiom):
     """What is not written here is as the base class has it: the SQL standard, with LIMIT and FOR UPDATE."""
 
     style: ClassVar[Style] = Style.QMARK  # the paramstyle of the driver
+    skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
 
     @property
     def errors(self) -> type[Exception]:
