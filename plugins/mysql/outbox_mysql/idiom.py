@@ -77,6 +77,10 @@ class MySqlIdiom(Idiom):
         digests = [sha256(each).digest() for text in keys for each in spellings(text)]
         return f"{key} NOT IN {{without}}", {"without": digests}
 
+    def not_in_query(self, key: str, query: str) -> str:
+        """Writes that a key is none of those of a query; while there are none, no digest is computed."""
+        return f"(NOT EXISTS ({query}) OR {key} NOT IN ({query}))"
+
     def lane_of(self, key: str) -> str:
         """Writes the lane of a key."""
         return f"MOD(CRC32({key}), {{lanes}})"

@@ -165,6 +165,15 @@ class Idiom(ABC):
         """
         return _not_in(key, keys, lambda name: self.comparable(f"{{{name}}}"))
 
+    def not_in_query(self, key: str, query: str) -> str:
+        """Writes that a key is none of those that a query returns, which are few and often none.
+
+        Args:
+            key: The key as :meth:`comparable` writes it.
+            query: A SELECT of such keys.
+        """
+        return f"{key} NOT IN ({query})"
+
     def ids_not_in(self, ids: Sequence[int]) -> tuple[str, Mapping[str, object]]:
         """Writes that a row's id is none of ``ids``, one at least; returns the values of parameters, too."""
         return _not_in("id", ids, lambda name: f"{{{name}}}")

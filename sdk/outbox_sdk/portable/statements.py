@@ -56,7 +56,8 @@ class Statements:
         self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
         self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
                        for n, each in enumerate(eligible)}  # fmt: skip
-        self._parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
+        parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
+        self._unparked = idiom.not_in_query(self._key, parked)
         self.choose = lru_cache(maxsize=64)(self._choose)
         self.remove_runs = cache(self._remove_runs)
         self._fence_statements()
@@ -69,7 +70,7 @@ class Statements:
         self.spread = f"SELECT MIN(id), MAX(id) FROM {self.outbox}"
         self.oldest = idiom.limit(
             f"SELECT {idiom.age_seconds('create_time')} FROM {idiom.snapshot_by_id(self.outbox)}"
-            f" WHERE {self._key} NOT IN ({self._parked}) ORDER BY id",
+            f" WHERE {self._unparked} ORDER BY id",
             "1",
         )
 
@@ -258,7 +259,7 @@ class Statements:
             wanted.append(f"{self.idiom.lane_of(self._key)} = {{lane}}")
         if self._conditions:
             wanted.append(f"({' OR '.join(self._conditions)})")
-        wanted.append(f"{self._key} NOT IN ({self._parked})")
+        wanted.append(self._unparked)
         source = self.idiom.snapshot_by_id(self.outbox)
         columns = self._sized() if sized else self._marked
         select = f"SELECT {columns} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
