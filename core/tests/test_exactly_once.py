@@ -51,7 +51,7 @@ def none(commands, kind):
     assert not [command for command in commands if isinstance(command, kind)]
 
 
-def test_a_batch_is_selected_published_and_purged_with_the_next_selection():
+def test_a_batch_is_selected_published_and_purged_behind_the_next_selection():
     line = machine()
     advance = only(line.decide(0), Advance)
     assert advance == Advance([], [], 4, BYTES)
@@ -61,9 +61,19 @@ def test_a_batch_is_selected_published_and_purged_with_the_next_selection():
     assert named(publish) == [batch(1, 2)]
     none(line.decide(1), Advance)
     line.published(1)
-    assert only(line.decide(1), Advance) == Advance([batch(1, 2)], [], 4, BYTES)
-    assert not line.drained
+    assert only(line.decide(1), Advance) == Advance([], [batch(1, 2)], 4, BYTES)
+    advanced(line, 1, [record(3)])
+    commands = line.decide(1)
+    assert named(only(commands, Publish)) == [batch(1, 2), batch(3)]
+    assert only(commands, Advance) == Advance([batch(1, 2)], [batch(3)], 0, BYTES)
     advanced(line, 1, [])
+    line.published(2)
+    assert only(line.decide(2), Advance) == Advance([], [batch(3)], 4, BYTES)
+    assert not line.drained
+    advanced(line, 2, [])
+    assert line.wake_at() == 0
+    assert only(line.decide(2), Advance) == Advance([batch(3)], [], 0, BYTES)
+    advanced(line, 2, [])
     assert line.drained
 
 
@@ -211,6 +221,7 @@ def test_the_life_of_each_batch_is_told():
     advanced(line, 0, [record(3)])
     line.decide(0)
     line.aborted(0, [Failure(record(3), "timed out", retryable=True)])
+    advanced(line, 0, [])
     assert line.batches() == []
     first = [stage for moved, stage in line.moves if moved == batch(1, 2)]
     assert first == [BatchStage.SELECTED, BatchStage.PUBLISHING, BatchStage.PUBLISHED, BatchStage.PURGED]
@@ -289,6 +300,7 @@ def finish(line, *numbers):
     advanced(line, 0, [record(number) for number in numbers])
     line.decide(0)
     line.published(0)
+    line._select_first = False  # as out of a backlog
     return only(line.decide(1), Advance)
 
 
@@ -299,7 +311,9 @@ def test_locked_rows_stay_in_the_checkpoint_and_are_purged_again_later():
     assert named(only(line.decide(1), Publish)) == [batch(2), batch(4)]
     line.published(1)
     again = only(line.decide(1.5), Advance)
-    assert (again.finished, again.pending) == ([batch(4)], [batch(2)]), "not tried yet, and not selected"
+    assert (again.finished, again.pending) == ([], [batch(2), batch(4)]), "not tried yet, and not selected"
+    advanced(line, 1.5, [])
+    assert only(line.decide(1.5), Advance).finished == [batch(4)]
     advanced(line, 1.5, [])
     assert line.wake_at() <= 1 + LOCKED_SECONDS
     last = only(line.decide(1 + LOCKED_SECONDS), Advance)

@@ -98,6 +98,7 @@ class SelectPublishPurge:
         self._batch_size = BatchSize(limits.mark_backoff, limits.max_batch_records)
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
         self._full = False
+        self._select_first = False
         self._leading = True
         self._resume = self._published_at = 0.0
 
@@ -136,8 +137,8 @@ class SelectPublishPurge:
         if self._database is not None:
             return wake
         if self._finished:
-            wake = min(wake, self._batch_size.due)
-        elif self._may_select():
+            return 0.0
+        if self._may_select():
             wake = min(wake, max(self._batch_size.due, self._resume))
         return min(wake, self._locked_due) if self._locked else wake
 
@@ -206,21 +207,28 @@ class SelectPublishPurge:
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
             return None
-        selects = self._may_select() and now >= self._resume
+        selects = self._may_select() and now >= max(self._resume, self._batch_size.due)
         retries = bool(self._locked) and now >= self._locked_due
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
-        elif retries or (now >= self._batch_size.due and (selects or self._finished)):
+        elif retries or selects or self._finished:
             self._database = self._advance(selects=selects, retries=retries)
         return self._database
 
     def _advance(self, *, selects: bool, retries: bool) -> Advance:
-        """Deletes what is published, and selects the next batch."""
-        self._purging, self._finished = self._finished, []
+        """Deletes what is published, and selects the next batch.
+
+        Out of a backlog, one statement does both. Otherwise the selection comes first, so that new records do
+        not wait for the deletion of others to be durable.
+        """
+        only_selects, self._select_first = selects and self._select_first, False
+        if not only_selects:
+            self._purging, self._finished = self._finished, []
         if retries:
             self._retrying, self._locked = self._locked, []
-        pending = [*self._locked, *([self._publishing.batch] if self._publishing else [])]
+        publishing = [self._publishing.batch] if self._publishing else []
         limit = self._batch_size.limit if selects else 0
+        pending = [*self._locked, *self._finished, *publishing]
         return Advance([*self._retrying, *self._purging], pending, limit, self._max_bytes)
 
     def _may_select(self) -> bool:
@@ -275,6 +283,7 @@ class SelectPublishPurge:
             self._batch_size.shrink()
         if not self._full:
             self._batch_size.due = min(self._batch_size.due, now)
+            self._select_first = True
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
         """Handles the abort of the transaction because of these records."""
