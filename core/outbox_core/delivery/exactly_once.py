@@ -38,8 +38,12 @@ from outbox_core.delivery.retries import Attempts, RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.stages import BatchStage
 
-LONG_SECONDS = 0.25
-"""A transaction that takes longer than this makes the next batch half as large."""
+LONG_SECONDS = 1.0
+"""A transaction that takes longer than this makes the next batch half as large.
+
+Much of the time of a transaction does not depend on its size: at a slow broker, smaller batches would only
+lower the rate.
+"""
 LOCKED_SECONDS = 1.0
 """The pause before rows that others had locked are purged again."""
 MAX_LOCKED = MAX_CHECKPOINT // 4
