@@ -94,7 +94,7 @@ class HarvestConnection(pymysql.Connection):
         self._result = result
         if result.server_status is not None:
             self.server_status = result.server_status
-        return result.affected_rows
+        return result.affected_rows or 0
 
     @contextmanager
     def _ended(self) -> Iterator[None]:

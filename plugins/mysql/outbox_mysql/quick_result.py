@@ -19,8 +19,9 @@ class QuickResult(MySQLResult):
     """A result whose rows are read by one loop over their bytes, rather than by calls for each column."""
 
     def _get_descriptions(self) -> None:
-        super()._get_descriptions()
-        self._readers = [_reader(encoding, converter) for encoding, converter in self.converters]
+        super()._get_descriptions()  # type: ignore[misc]  # not in its stubs
+        converters = self.converters  # type: ignore[attr-defined]  # as above
+        self._readers = [_reader(encoding, converter) for encoding, converter in converters]
 
     def _read_row_from_packet(self, packet: Any) -> tuple[object, ...]:
         data: bytes = packet.get_all_data()
