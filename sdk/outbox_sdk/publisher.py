@@ -9,8 +9,8 @@ from typing import Protocol
 from outbox_sdk.finding import Finding
 from outbox_sdk.record import MarkedRecord
 
-MAX_CHECKPOINT = 4096
-"""How many characters a checkpoint has at most."""
+MAX_CHECKPOINT = 4000
+"""How many characters a checkpoint has at most. Kafka stores fewer than 4096 with an offset."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ LOG_TOPIC: Final = "__transaction_state"
 
 _SUBJECT: Final = "Kafka transactions"
 _CHECKPOINTS: Final = "Kafka checkpoints"
+_METADATA: Final = 4096
+"""The brokers' default of ``offset.metadata.max.bytes``; a checkpoint of as many bytes is refused."""
 _DAY: Final = 24 * 60
 """Minutes."""
 
@@ -80,12 +82,12 @@ def transaction_findings(
     if minutes is not None:
         yield _retention(int(minutes))
     length = broker.get("offset.metadata.max.bytes")
-    if length is not None and int(length) < MAX_CHECKPOINT:
+    if length is not None and int(length) <= MAX_CHECKPOINT:
         yield Finding(
             Level.ERROR,
             _CHECKPOINTS,
-            f"the broker stores {length} bytes with an offset; exactly-once delivery needs {MAX_CHECKPOINT}",
-            f"set offset.metadata.max.bytes={MAX_CHECKPOINT} on the brokers, or leave it out",
+            f"the broker stores {length} bytes with an offset; exactly-once delivery needs {_METADATA}",
+            f"set offset.metadata.max.bytes={_METADATA} on the brokers, or leave it out",
         )
 
 

@@ -1,41 +1,14 @@
-"""The notation of checkpoints, and the settings of transactions; no broker."""
+"""What transactions and checkpoints need of settings and of a broker; without a broker."""
 
 from __future__ import annotations
 
-from uuid import UUID, uuid4
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from outbox_kafka.check_transactions import TransactionLog, transaction_findings
-from outbox_kafka.checkpoint import MAX_LENGTH, decode, encode
 from outbox_kafka.chunks import chunks
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_sdk import Batch, ConfigError, DriverError, Level, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, ConfigError, DriverError, Level, MarkedRecord
 
 from .kafka_access import publisher
-
-_IDS = st.integers(-(2**63), 2**63 - 1)
-
-
-@given(st.lists(st.builds(Batch, st.uuids(), _IDS, _IDS), max_size=50))
-def test_checkpoint_comes_back_as_it_was(batches: list[Batch]) -> None:
-    text = encode(batches)
-    assert text.isascii()
-    assert text
-    assert len(text) <= MAX_LENGTH
-    assert decode(text) == batches
-
-
-def test_checkpoint_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="4096 fit"):
-        encode([Batch(uuid4(), -(2**63), 2**63 - 1)] * 60)
-
-
-@pytest.mark.parametrize("text", ["", "2 x", "1 x", f"1 {UUID(int=1).hex}:1:2,", f"1 {UUID(int=1).hex}:1"])
-def test_strange_checkpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"version|names no batch"):
-        decode(text)
 
 
 def test_transaction_outlasts_its_deliveries() -> None:
@@ -105,6 +78,7 @@ _NONE, _UNSEEN = TransactionLog(missing=True), TransactionLog()
         ({"offsets.retention.minutes": "60"}, 1, _NONE, Level.ERROR),
         ({"offsets.retention.minutes": "10080"}, 1, _NONE, Level.OK),
         ({"offset.metadata.max.bytes": "1000"}, 1, _NONE, Level.ERROR),
+        ({"offset.metadata.max.bytes": str(MAX_CHECKPOINT)}, 1, _NONE, Level.ERROR),
     ],
 )
 def test_what_exactly_once_needs_of_a_broker_is_judged(

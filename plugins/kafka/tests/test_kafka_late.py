@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from outbox_kafka.sender import KafkaSender
-from outbox_sdk import Batch, MarkedRecord
+from outbox_sdk import MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
 from .frame_proxy import OFFSET_COMMIT, PRODUCE, FrameProxy
@@ -80,11 +79,10 @@ def test_a_checkpoint_that_comes_after_its_transaction_was_aborted_leaves_no_dou
     monkeypatch.setattr("outbox_kafka.checkpoint._TIMEOUT", 2.0)
     kafka = publisher(location.through, delivery_timeout_ms=1500, transaction_timeout_ms=2500)
     kafka.prepare([topic], 1)
-    first, second = Batch(uuid4(), 1, 1), Batch(uuid4(), 2, 2)
     sender = kafka.open_transactional(topic)
-    assert sender.publish([MarkedRecord(1, topic, "k", "1")], [first]) == []
+    assert sender.publish([MarkedRecord(1, topic, "k", "1")], "first") == []
     location.proxy.hold(OFFSET_COMMIT)
-    assert sender.publish([MarkedRecord(2, topic, "k", "2")], [second]) != []
+    assert sender.publish([MarkedRecord(2, topic, "k", "2")], "second") != []
     assert location.proxy.held.is_set()
     sender.close()
     if opened_first:
@@ -93,7 +91,7 @@ def test_a_checkpoint_that_comes_after_its_transaction_was_aborted_leaves_no_dou
     time.sleep(0.5)  # nothing shows that the broker has handled it
     if not opened_first:
         sender = kafka.open_transactional(topic)
-    assert sender.checkpoint() == [first]
+    assert sender.checkpoint() == "first"
     sender.close()
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from uuid import uuid4
 
 import pytest
 from outbox_kafka.timestamps import TimestampLimits, explain
-from outbox_sdk import Batch, Deliveries, DriverError, MarkedRecord
+from outbox_sdk import Deliveries, DriverError, MarkedRecord
 
 from .kafka_access import alter_topic, gather, publisher
 
@@ -62,10 +61,10 @@ def test_only_the_records_are_to_blame_in_a_transaction(kafka_bootstrap: str, to
     kafka.prepare([topic], 1)
     sender, sent = kafka.open_transactional(topic), records(topic)
     for number in 4, 7:
-        [failure] = sender.publish(sent, [batch()])
+        [failure] = sender.publish(sent, "batch")
         assert (failure.record.id, failure.retryable) == (number, False)
         sent = [record for record in sent if record.id != number]
-    assert sender.publish(sent, [batch()]) == []
+    assert sender.publish(sent, "batch") == []
     sender.close()
 
 
@@ -92,7 +91,7 @@ def test_a_wrong_clock_ends_the_transactional_sender_and_fails_no_record(
 
     def insist() -> None:
         for number in range(200):
-            assert sender.publish([MarkedRecord(number, impatient, "k", "v")], [batch()]) == []
+            assert sender.publish([MarkedRecord(number, impatient, "k", "v")], "batch") == []
 
     with pytest.raises(DriverError, match="this machine's clock") as caught:
         insist()
@@ -133,7 +132,3 @@ def test_the_limits_of_the_topic_show_the_cause(
     assert explain("t", bounds, NOW).clock_is_wrong is clock
     assert says in explain("t", bounds, NOW).reason
     assert "2026-07-01T12:00:00Z" in explain("t", bounds, NOW).reason
-
-
-def batch() -> Batch:
-    return Batch(uuid4(), 1, 1)

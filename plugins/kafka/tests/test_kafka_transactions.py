@@ -1,4 +1,4 @@
-"""Batches in transactions on a real broker: atomic, exactly once, and named by the checkpoint."""
+"""Batches in transactions on a real broker: atomic, exactly once, and told by the checkpoint."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
-from outbox_sdk import Batch, DriverError, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, DriverError, MarkedRecord
 
 from .kafka_access import ProduceRequests, alter_topic, committed, publisher
 
 PARTITIONS = 3
-
-
-def batch(first: int = 1, last: int = 1) -> Batch:
-    return Batch(uuid4(), first, last)
 
 
 def records(topic: str, count: int, first: int = 1) -> list[MarkedRecord]:
@@ -49,15 +44,12 @@ def test_batches_are_published_once_and_in_order(
     kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
 ) -> None:
     assert sender.checkpoint() is None
-    first, second = batch(1, 5000), batch(5001, 5100)
-    assert sender.publish(records(topic, 5000), [first]) == []
-    assert sender.checkpoint() == [first]
-    assert sender.publish(records(topic, 100, 5001), [first, second]) == []
-    assert sender.checkpoint() == [first, second]
-    assert sender.publish([], [first]) == []
-    assert sender.checkpoint() == [first]
-    assert sender.publish([], []) == []
-    assert sender.checkpoint() == []
+    assert sender.publish(records(topic, 5000), "first") == []
+    assert sender.checkpoint() == "first"
+    assert sender.publish(records(topic, 100, 5001), "first, second") == []
+    assert sender.checkpoint() == "first, second"
+    assert sender.publish([], "none") == []
+    assert sender.checkpoint() == "none"
     sender.close()
     sender.close()
     messages = committed(kafka_bootstrap, topic, PARTITIONS)
@@ -66,26 +58,32 @@ def test_batches_are_published_once_and_in_order(
         there = [int(message.value() or b"") for message in messages if message.partition() == partition]
         assert there == sorted(there)
     with pytest.raises(DriverError, match="closed"):
-        sender.publish([], [])
+        sender.publish([], "none")
+
+
+def test_checkpoint_that_is_too_long_is_refused(sender: KafkaTransactionalSender) -> None:
+    with pytest.raises(ValueError, match="4001 characters, 4000 fit"):
+        sender.publish([], "x" * (MAX_CHECKPOINT + 1))
+    assert sender.publish([], "x" * MAX_CHECKPOINT) == []
+    sender.close()
 
 
 def test_checkpoint_at_a_former_place_is_told_from_that_at_the_present_one(
     kafka_bootstrap: str, topic: str, lane: str
 ) -> None:
     kafka = {"bootstrap.servers": kafka_bootstrap}
-    before, after = batch(), batch()
     former = KafkaPublisher(KafkaOptions(kafka, checkpoint_topic=f"{topic}.checkpoint")).open_transactional(
         lane
     )
-    assert former.publish([], [before]) == []
+    assert former.publish([], "before") == []
     former.close()
     sender = KafkaPublisher(KafkaOptions(kafka)).open_transactional(lane)
     assert former.location != sender.location
     assert sender.checkpoint() is None
-    assert sender.checkpoint(former.location) == [before]
-    assert sender.publish([], [after]) == []
-    assert sender.checkpoint(former.location) == [before]
-    assert sender.checkpoint(sender.location) == sender.checkpoint() == [after]
+    assert sender.checkpoint(former.location) == "before"
+    assert sender.publish([], "after") == []
+    assert sender.checkpoint(former.location) == "before"
+    assert sender.checkpoint(sender.location) == sender.checkpoint() == "after"
     sender.close()
 
 
@@ -101,8 +99,7 @@ def test_checkpoint_in_another_cluster_is_not_taken_for_a_missing_one(
 def test_failed_batch_leaves_nothing_but_its_culprits(
     kafka_bootstrap: str, topic: str, lane: str, sender: KafkaTransactionalSender
 ) -> None:
-    before = batch()
-    assert sender.publish(records(topic, 1), [before]) == []
+    assert sender.publish(records(topic, 1), "before") == []
     faulty = [
         MarkedRecord(4, topic, "b", "4", partition=99),
         MarkedRecord(5, topic, "b", "5", partition=99),
@@ -111,17 +108,16 @@ def test_failed_batch_leaves_nothing_but_its_culprits(
         MarkedRecord(8, "not a topic!", "e", "8"),
     ]
     sound = [MarkedRecord(3, topic, "a", "3"), MarkedRecord(9, topic, "b", "9")]
-    failures = sender.publish([sound[0], *faulty, sound[1]], [batch()])
+    failures = sender.publish([sound[0], *faulty, sound[1]], "batch")
     assert [failure.record.id for failure in failures] == [4, 6, 7, 8]
     assert [failure.retryable for failure in failures] == [False] * 4
-    assert sender.checkpoint() == [before]
+    assert sender.checkpoint() == "before"
     # The sender works as before, whatever was in flight.
-    after = batch()
-    assert sender.publish(sound, [after]) == []
+    assert sender.publish(sound, "after") == []
     assert values(kafka_bootstrap, topic) == [1, 3, 9]
     sender.close()
     successor = publisher(kafka_bootstrap).open_transactional(lane)
-    assert successor.checkpoint() == [after]
+    assert successor.checkpoint() == "after"
     successor.close()
 
 
@@ -131,12 +127,12 @@ def test_record_is_to_blame_that_the_broker_refuses(
     alter_topic(kafka_bootstrap, topic, "max.message.bytes", "20000")
     sizes = [3000] * 10 + [30_000] + [3000] * 10
     batches = [MarkedRecord(i, topic, f"k{i}", os.urandom(size), partition=0) for i, size in enumerate(sizes)]
-    [failure] = sender.publish(batches, [batch()])
+    [failure] = sender.publish(batches, "batch")
     assert failure.record == batches[10]
     assert not failure.retryable
     assert "max.message.bytes" in failure.reason
     del batches[10]
-    assert sender.publish(batches, [batch()]) == []
+    assert sender.publish(batches, "batch") == []
     sender.close()
     assert [message.value() for message in committed(kafka_bootstrap, topic, 1)] == [r.value for r in batches]
 
@@ -145,7 +141,7 @@ def test_large_records_fit_together(
     kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
 ) -> None:
     large = [MarkedRecord(i, topic, "k", os.urandom(600_000)) for i in range(6)]
-    assert sender.publish(large, [batch()]) == []
+    assert sender.publish(large, "batch") == []
     sender.close()
     assert len(committed(kafka_bootstrap, topic, PARTITIONS)) == 6
 
@@ -155,10 +151,10 @@ def test_batch_leaves_in_one_request_and_does_not_linger(kafka_bootstrap: str, t
     kafka = KafkaPublisher(KafkaOptions(requests.settings))
     kafka.prepare([topic], 1)
     sender = kafka.open_transactional(lane)
-    before = requests.count(lambda: sender.publish([], []))
+    before = requests.count(lambda: sender.publish([], "none"))
     for number in range(5):
-        assert sender.publish(records(topic, 5000, number * 5000), [batch()]) == []
-    assert requests.count(lambda: sender.publish([], [])) - before == 5
+        assert sender.publish(records(topic, 5000, number * 5000), "batch") == []
+    assert requests.count(lambda: sender.publish([], "none")) - before == 5
     sender.close()
 
 
@@ -166,7 +162,7 @@ def test_more_records_than_the_queue_holds(kafka_bootstrap: str, topic: str, lan
     kafka = publisher(kafka_bootstrap, queue_buffering_max_messages=50, linger_ms=20)
     kafka.prepare([topic], PARTITIONS)
     sender = kafka.open_transactional(lane)
-    assert sender.publish(records(topic, 1000), [batch()]) == []
+    assert sender.publish(records(topic, 1000), "batch") == []
     sender.close()
     assert values(kafka_bootstrap, topic) == list(range(1, 1001))
 
@@ -180,14 +176,14 @@ def test_topic_that_is_missing_names_its_records_and_is_noticed_once_created(
     missing = MarkedRecord(2, f"{topic}-missing", "b", "2")
     deadline = time.monotonic() + 10
     while True:
-        [failure] = sender.publish([*records(topic, 1), missing, missing._replace(id=3)], [batch()])
+        [failure] = sender.publish([*records(topic, 1), missing, missing._replace(id=3)], "batch")
         assert failure.record == missing
         assert "create the topic" in failure.reason
         if not failure.retryable:
             break
         assert time.monotonic() < deadline, "it has been missing for longer than a new topic is"
     kafka.prepare([missing.topic], 1)
-    while sender.publish([missing], [batch()]):
+    while sender.publish([missing], "batch"):
         assert time.monotonic() < deadline, "it exists"
     sender.close()
     assert values(kafka_bootstrap, topic) == []
@@ -197,26 +193,24 @@ def test_topic_that_is_missing_names_its_records_and_is_noticed_once_created(
 def test_second_sender_fences_the_first(
     kafka_bootstrap: str, topic: str, lane: str, sender: KafkaTransactionalSender
 ) -> None:
-    first = batch()
-    assert sender.publish(records(topic, 1), [first]) == []
+    assert sender.publish(records(topic, 1), "first") == []
     second = publisher(kafka_bootstrap).open_transactional(lane)
     for _ in range(2):
         with pytest.raises(DriverError, match="another producer has opened") as caught:
-            sender.publish(records(topic, 10, 2), [batch()])
+            sender.publish(records(topic, 10, 2), "batch")
         assert caught.value.retryable
     sender.close()
-    assert second.checkpoint() == [first]
-    assert second.publish(records(topic, 1, 100), [batch()]) == []
+    assert second.checkpoint() == "first"
+    assert second.publish(records(topic, 1, 100), "batch") == []
     second.close()
     assert values(kafka_bootstrap, topic) == [1, 100]
 
 
 _DIES = """
 import sys
-from uuid import UUID
-from outbox_sdk import Batch, MarkedRecord
+from outbox_sdk import MarkedRecord
 from outbox_kafka import KafkaOptions, KafkaPublisher
-bootstrap, lane, topic, when, name = sys.argv[1:]
+bootstrap, lane, topic, when = sys.argv[1:]
 sender = KafkaPublisher(KafkaOptions({"bootstrap.servers": bootstrap})).open_transactional(lane)
 commit = sender._producer.commit
 def die(deadline):
@@ -225,7 +219,7 @@ def die(deadline):
     print("dying", flush=True)
     sys.stdin.read()
 sender._producer.commit = die
-sender.publish([MarkedRecord(i, topic, f"k{i}", str(i)) for i in range(100)], [Batch(UUID(name), 0, 99)])
+sender.publish([MarkedRecord(i, topic, f"k{i}", str(i)) for i in range(100)], "theirs")
 """
 
 
@@ -235,9 +229,8 @@ def test_checkpoint_tells_what_became_of_one_that_was_killed(
 ) -> None:
     kafka = publisher(kafka_bootstrap)
     kafka.prepare([topic], PARTITIONS)
-    name = uuid4()
     with subprocess.Popen(
-        [sys.executable, "-c", _DIES, kafka_bootstrap, lane, topic, when, str(name)],
+        [sys.executable, "-c", _DIES, kafka_bootstrap, lane, topic, when],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
@@ -245,9 +238,9 @@ def test_checkpoint_tells_what_became_of_one_that_was_killed(
         assert process.stdout.readline() == b"dying\n"
         process.send_signal(signal.SIGKILL)
     sender = kafka.open_transactional(lane)
-    assert sender.checkpoint() == ([Batch(name, 0, 99)] if when == "after" else None)
+    assert sender.checkpoint() == ("theirs" if when == "after" else None)
     # No open transaction blocks readers of committed messages any longer.
-    assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], []) == []
+    assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], "none") == []
     sender.close()
     assert values(kafka_bootstrap, topic) == [*(range(100) if when == "after" else ()), 1000]
 
@@ -274,14 +267,13 @@ def test_answer_that_is_lost_is_no_commit_and_no_abort(
         commit(deadline)
 
     monkeypatch.setattr(sender._producer, "commit", commit_unheard)
-    sent = batch()
     with pytest.raises(DriverError, match="is unknown") as caught:
-        sender.publish(records(topic, 3), [sent])
+        sender.publish(records(topic, 3), "sent")
     assert caught.value.retryable
     assert not aborted
     sender.close()
     successor = kafka.open_transactional(lane)
-    assert successor.checkpoint() == [sent]
+    assert successor.checkpoint() == "sent"
     successor.close()
 
 
@@ -297,7 +289,7 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
 
     sender._producer.commit = late  # type: ignore[method-assign]
     with pytest.raises(DriverError) as caught:
-        sender.publish(records(topic, 3), [batch()])
+        sender.publish(records(topic, 3), "batch")
     assert caught.value.retryable
     sender.close()
     successor = kafka.open_transactional(lane)
@@ -309,9 +301,8 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
 def test_lanes_and_their_checkpoints_are_their_own(kafka_bootstrap: str, topic: str) -> None:
     kafka = publisher(kafka_bootstrap)
     one, two = kafka.open_transactional(f"{topic}.0"), kafka.open_transactional(f"{topic}.1")
-    first, second = Batch(UUID(int=1), -5, 2**63 - 1), batch()
-    assert one.publish(records(topic, 1), [first]) == []
-    assert two.publish(records(topic, 1), [second]) == []
-    assert (one.checkpoint(), two.checkpoint()) == ([first], [second])
+    assert one.publish(records(topic, 1), "first") == []
+    assert two.publish(records(topic, 1), "second") == []
+    assert (one.checkpoint(), two.checkpoint()) == ("first", "second")
     one.close()
     two.close()
