@@ -34,6 +34,7 @@ class BatchStatements:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be selected.
+        time: The type of ``create_time``.
         extras: Whether to read partition and timestamp, too.
 
     Attributes:
@@ -61,10 +62,12 @@ class BatchStatements:
         letters: TableName,
         eligible: Sequence[Condition] = (),
         *,
+        time: str,
         extras: bool = False,
     ) -> None:
         self.parameters = condition_parameters(eligible)
         self._outbox = outbox
+        self._time = time
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
         self._parked = PARKED_KEYS.format(letters)
@@ -77,11 +80,12 @@ class BatchStatements:
         self.advance = cache(self._advance)
         deleted = "SELECT (SELECT count(*) FROM purged) FROM fence"
         self.finish = f"WITH {held}, {self._purged(6)} RETURNING o.id) {deleted}"
+        # An array: joined with the rows that are free, the whole table would be read, as it is analyzed.
         self.finish_free = f"""
             WITH {held}, free AS MATERIALIZED (
                 SELECT o.id FROM {self._rows(6)} WHERE EXISTS (SELECT FROM fence)
                 FOR UPDATE OF o SKIP LOCKED
-            ), purged AS (DELETE FROM {outbox} WHERE id IN (SELECT id FROM free) RETURNING id)
+            ), purged AS (DELETE FROM {outbox} WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id)
             {deleted}"""
         self.left = f"SELECT o.id FROM {self._rows(1)} ORDER BY o.id"
 
@@ -93,7 +97,8 @@ class BatchStatements:
         return f"{self._advancing}, {self._selected(lane=lane, bounded=bounded)}"
 
     def _runs(self, number: int) -> str:
-        at = f"${number}::bigint[], ${number + 1}::bigint[], ${number + 2}::text[]::timestamptz[]"
+        # Compared in the type of the column: a time without zone has no order in a zone with summer time.
+        at = f"${number}::bigint[], ${number + 1}::bigint[], ${number + 2}::text[]::{self._time}[]"
         return f"unnest({at}) AS run (first, last, newest)"
 
     def _matches(self) -> str:

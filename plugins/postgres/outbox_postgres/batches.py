@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
@@ -41,7 +42,7 @@ class Batches:
         self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
-        self.sql = BatchStatements(*tables, eligible, extras=layout.extras)
+        self.sql = BatchStatements(*tables, eligible, time=layout.time, extras=layout.extras)
         self._session = session
         self._layout = layout
         self._starts = starts
@@ -52,10 +53,9 @@ class Batches:
         self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], limit: int, max_bytes: int
     ) -> Advanced:
         """Deletes batches and selects the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
-        left_out = [*finished, *pending]
-        wanted = _Wanted(limit, max_bytes, left_out)
+        wanted = _Wanted(limit, max_bytes, [*finished, *pending])
         purged, locked = 0, list[Batch]()
-        if not limit or any(batch in self._locked for batch in finished):
+        if not limit or self._were_locked(finished):
             purged, locked = self._finish(fence, finished)
             self._starts.finished(finished)
             finished = ()
@@ -64,8 +64,6 @@ class Batches:
         try:
             taken = self._take(fence, finished, wanted)
         except psycopg.errors.LockNotAvailable:
-            if not finished:
-                raise
             purged, locked = self._finish_free(fence, finished)
             taken = self._take(fence, (), wanted)
         if taken.releases is not None:
@@ -75,12 +73,13 @@ class Batches:
 
     def _finish(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
         """Deletes batches; returns how many rows, and those that others have locked."""
-        if any(batch in self._locked for batch in finished):
-            return self._finish_free(fence, finished)
-        try:
-            return self._deleted(self.sql.finish, fence, finished), []
-        except psycopg.errors.LockNotAvailable:
-            return self._finish_free(fence, finished)
+        if not self._were_locked(finished):
+            with suppress(psycopg.errors.LockNotAvailable):
+                return self._deleted(self.sql.finish, fence, finished, psycopg.errors.LockNotAvailable), []
+        return self._finish_free(fence, finished)
+
+    def _were_locked(self, finished: Sequence[Batch]) -> bool:
+        return any(batch in self._locked for batch in finished)
 
     def _finish_free(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
         purged = self._deleted(self.sql.finish_free, fence, finished)
@@ -100,8 +99,14 @@ class Batches:
         self._locked = [*locked, *(finished if locked else ())]
         return purged, locked
 
-    def _deleted(self, statement: str, fence: Fence, finished: Sequence[Batch]) -> int:
-        with self._session.translated("delete batches", but=psycopg.errors.LockNotAvailable):
+    def _deleted(
+        self,
+        statement: str,
+        fence: Fence,
+        finished: Sequence[Batch],
+        but: type[psycopg.Error] | tuple[()] = (),
+    ) -> int:
+        with self._session.translated("delete batches", but):
             rows = self._session.execute(statement, (*self._held(fence), *_runs(finished))).fetchall()
         if not rows:
             raise fence.lost()
@@ -119,7 +124,9 @@ class Batches:
             *self.sql.parameters,
             *(_runs(finished) if finished else ()),
         )
-        with self._session.translated("select a batch", but=psycopg.errors.LockNotAvailable):
+        with self._session.translated(
+            "select a batch", but=psycopg.errors.LockNotAvailable if finished else ()
+        ):
             taken = claimed(self._session.execute(statement, parameters), raw=self._layout.raw)
         if taken is None:
             raise fence.lost()

@@ -133,11 +133,11 @@ def _ids(layout: Layout, options: PostgresOptions) -> Finding:
             Level.WARNING,
             "record ids",
             "ids do not come from a sequence of the table's own without cache, so that they may not follow "
-            "the order of writing and every mark reads from the head of the table",
+            "the order of writing and every mark and selection reads from the head of the table",
             f"make the default of {layout.outbox}.id a sequence that the column owns, with CACHE 1",
         )
     if not options.skip_settled:
-        return Finding(Level.OK, "record ids", "every mark reads from the head of the table, as configured")
+        return Finding(Level.OK, "record ids", "every look starts at the head of the table, as configured")
     return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
 
 

@@ -108,6 +108,7 @@ class Layout:
         dead_letters: The table of dead letters with its schema.
         binary: Whether values are bytes.
         raw: Whether the database has no encoding, see ``sql_ascii``.
+        time: The base type of ``create_time``.
         extras: Whether the outbox has columns for partition and timestamp.
         oid: The outbox table's object id.
         sequence: The object id of the sequence that generates all ids in order, or ``None`` if ids may come
@@ -121,6 +122,7 @@ class Layout:
     dead_letters: TableName
     binary: bool
     raw: bool
+    time: str
     extras: bool
     oid: int
     sequence: int | None
@@ -172,13 +174,14 @@ class Inspector:
             )
         sequence = self._rows(_SEQUENCE, oid)
         columns = self.columns(oid)
-        value = columns.get("kafka_value")
+        value, time = columns.get("kafka_value"), columns.get("create_time")
         return Layout(
             outbox=QuotedName(schema, table),
             fence=self._options.fence.within(schema),
             dead_letters=self._options.dead_letters.within(schema),
             binary=value is not None and value.base == "bytea",
             raw=is_raw(self._connection),
+            time=time.base if time else "timestamptz",
             extras=columns.keys() >= set(EXTRAS),
             oid=oid,
             sequence=sequence[0][0] if sequence else None,

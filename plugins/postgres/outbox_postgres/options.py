@@ -30,9 +30,9 @@ class PostgresOptions(PortableOptions):
             error.
         statement_timeout: How long a statement may run; 0 for any time.
         prepare: Whether to prepare statements. Switch it off behind a pooler that cannot keep them.
-        skip_settled: Whether marks may start behind ids below which, provably, no row can appear any more.
-            Switch it off when an application takes ids from the sequence in one transaction and inserts
-            them in another; marks then read from the head of the table every time.
+        skip_settled: Whether marks and selections may start behind ids below which, provably, no row can
+            appear any more. Switch it off when an application takes ids from the sequence in one transaction
+            and inserts them in another; both then read from the head of the table every time.
     """
 
     value_types: ClassVar[tuple[str, str]] = ("text", "bytea")

@@ -57,4 +57,5 @@ def eligible_rows(eligible: Sequence[Condition]) -> list[str]:
 def _condition(condition: Condition, number: int) -> str:
     if isinstance(condition, ColumnIs):
         return f"{quoted(condition.column)} = ${number}"
-    return f"create_time < clock_timestamp() - make_interval(secs => ${number}::float8)"
+    # The same for all of a statement, which may look at a row more than once.
+    return f"create_time < statement_timestamp() - make_interval(secs => ${number}::float8)"

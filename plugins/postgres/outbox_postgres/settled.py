@@ -40,6 +40,9 @@ known by their batches, the sets of ids that earlier selections of the connectio
    the selection starts at the first of them at the latest;
 9. nobody else selects or deletes for the lane while the fence stands. A new fence starts at the head.
 
+Rows of a finished batch that others have locked stay behind the start, and in no batch behind: they are
+published, and the caller passes them with every call until they are deleted.
+
 A mark may be told to leave out keys besides. They are like batches behind, not like parked keys, as nobody's
 snapshot says which they are:
 
@@ -95,7 +98,7 @@ class Settled:
         self._candidate = FIRST
         self._holders: frozenset[str] = frozenset()
         self._claimant: object = None
-        self._behind: Sequence[Batch] = ()
+        self._behind: tuple[Batch, ...] = ()
         self._keys_behind: frozenset[str] = frozenset()
         self._listing_due = clock()
         self._unlisted = 0
@@ -135,7 +138,7 @@ class Settled:
                 all had been deleted by the time it came to them.
             behind: The batches that may have rows left where it looked: its own, and those pending.
         """
-        self._behind = tuple(behind)
+        self._behind = tuple(behind)  # the caller may change its list
         start, began, self._keys_behind = self._began
         self._unlisted += found
         if start == FIRST:
@@ -161,7 +164,7 @@ class Settled:
 
     def finished(self, batches: Collection[Batch]) -> None:
         """Records that batches were deleted without a selection."""
-        self._behind = [batch for batch in self._behind if batch not in batches]
+        self._behind = tuple(batch for batch in self._behind if batch not in batches)
 
     def due(self) -> bool:
         """Returns whether it is time for another listing."""

@@ -129,7 +129,10 @@ class PostgresTable:
         limit: int,
         max_bytes: int = UNBOUNDED,
     ) -> Advanced:
-        """Deletes batches and selects the next in one statement that holds the fence, durably."""
+        """Deletes batches and selects the next in one statement that holds the fence, durably.
+
+        Where nothing is finished, it only reads.
+        """
         if limit:
             self._take_in(fence, limit)
         return self._batches.advance(fence, finished, pending, limit, max_bytes)
