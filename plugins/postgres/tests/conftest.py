@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from outbox_postgres import settled
 from outbox_postgres.dead_letters import PostgresDeadLetters
+from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
 
@@ -64,3 +66,13 @@ def lane(outbox: Outbox) -> BatchHand:
 @pytest.fixture
 def letters(outbox: Outbox) -> PostgresDeadLetters:
     return outbox.dead_letters()
+
+
+@pytest.fixture
+def user(outbox: Outbox) -> Iterator[tuple[str, str]]:
+    """A role with no rights but to log in, and the data source it logs in with."""
+    name = f"reader_{uuid4().hex[:8]}"
+    outbox.admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
+    yield name, make_conninfo(outbox.dsn, user=name, password="s3cret")
+    outbox.admin.execute(f"DROP OWNED BY {name}")
+    outbox.admin.execute(f"DROP ROLE {name}")

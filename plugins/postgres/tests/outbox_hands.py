@@ -13,7 +13,7 @@ import psycopg
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import UNBOUNDED, Batch, Fence, MarkedRecord, Poison
+from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
@@ -28,12 +28,16 @@ def ask(connection: psycopg.Connection[Any], question: str, *parameters: object)
     return row[0]
 
 
+MARK = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint"
+SELECT = "text, int, int, bigint, bigint, bigint[], bigint, bigint, bigint, bigint[], bigint"
+ADVANCE = f"{SELECT}, bigint[], bigint[], text[]"
+
+
 def prepare(
-    connection: psycopg.Connection[Any], mark: str, parameters: Sequence[object], more_types: str = ""
+    connection: psycopg.Connection[Any], statement: str, parameters: Sequence[object], types: str = MARK
 ) -> str:
-    """Prepares a mark as ``plan``, and returns the SQL that executes it."""
-    types = f"text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint{more_types}"
-    connection.execute(f"PREPARE plan ({types}) AS {mark}")
+    """Prepares a statement as ``plan``, and returns the SQL that executes it."""
+    connection.execute(f"PREPARE plan ({types}) AS {statement}")
     values = ", ".join(psycopg.sql.Literal(value).as_string(connection) for value in parameters)
     return f"EXECUTE plan ({values})"
 
@@ -122,6 +126,10 @@ class Outbox:
         hand.reset(*[record.id for record in marked if record.key not in keys])
         return heads
 
+    def ids(self) -> list[int]:
+        """The ids of all rows that anybody sees."""
+        return [row[0] for row in self.admin.execute(f"SELECT id FROM {self.options.outbox} ORDER BY id")]
+
     def leaders(self) -> dict[int, UUID | None]:
         return dict(
             self.admin.execute(f"SELECT id, leader_id FROM {self.options.outbox} ORDER BY id").fetchall()
@@ -159,33 +167,36 @@ class Hand:
 
 
 class BatchHand:
-    """A lane's hand that marks batches, each by a leader id of its own.
+    """A lane's hand that selects batches.
 
     Attributes:
-        leader: The latest leader id.
-        purged: How many rows the latest advance deleted.
+        table: The connection.
+        fence: The fence.
+        latest: What the latest advance returned.
     """
 
     def __init__(self, table: PostgresTable, fence: Fence) -> None:
         self.table = table
         self.fence = fence
-        self.leader = uuid4()
-        self.purged = 0
+        self.latest = Advanced(0, [])
 
     def advance(
-        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+        self,
+        limit: int = 1000,
+        finished: Sequence[Batch] = (),
+        pending: Sequence[Batch] = (),
+        *,
+        max_bytes: int = UNBOUNDED,
     ) -> list[MarkedRecord]:
-        self.leader = uuid4()
-        names = [batch.leader_id for batch in pending]
-        self.purged, records = self.table.advance(self.fence, finished, self.leader, limit, names)
-        return records
+        self.latest = self.table.advance(self.fence, finished, pending, limit, max_bytes)
+        return self.latest.records
 
     def batch(
         self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
     ) -> tuple[Batch, list[int]]:
-        """Advances, and returns the new batch, which must not be empty, with its ids."""
-        ids = [record.id for record in self.advance(limit, finished, pending)]
-        return Batch(self.leader, ids[0], ids[-1]), ids
+        """Advances, and returns the new batch with its ids."""
+        ids = self.ids(limit, finished, pending)
+        return Batch.of(ids, self.latest.newest), ids
 
     def ids(
         self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
@@ -193,9 +204,19 @@ class BatchHand:
         """Advances, and returns the ids only."""
         return [record.id for record in self.advance(limit, finished, pending)]
 
-    def park(self, ids: Sequence[int], head: int) -> int:
-        """Parks the key of a head of the latest batch."""
-        return self.table.park(self.fence, self.leader, [Poison(head, "too large", 5)], ids)
+    def delete(self, *finished: Batch) -> int:
+        """Only deletes; returns how many rows."""
+        self.advance(0, finished)
+        return self.latest.purged
+
+    def park(self, *heads: int) -> int:
+        return self.table.park(self.fence, None, [Poison(head, "too large", 5) for head in heads])
+
+    @property
+    def start(self) -> int:
+        """Below which id selections do not look."""
+        assert self.table._starts.settled
+        return self.table._starts.settled._start
 
 
 MakeOutbox = Callable[..., Outbox]

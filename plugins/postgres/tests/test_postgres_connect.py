@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import socket
 import traceback
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,16 +15,6 @@ from outbox_sdk import ColumnIs, DriverError, LeadershipLost
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask
-
-
-@pytest.fixture
-def user(outbox: Outbox) -> Iterator[tuple[str, str]]:
-    """A role with no rights but to log in, and the data source it logs in with."""
-    name = f"reader_{uuid4().hex[:8]}"
-    outbox.admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
-    yield name, make_conninfo(outbox.dsn, user=name, password="s3cret")
-    outbox.admin.execute(f"DROP OWNED BY {name}")
-    outbox.admin.execute(f"DROP ROLE {name}")
 
 
 def refusal(box: Outbox, **how: Any) -> DriverError:

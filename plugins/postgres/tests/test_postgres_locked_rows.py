@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from outbox_postgres import locked_rows
 from outbox_postgres.locked_rows import LOOK_INTERVAL, LockedRows
-from outbox_sdk import Batch
+from outbox_sdk import LeadershipLost
 
-from .outbox_hands import MakeOutbox, Outbox
+from .outbox_hands import BatchHand, MakeOutbox, Outbox, until, waits
 from .test_postgres_settled import Clock
 
 
@@ -85,22 +86,102 @@ def test_what_is_locked_and_then_deleted_holds_nothing_up(
     assert hand.ids() == [4, 5, 6, 7, 8, 9, 10, 11, 12]
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_batches_leave_it_out_too(box: Outbox, somebody: psycopg.Connection[Any], lanes: int) -> None:
-    box.fill(40)
-    hands = box.lead_batches(lanes)
-    somebody.execute("SELECT FROM outbox WHERE id = 1 FOR UPDATE")
-    marked = [hand.advance(6) for hand in hands]
-    assert all(marked)
-    assert "k1" not in {record.key for records in marked for record in records}
+def waits_no_more(lane: BatchHand) -> None:
+    """Takes the statements away that wait for locked rows."""
+    del lane.table._batches.sql.finish
+    del lane.table._batches.sql.advance
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("limit", [0, 3])
+def test_batches_are_deleted_but_for_locked_rows_which_are_deleted_when_they_are_free(
+    box: Outbox, somebody: psycopg.Connection[Any], how: str, limit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (lane,) = box.lead_batches()
+    somebody.execute(how)
+    first, ids = lane.batch(3)
+    second, more = lane.batch(3, pending=[first])
+    assert (ids, more) == ([1, 2, 3], [4, 5, 6]), "they are selected as they were committed"
+    assert lane.ids(limit, finished=[first, second]) == [7, 8, 9][:limit]
+    locked = lane.latest.locked
+    assert [batch.ids() for batch in locked] == [[4]]
+    assert lane.latest.purged == 5
+    assert box.ids() == [4, 7, 8, 9, 10, 11, 12]
+    assert "public.outbox: others have locked 1 rows that are published" in caplog.text
+    assert lane.ids(2, pending=locked) == [7, 8]
+    waits_no_more(lane)
+    for again in [first, second], [first, second], locked, locked:
+        assert lane.ids(limit, finished=again) == [7, 8, 9][:limit]
+        assert [batch.ids() for batch in lane.latest.locked] == [[4]]
+    assert len(caplog.records) == 1, "it is said once"
+    somebody.commit()
+    assert lane.ids(limit, finished=locked) == [7, 8, 9][:limit]
+    assert lane.latest.locked == []
+    assert box.ids() == [7, 8, 9, 10, 11, 12]
+    assert lane.table._batches._locked == []
+
+
+def test_a_lock_that_ends_in_time_delays_a_deletion_and_splits_nothing(
+    box: Outbox, outbox: Outbox, somebody: psycopg.Connection[Any], pool: ThreadPoolExecutor
+) -> None:
+    (lane,) = outbox.lead_batches()
+    batch, _ = lane.batch(3)
+    somebody.execute(HOW[0].replace("4", "2"))
+    advance = pool.submit(lane.ids, 3, [batch])
+    until(lambda: waits(box, lane.table))
     somebody.rollback()
-    batches = [
-        Batch(hand.leader, records[0].id, records[-1].id) for hand, records in zip(hands, marked, strict=True)
-    ]
-    later = [hand.advance(finished=[batch]) for hand, batch in zip(hands, batches, strict=True)]
-    found = [record.id for records in later for record in records if record.key == "k1"]
-    assert found == [1, 4, 7, 10, 13, 23, 33, 43]
-    assert sum(map(len, (*marked, *later))) == 52
+    assert advance.result(10) == [4, 5, 6]
+    assert lane.latest.locked == []
+    assert box.ids() == [*range(4, 13)]
+
+
+def test_batches_that_are_deleted_with_locked_ones_wait_for_nobody(
+    box: Outbox, outbox: Outbox, somebody: psycopg.Connection[Any]
+) -> None:
+    (lane,) = box.lead_batches()
+    first, _ = lane.batch(3)
+    second, _ = lane.batch(3, pending=[first])
+    somebody.execute(HOW[0].replace("4", "2"))
+    lane.delete(first)
+    other = outbox.session()
+    other.execute("SELECT FROM outbox WHERE id = 5 FOR UPDATE")
+    waits_no_more(lane)
+    assert lane.delete(*lane.latest.locked, second) == 2
+    locked = lane.latest.locked
+    assert [batch.ids() for batch in locked] == [[2], [5]]
+    assert [batch.newest for batch in locked] == [first.newest, second.newest]
+    other.rollback()
+    assert lane.delete(*locked) == 1
+    somebody.rollback()
+    assert lane.delete(*lane.latest.locked) == 1
+    assert box.ids() == [*range(7, 13)]
+
+
+def test_a_locked_row_that_its_owner_deletes_is_no_longer_of_the_batch(
+    box: Outbox, somebody: psycopg.Connection[Any]
+) -> None:
+    (lane,) = box.lead_batches()
+    batch, _ = lane.batch(3)
+    somebody.execute("DELETE FROM outbox WHERE id = 2")
+    lane.delete(batch)
+    somebody.commit()
+    assert lane.delete(*lane.latest.locked) == 0
+    assert lane.latest.locked == []
+
+
+def test_who_lost_the_fence_deletes_no_free_row_either(
+    box: Outbox, somebody: psycopg.Connection[Any]
+) -> None:
+    (zombie,) = box.lead_batches()
+    batch, _ = zombie.batch(3)
+    somebody.execute(HOW[0].replace("4", "2"))
+    zombie.delete(batch)
+    box.lead_batches()
+    somebody.rollback()
+    for limit in 0, 5:
+        with pytest.raises(LeadershipLost):
+            zombie.advance(limit, zombie.latest.locked)
+    assert box.ids() == [2, *range(4, 13)]
 
 
 def test_a_row_that_is_locked_meanwhile_is_left_out_as_well(

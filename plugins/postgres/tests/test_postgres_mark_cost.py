@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
+import psycopg
 import pytest
+from outbox_postgres.batches import _from, _runs
 from outbox_postgres.marking import Wanted
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import UNBOUNDED
+from outbox_sdk import UNBOUNDED, Batch
 
-from .outbox_hands import BatchHand, Hand, Outbox, ask, prepare
+from .outbox_hands import ADVANCE, MARK, SELECT, BatchHand, Hand, Outbox, ask, prepare
 
 
 def plan(hand: Hand, limit: int = 100, max_bytes: int = UNBOUNDED) -> dict[str, Any]:
     """The plan of a mark as it was carried out; the mark is taken back."""
     table = hand.table
-    assert table._marks.settled
-    start = table._marks.settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
+    assert table._starts.settled
+    start = table._starts.settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
     parameters = table._marks.claim(hand.fence, hand.leader, Wanted(limit, max_bytes), start)
     statement = table._marks.sql.mark(lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
     return carried_out(table, statement, parameters)
 
 
 def carried_out(
-    table: PostgresTable, statement: str, parameters: tuple[object, ...], more_types: str = ""
+    table: PostgresTable, statement: str, parameters: tuple[object, ...], types: str = MARK
 ) -> dict[str, Any]:
     connection = table._connection
     with connection.transaction(force_rollback=True):
         # As a prepared statement it is planned for any parameters.
-        execute = prepare(connection, statement, parameters, more_types)
-        found = ask(connection, f"EXPLAIN (ANALYZE, FORMAT JSON) {execute}")
+        execute = prepare(connection, statement, parameters, types)
+        found = ask(connection, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")
         connection.execute("DEALLOCATE plan")
     return dict(found[0]["Plan"])
 
@@ -82,31 +84,112 @@ def test_a_long_tail_at_the_head_of_the_table_is_read_once(outbox: Outbox) -> No
     assert found.get("Rows Removed by Filter", 0) <= 50
 
 
+def selection(
+    lane: BatchHand, finished: Sequence[Batch] = (), *, limit: int = 100, max_bytes: int = UNBOUNDED
+) -> dict[str, Any]:
+    """The plan of an advance as it was carried out; the deletion is taken back."""
+    batches, starts = lane.table._batches, lane.table._starts
+    assert starts.settled
+    start = starts.settled.begin(lane.fence, finished)
+    firsts, lasts = _from(finished, start)
+    parameters = (
+        *batches._held(lane.fence),
+        *(firsts, limit, start, batches._releases, lasts, max_bytes),
+        *(_runs(finished) if finished else ()),
+    )
+    how = {"lane": lane.fence.lanes > 1, "bounded": max_bytes < UNBOUNDED}
+    statement = batches.sql.advance(**how) if finished else batches.sql.select(**how)
+    return carried_out(lane.table, statement, parameters, ADVANCE if finished else SELECT)
+
+
+def scans(tree: dict[str, Any]) -> list[tuple[str, str, int, int]]:
+    """How the outbox was read: the index, its condition, and how many rows were found and passed over."""
+    return [
+        (
+            node.get("Index Name", node["Node Type"]),
+            node.get("Index Cond", ""),
+            node["Actual Rows"] * node["Actual Loops"],
+            node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0),
+        )
+        for node in nodes(tree)
+        if node.get("Relation Name") == "outbox" and node["Node Type"] != "ModifyTable"
+        if node["Actual Loops"]
+    ]
+
+
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_marks(
-    outbox: Outbox, lane: BatchHand, analyzed: bool
+@pytest.mark.parametrize("bounded", [False, True])
+def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_selects(
+    outbox: Outbox, lane: BatchHand, analyzed: bool, bounded: bool
 ) -> None:
     outbox.fill(5000, keys=2500)
-    batches = [lane.batch(100)[0]]
-    batches.append(lane.batch(100, pending=batches)[0])
+    batches: list[Batch] = []
+    for _ in range(2):
+        batches.append(lane.batch(100, pending=batches)[0])
     if analyzed:
         outbox.admin.execute("ANALYZE outbox")
-    table = lane.table
-    assert table._marks.settled
-    names = [batch.leader_id for batch in batches]
-    start = table._marks.settled.begin(lane.fence, names)
-    claim = table._marks.claim(lane.fence, uuid4(), Wanted(100), start)
-    purged = [value for batch in batches for value in batch]
-    tree = carried_out(
-        table,
-        table._marks.sql.advance(2, lane=False, bounded=False),
-        (*claim, names, *purged),
-        ", uuid[]" + ", uuid, bigint, bigint" * 2,
+    found = scans(selection(lane, batches, max_bytes=10**6 if bounded else UNBOUNDED))
+    assert {index for index, *_ in found} == {"outbox_pkey"}
+    assert all(condition.startswith("((id >= ") or " >= " in condition for _, condition, *_ in found)
+    assert sorted(rows for *_, rows, _ in found) == [100, 100, 200]
+    assert sum(passed for *_, passed in found) == 0
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_batch_with_gaps_is_deleted_by_its_ids(outbox: Outbox, analyzed: bool) -> None:
+    outbox.fill(5000, keys=2500)
+    lane, _ = outbox.lead_batches(2)
+    batch, _ = lane.batch(200)
+    assert len(batch.runs) > 50
+    if analyzed:
+        outbox.admin.execute("ANALYZE outbox")
+    sql = lane.table._batches.sql
+    for statement in sql.finish, sql.finish_free:
+        parameters = (*lane.table._batches._held(lane.fence), *_runs([batch]))
+        types = "text, int, int, bigint, bigint, bigint[], bigint[], text[]"
+        found = scans(carried_out(lane.table, statement, parameters, types))
+        assert {index for index, *_ in found} == {"outbox_pkey"}
+        # The server tells how many rows it found for a run, on average and rounded.
+        assert all(rows < 400 for *_, rows, _ in found), found
+        assert sum(passed for *_, passed in found) == 0
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_selection_reads_the_parked_keys_whatever_their_number_and_no_row_twice_over(
+    outbox: Outbox, lanes: int, analyzed: bool
+) -> None:
+    outbox.fill(5000, keys=5000)
+    outbox.admin.execute(
+        "INSERT INTO outbox_dead_letters (name, id, kafka_key, fate, reason, attempts, since) "
+        "SELECT 'public.outbox', i, 'k' || i, 'parked', '', 1, now() FROM generate_series(1, 2000) AS i"
     )
-    scans = [node for node in nodes(tree) if node.get("Relation Name") == "outbox" and "Index Name" in node]
-    assert [(node["Index Name"], node["Actual Rows"]) for node in scans] == [("outbox_pkey", 100)] * 4
-    assert sum(node.get("Rows Removed by Filter", 0) for node in scans) == 0
+    if analyzed:
+        outbox.admin.execute("ANALYZE outbox; ANALYZE outbox_dead_letters")
+    lane = outbox.lead_batches(lanes)[0]
+    lane.batch(100)
+    tree = selection(lane)
+    found = scans(tree)
+    assert [index for index, *_ in found] == ["outbox_pkey"] * 2
+    assert [rows for *_, rows, _ in found] == [100] * 2
+    letters = [node for node in nodes(tree) if node.get("Relation Name") == "outbox_dead_letters"]
+    assert {node["Index Name"] for node in letters} == {"outbox_dead_letters_parked"}
+    assert [(node["Actual Loops"], node["Actual Rows"]) for node in letters] == [(1, 2000)] * 2
+
+
+@pytest.mark.usefixtures("eager")
+def test_selections_do_not_pass_deleted_rows_that_a_snapshot_holds(outbox: Outbox, lane: BatchHand) -> None:
+    reader = outbox.session()
+    reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    reader.execute("SELECT count(*) FROM outbox")
+    outbox.fill(10_000)
+    costs: list[int] = []
+    finished: list[Batch] = []
+    for _ in range(90):
+        finished = [lane.batch(100, finished)[0]]
+        costs.append(selection(lane, finished)["Shared Hit Blocks"])
+    assert max(costs[1:]) < 1.5 * min(costs)
 
 
 @pytest.mark.parametrize("length", [0, 100, 1000])

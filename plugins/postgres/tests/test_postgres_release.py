@@ -22,7 +22,7 @@ def test_the_next_mark_behind_a_release_starts_at_the_head(
     while marked := hand.ids(60):
         hand.purge(*marked)
     later = outbox.write("k1")
-    settled = hand.table._marks.settled
+    settled = hand.table._starts.settled
     assert settled
     hand.mark(1)
     assert settled._start > FIRST, "the test did not come to what it tests"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
 from outbox_sdk import LeadershipLost, TransactionalLane
@@ -33,7 +34,7 @@ def test_notes_are_durable_even_where_the_server_is_not(make_outbox: MakeOutbox,
         # Deferred, so that it runs as the transaction commits.
         "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()"
     )
-    lane.table.mark(lane.fence, lane.leader, 1)
+    lane.table.mark(lane.fence, uuid4(), 1)
     lane.table.set_transactional(lane.fence, TransactionalLane(1))
     lane.table.set_transactional(lane.fence, None)
     assert outbox.admin.execute("SELECT how FROM seen").fetchall() == [("on",), ("on",)]
