@@ -1,9 +1,9 @@
 """The plain sequential loop with which the harvester is compared.
 
 It repeats: delete the last batch and mark the next in one round trip, produce it, wait until all of it is
-acknowledged. No fence, no election, no lanes: the minimum that moves rows from a table to a topic safely. Instead
-of marking the next batch it can select it; then a row that commits late is never seen, which makes it no
-harvester, but the least that a database can be asked for.
+acknowledged. No fence, no election, no lanes: the minimum that moves rows from a table to a topic safely.
+Instead of marking the next batch it can select it; then a row that commits late is never seen, which makes it
+no harvester, but the least that a database can be asked for.
 """
 
 from __future__ import annotations

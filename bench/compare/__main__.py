@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from bench.compare.bench import Bench
+from bench.compare.plot import plot
 from bench.compare.registry import candidates
 from bench.compare.report import report
 from bench.compare.results import Results, machine, now
@@ -25,10 +26,11 @@ Examples, from the root of the repository:
   uv run python -m bench.compare latency --rates 1000 --seconds 20
   uv run python -m bench.compare all --quick                 every table, small: is anything broken?
   uv run python -m bench.compare report bench/results/*.json --into docs/performance.md
+  uv run --with matplotlib python -m bench.compare plot bench/results/*.json --into docs/performance
 
-Each run writes a dated file into bench/results after every single measurement, so that nothing is lost when it
-is stopped; progress goes to standard error. Only ratios within one run mean anything: keep the machine quiet.
-Peers: Debezium is fetched from Maven Central into $OUTBOX_CACHE (~/.cache/outbox); goharvest needs --goharvest.
+Each run writes a dated file into bench/results after every single measurement, so that nothing is lost when
+it is stopped; progress goes to standard error. Only ratios within one run mean anything, on a quiet machine.
+Debezium is fetched from Maven Central into $OUTBOX_CACHE (~/.cache/outbox); goharvest needs --goharvest.
 """
 
 
@@ -54,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     told = commands.add_parser("report", help="write the tables and plots of files with results")
     told.add_argument("files", nargs="+", type=Path)
     told.add_argument("--into", type=Path, help="a Markdown page; what is between its marks is replaced")
+    drawn = commands.add_parser("plot", help="draw results as SVG; needs matplotlib")
+    drawn.add_argument("files", nargs="+", type=Path)
+    drawn.add_argument("--into", type=Path, required=True, help="the folder")
     return root
 
 
@@ -64,7 +69,9 @@ def _shared(command: argparse.ArgumentParser, default: tuple[str, ...] | None) -
     command.add_argument("--quick", action="store_true", help="one small round: seconds instead of minutes")
     command.add_argument("--goharvest", type=Path, metavar="PATH", help="its repository, or its built reaper")
     command.add_argument(
-        "--postgres", default="local", help="local (default; else embedded), embedded, or a folder of programs"
+        "--postgres",
+        default="local",
+        help="local (default; else embedded), embedded, or a folder of programs",
     )
     command.add_argument("--kafka", default="3.9.1", help="the broker's version (3.9.1; goharvest needs 3.9)")
     command.add_argument(
@@ -88,10 +95,14 @@ def measure(arguments: argparse.Namespace, tables: list[Table]) -> Path:
         conditions = results.conditions[started.isoformat()]
         conditions |= {"postgres": servers.postgres_version, "kafka": arguments.kafka, "settings": settings}
         bench = Bench(servers, found, 1 if arguments.quick else arguments.rounds, results, out)
+        chosen = {name: None for table in tables for name in arguments.candidates or table.candidates}
+        bench.prepare(list(chosen))
         for table in tables:
             table.run(bench, arguments, arguments.candidates or table.candidates)
         used = {each.candidate for each in results.measurements}
-        conditions["versions"] = {name: found[name].version() for name in sorted(used) if found[name].version()}
+        conditions["versions"] = {
+            name: found[name].version() for name in sorted(used) if found[name].version()
+        }
         results.write(out)
     return out
 
@@ -108,6 +119,9 @@ def main() -> None:
     arguments = parser().parse_args()
     if arguments.command == "report":
         print(report(arguments.files, arguments.into))
+        return
+    if arguments.command == "plot":
+        print("\n".join(map(str, plot(arguments.files, arguments.into))))
         return
     out = measure(arguments, list(arguments.tables))
     print(report([out], None))

@@ -31,6 +31,15 @@ class Bench:
     out: Path
     _missing: dict[str, str] = field(default_factory=dict)
 
+    def prepare(self, candidates: Sequence[str]) -> None:
+        """Fetches what candidates need; those that cannot be had are reported instead of measured."""
+        for name in candidates:
+            try:
+                self.candidates[name].prepare()
+            except CandidateError as error:
+                self._missing[name] = f"not measured: {error}"
+                say(f"{name}: {self._missing[name]}")
+
     def measure(
         self,
         table: str,
@@ -39,8 +48,8 @@ class Bench:
     ) -> None:
         """Measures every candidate in every case, as many times as there are rounds.
 
-        The candidates of one case take turns, each round beginning with another one. A failure is recorded, and
-        the others go on.
+        The candidates of one case take turns, each round beginning with another one. A failure is recorded,
+        and the others go on.
 
         Args:
             table: The table's name.
@@ -58,7 +67,7 @@ class Bench:
         failure = self._missing.get(what.candidate, "")
         if not failure:
             try:
-                values = take(self._prepared(what.candidate))
+                values = take(self.candidates[what.candidate])
             # Whatever goes wrong with one candidate, the others are measured.
             except Exception as error:  # noqa: BLE001
                 failure = f"{type(error).__name__}: {error}"
@@ -67,15 +76,6 @@ class Bench:
         self.results.write(self.out)
         shown = f"FAILED: {failure}" if failure else headline(values)
         say(f"{what.table}, round {what.round}: {what.case}: {what.candidate}: {shown}")
-
-    def _prepared(self, name: str) -> Candidate:
-        candidate = self.candidates[name]
-        try:
-            candidate.prepare()
-        except CandidateError as error:
-            self._missing[name] = f"not measured: {error}"
-            raise
-        return candidate
 
 
 def headline(values: Values) -> str:

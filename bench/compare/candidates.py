@@ -17,6 +17,8 @@ from outbox_servers.services.process import ServerProcess
 
 from bench.compare.servers import SEED_DDL, Place
 
+_PROGRAM = (sys.executable, "-m", "outbox_core")
+
 START_TIMEOUT = 90
 """Seconds that a candidate may take until it is ready."""
 
@@ -68,6 +70,13 @@ class Candidate(ABC):
 
         Raises:
             CandidateError: It cannot be had here.
+        """
+
+    def install(self, place: Place) -> None:  # noqa: B027 - most need nothing
+        """Creates what it needs at a place besides the outbox, once.
+
+        Raises:
+            CandidateError: That failed.
         """
 
     @abstractmethod
@@ -134,17 +143,18 @@ class Product(Candidate):
         path.write_text(json.dumps({"harvest": {**base, **self._harvest}}))
         return path
 
-    @contextmanager
-    def running(self, place: Place) -> Iterator[Subject]:
-        """Creates what is missing in the database and runs a process that leads."""
-        settings = self.settings(place)
-        program = [sys.executable, "-m", "outbox_core"]
-        environment = os.environ | {"NO_COLOR": "1"}
-        init = [*program, "init", "-f", str(settings)]
-        done = subprocess.run(init, check=False, capture_output=True, text=True, env=environment)
+    def install(self, place: Place) -> None:
+        """Creates what is missing in the database."""
+        command = [*_PROGRAM, "init", "-f", str(self.settings(place))]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
             raise CandidateError(f"outbox init failed:\n{done.stdout}{done.stderr}")
-        process = started("outbox", [*program, "run", "-f", str(settings)], place, environment)
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[Subject]:
+        """Runs a process that leads."""
+        environment = os.environ | {"NO_COLOR": "1"}
+        process = started("outbox", [*_PROGRAM, "run", "-f", str(self.settings(place))], place, environment)
         with ending(process):
             wait(process, logged(process, "leader acquired"))
             yield Subject({"subject": process})
@@ -192,4 +202,4 @@ def wait(process: ServerProcess, ready: Callable[[], bool], timeout: float = STA
 
 def logged(process: ServerProcess, words: str) -> Callable[[], bool]:
     """Returns a function that says whether a process's log contains ``words``."""
-    return lambda: words in process.log.read_text(errors="replace")
+    return lambda: words in process.log_tail(lines=sys.maxsize)

@@ -12,14 +12,6 @@ from bench.compare.candidates import Candidate, CandidateError, Subject
 from bench.compare.meter import Meter, Values, memory
 from bench.compare.servers import Place
 
-SHAPES = (
-    Shape("many", 100),
-    Shape("many", 1000),
-    Shape("many", 10_000),
-    Shape("one", 100),
-    Shape("zipf", 100),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Drain:
@@ -34,13 +26,16 @@ class Drain:
     patience: float
 
     def twice(self, bench: Bench, shape: Shape) -> Callable[[Candidate], Values]:
-        """Returns a function that drains two backlogs with one candidate: the first one cold, the second one warm."""
+        """Returns a function that drains two backlogs with one candidate: one cold, then one warm."""
 
         def take(candidate: Candidate) -> Values:
-            with at_work(bench, candidate) as (place, subject):
-                with closing(Backlog(place, subject, shape, shape.rows(self.rows))) as backlog:
-                    cold = self.once(place, subject, backlog)
-                    warm = self.once(place, subject, backlog)
+            rows = shape.rows(self.rows)
+            with (
+                at_work(bench, candidate) as (place, subject),
+                closing(Backlog(place, subject, shape, rows)) as backlog,
+            ):
+                cold = self.once(place, subject, backlog)
+                warm = self.once(place, subject, backlog)
             return {**warm, "cold /s": cold["/s"]}
 
         return take
@@ -49,16 +44,18 @@ class Drain:
         """Drains one backlog; returns the rate and what a record cost.
 
         Returns:
-            ``/s``; CPU microseconds a record, of each role and of all; ``wal B`` a record; ``syncs``, ``statements``
-            and ``statements ms`` a thousand records; ``memory MiB`` of the subject at the end; ``records``.
+            ``/s``; CPU microseconds a record, of each role and of all; ``wal B`` a record; ``syncs``,
+            ``statements`` and ``statements ms`` a thousand records; ``memory MiB`` of the subject at the end;
+            ``records``.
 
         Raises:
             CandidateError: The candidate ended, or delivered nothing.
         """
         backlog.fill()
         with Meter(place, subject) as meter:
-            delivered = backlog.drain(self.patience)
+            backlog.drain(self.patience)
             used = meter.stop()
+        delivered = backlog.delivered()
         if not delivered:
             raise CandidateError(f"nothing was delivered within {self.patience:g} s")
         return {
@@ -72,8 +69,10 @@ class Drain:
 @contextmanager
 def at_work(bench: Bench, candidate: Candidate) -> Iterator[tuple[Place, Subject]]:
     """Runs a candidate at a place of its own until the block ends."""
-    with bench.servers.place(candidate.ddl) as place, candidate.running(place) as subject:
-        yield place, subject
+    with bench.servers.place(candidate.ddl) as place:
+        candidate.install(place)
+        with candidate.running(place) as subject:
+            yield place, subject
 
 
 def per_record(used: Values, records: int) -> Values:

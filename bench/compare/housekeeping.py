@@ -1,4 +1,4 @@
-"""What an application beside Debezium does: it deletes rows from the outbox, since Debezium reads the log only."""
+"""What an application beside Debezium does: it deletes the rows, since Debezium reads the log only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ BATCH = 5000
 PAUSE = 0.1
 """Seconds after a statement that found nothing."""
 
-DELETE = "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE id > %s ORDER BY id LIMIT %s) RETURNING id"
+DELETE = (
+    "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE id > %s ORDER BY id LIMIT %s) RETURNING id"
+)
 
 
 def main(dsn: str) -> None:

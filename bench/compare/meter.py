@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 import psutil
-import psycopg
 
 from bench.compare.candidates import Subject
 from bench.compare.servers import SUBJECT, Place
@@ -51,8 +50,8 @@ class Meter:
         """Returns what was used since the start.
 
         Returns:
-            ``seconds``; ``cpu … s`` for the database, the broker, the subject, its application if it has one, and
-            ``cpu s`` for all; ``wal B``; ``syncs`` of the WAL; and if the server counts statements,
+            ``seconds``; ``cpu … s`` for the database, the broker, the subject, its application if it has one,
+            and ``cpu s`` for all; ``wal B``; ``syncs`` of the WAL; and if the server counts statements,
             ``statements`` of the subject and ``statements ms``, the time that the server spent in them.
         """
         after = self._read()
@@ -109,6 +108,19 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+def cpu_by_kind(pids: Iterable[int]) -> Values:
+    """Returns the CPU seconds of processes and living descendants: ``java``, ``python``, ``other``."""
+    found: Values = {}
+    for process in (each for pid in pids for each in family(pid)):
+        try:
+            name, times = process.name(), process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        kind = next((each for each in ("java", "python") if name.startswith(each)), "other")
+        found[kind] = found.get(kind, 0.0) + times.user + times.system
+    return found
+
+
 def memory(pid: int) -> float:
     """Returns the proportional set size of a process and its descendants in MiB.
 
@@ -147,10 +159,3 @@ class Peak:
         while not self._stop.wait(0.3):
             for role, pid in self._processes.items():
                 self.peaks[role] = max(self.peaks[role], memory(pid))
-
-
-def session_count(connection: psycopg.Connection) -> int:
-    """Returns how many sessions the candidate has in this database."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()"
-    [count] = connection.execute(query, (SUBJECT,)).fetchone() or [0]
-    return int(count)

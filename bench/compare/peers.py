@@ -73,7 +73,7 @@ class Goharvest(Candidate):
         settings.write_text(json.dumps({"harvest": harvest, "logging": {"level": "Info"}}))
         process = started("reaper", [str(self._program), "-f", str(settings)], place)
         with ending(process):
-            wait(process, logged(process, "leader"))
+            wait(process, logged(process, "Starting background delivery handler"))
             yield Subject({"subject": process})
 
     def version(self) -> str:

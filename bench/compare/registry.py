@@ -38,6 +38,12 @@ def candidates(goharvest: Path | None) -> dict[str, Candidate]:
         for engine in ENGINES
         for lanes in LANES
     ]
+    patient = {"failures": {"mostParkedKeys": 10_000}}
+    found += [
+        Product(f"{delivery}/{engine}/parking", delivery, engine, harvest=patient)
+        for delivery in DELIVERIES
+        for engine in ENGINES
+    ]
     found += [
         Debezium("debezium"),
         Debezium("debezium/deleting", deleting=True),

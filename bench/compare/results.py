@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -75,7 +75,10 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Writes everything; a file that is there is replaced as a whole."""
-        content = {"conditions": self.conditions, "measurements": [asdict(each) for each in self.measurements]}
+        content = {
+            "conditions": self.conditions,
+            "measurements": [asdict(each) for each in self.measurements],
+        }
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(content, indent=1) + "\n")
         unfinished.replace(path)
@@ -94,9 +97,9 @@ def summaries(measurements: list[Measurement], figure: str) -> dict[tuple[str, s
     return {key: Summary.of(numbers) for key, numbers in found.items()}
 
 
-def now() -> datetime.datetime:
+def now() -> dt.datetime:
     """Returns this second, with the machine's time zone."""
-    return datetime.datetime.now().astimezone().replace(microsecond=0)
+    return dt.datetime.now().astimezone().replace(microsecond=0)
 
 
 def machine() -> dict[str, Any]:

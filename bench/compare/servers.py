@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 from outbox_servers.services import KafkaBroker, PostgresServer
 from outbox_servers.services.postgres_binaries import find_binaries, local_binaries, major_version
 from psycopg import sql
@@ -126,9 +130,14 @@ class Servers:
         return name
 
     def written(self, topic: str) -> int:
-        """Returns how many offsets a topic has; besides records, the ends of transactions take some."""
-        ends = {TopicPartition(topic, each): OffsetSpec.latest() for each in range(PARTITIONS)}
-        found = self._admin.list_offsets(ends, request_timeout=30)
+        """Returns how many offsets of a topic are committed; the ends of transactions take some, too."""
+        ends = {
+            TopicPartition(topic, each): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for each in range(PARTITIONS)
+        }
+        found = self._admin.list_offsets(
+            ends, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30
+        )
         return sum(each.result().offset for each in found.values())
 
     def _drop_slots(self, database: str) -> None:

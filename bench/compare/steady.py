@@ -17,7 +17,7 @@ from bench.compare.peers import Debezium
 from bench.compare.servers import Place
 from bench.compare.traffic import Journal, Pace, Traffic
 
-WARM_UP_ROWS = 20_000
+WARM_UP_ROWS = 10_000
 WARM_UP_SECONDS = 2.0
 PATIENCE = 20.0
 """Seconds that records may take after the writer has stopped."""
@@ -48,19 +48,20 @@ def latency(bench: Bench, rate: int, seconds: float) -> Callable[[Candidate], Va
 def recovery(bench: Bench, rate: int, outage: float, patience: float) -> Callable[[Candidate], Values]:
     """Returns a function that measures how a candidate catches up.
 
-    It was stopped for a while; its rows of that time are written at once, in transactions of a second each. Then
-    it starts, while writers go on at the same rate.
+    It was stopped for a while; its rows of that time are written at once, in transactions of a second each.
+    Then it starts, while writers go on at the same rate.
     """
 
     def take(candidate: Candidate) -> Values:
         with bench.servers.place(candidate.ddl) as place:
+            candidate.install(place)
             with candidate.running(place) as subject:
                 warm_up(place, subject)
             rows = int(rate * outage)
             for _ in range(int(outage)):
                 fill(place, Shape(), rate, tidy=False)
             before = place.servers.written(place.topic)
-            with Traffic(place, pace(candidate, rate)) as traffic, closing(place.connect()):
+            with Traffic(place, pace(candidate, rate)) as traffic:
                 traffic.write()
                 started = time.monotonic()
                 with candidate.running(place) as subject, Meter(place, subject) as meter:
@@ -103,7 +104,11 @@ def snapshot(bench: Bench, rate: int, seconds: float, rows: int) -> Callable[[Ca
                     found = percentiles(journal.latencies(start, end))
                     values[f"p50 ms, quarter {quarter + 1}"] = found["p50 ms"]
                 values["/s at the end"] = burst(place, subject, rows)
-        return {**values, **faults(journal), "end / start": values["/s at the end"] / values["/s at the start"]}
+        return {
+            **values,
+            **faults(journal),
+            "end / start": values["/s at the end"] / values["/s at the start"],
+        }
 
     return take
 
@@ -113,15 +118,17 @@ def burst(place: Place, subject: Subject, rows: int) -> float:
     with closing(Backlog(place, subject, Shape(), rows, tidy=False)) as backlog:
         backlog.fill()
         started = time.monotonic()
-        delivered = backlog.drain(60)
-        return delivered / (time.monotonic() - started)
+        backlog.drain(60)
+        seconds = time.monotonic() - started
+        return backlog.delivered() / seconds
 
 
 def warm_up(place: Place, subject: Subject) -> None:
-    """Drains a small backlog, so that caches and compilers are warm, and all of the topic is read from there on."""
+    """Drains a small backlog, so that caches and compilers are warm."""
     with closing(Backlog(place, subject, Shape(), WARM_UP_ROWS)) as backlog:
         backlog.fill()
-        backlog.drain(PATIENCE * 2)
+        backlog.drain(PATIENCE * 3)
+        backlog.delivered()
         if backlog.left:
             raise CandidateError(f"{backlog.left} of {WARM_UP_ROWS} rows to warm up are not delivered")
 
@@ -154,7 +161,9 @@ def percentiles(latencies: list[float]) -> Values:
     if not latencies:
         raise CandidateError("nothing was written in this span")
     at = {"p50 ms": 0.5, "p99 ms": 0.99, "p99.9 ms": 0.999}
-    found = {name: latencies[min(len(latencies) - 1, int(share * len(latencies)))] for name, share in at.items()}
+    found = {
+        name: latencies[min(len(latencies) - 1, int(share * len(latencies)))] for name, share in at.items()
+    }
     return {**found, "max ms": latencies[-1]}
 
 

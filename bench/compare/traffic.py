@@ -1,7 +1,7 @@
 """Steady traffic: a process that writes at a fixed rate, and one that consumes and notes when what arrives.
 
-Both read the machine's monotonic clock. A record's latency is the time from the return of its commit until the
-consumer's poll returns it.
+Both read the machine's monotonic clock. A record's latency is the time from the return of its commit until
+the consumer's poll returns it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ ROLLED_BACK = -1
 """The number in rows that nobody may ever see."""
 
 INSERT = """
-    INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
+    INSERT INTO outbox
+        (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
     SELECT now(), %s, %s || n %% 1000, lpad(n::text, 100, ' '), '{h}', '{v}'
     FROM generate_series(%s::int, %s::int) AS n RETURNING id
 """
@@ -81,7 +82,7 @@ class Traffic:
         return int(self._arrived.value)
 
     def finish(self, patience: float) -> Journal:
-        """Stops the writer, waits ``patience`` seconds at most until all has arrived, and stops the reader."""
+        """Stops the writer, waits until all has arrived (at most ``patience`` seconds), stops the reader."""
         self._stop_writing.set()
         committed = self._written.recv()
         until = time.monotonic() + patience
@@ -89,7 +90,8 @@ class Traffic:
             time.sleep(0.05)
         ended = time.monotonic()
         self._stop_reading.set()
-        return Journal(committed, *self._read.recv(), ended)
+        arrived, repeats, disordered = self._read.recv()
+        return Journal(committed, arrived, repeats, disordered, ended)
 
     def __enter__(self) -> Self:
         return self
@@ -228,7 +230,11 @@ def read(bootstrap: str, topic: str, count: Any, stop: Any, out: Connection) -> 
         message = consumer.poll(0.1)
         if message is None or message.error() is not None:
             continue
-        now, number, key = time.monotonic(), int(message.value()), message.key()
+        now, key = time.monotonic(), message.key() or b""
+        value = (message.value() or b"").strip()
+        if not value.isdigit():
+            continue  # a row of a backlog
+        number = int(value)
         if number in arrived:
             repeats += 1
             continue

@@ -49,9 +49,7 @@ def kafka_home(java: Java, progress: Progress = silent, version: str = KAFKA_VER
 
     def build(folder: Path) -> None:
         progress(f"Fetching Apache Kafka {version} from Maven Central (43 MB, once)")
-        fetch_jars(
-            (("org.apache.kafka", "kafka_2.13", version), _LOGGER), folder / "jars", java, progress
-        )
+        fetch_jars((("org.apache.kafka", "kafka_2.13", version), _LOGGER), folder / "jars", java, progress)
         _format(folder, java)
 
     try:
