@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -123,6 +124,8 @@ def main() -> None:
     if arguments.command == "plot":
         print("\n".join(map(str, plot(arguments.files, arguments.into))))
         return
+    # Unwinds all that was started; after SIGKILL the servers and candidates end by themselves.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     out = measure(arguments, list(arguments.tables))
     print(report([out], None))
     say(f"results: {out}")

@@ -19,7 +19,7 @@ from bench.compare.servers import SEED_DDL, Place
 
 _PROGRAM = (sys.executable, "-m", "outbox_core")
 
-START_TIMEOUT = 90
+START_TIMEOUT = 120
 """Seconds that a candidate may take until it is ready."""
 
 

@@ -58,6 +58,8 @@ OTHERS: Mapping[str, Sequence[str]] = {
 
 RATED_AGAINST = ("debezium", "nobody")
 """The first of these that was measured is what the first figure is divided by."""
+UNRATED = ("backlog", "parked", "snapshot")
+"""Tables whose candidates are compared with themselves, from case to case."""
 
 
 def report(files: Sequence[Path], into: Path | None) -> str:
@@ -92,7 +94,10 @@ def conditions(results: Results) -> str:
         shown = {
             name: value for name, value in found.items() if name not in {"command", "versions"} and value
         }
-        versions = found.get("versions", {})
+        versions: dict[str, str] = {}
+        for name, version in found.get("versions", {}).items():
+            family = name.partition("/")[0]
+            versions["outbox" if family.endswith("-once") else family] = version
         told = ", ".join(f"{name} {value}" for name, value in (*shown.items(), *versions.items()))
         lines.append(f"- {date}: `{found['command']}`. {told}.")
     return "\n".join(lines)
@@ -105,7 +110,8 @@ def table(name: str, measurements: Sequence[Measurement]) -> str:
     others = {figure: summaries(taken, figure) for figure in OTHERS[name]}
     others = {figure: found for figure, found in others.items() if found}
     rounds = max((each.rounds for each in main.values()), default=0)
-    reference = next((each for each in RATED_AGAINST if any(who == each for _, who in main)), None)
+    rated = () if name in UNRATED else RATED_AGAINST
+    reference = next((each for each in rated if any(who == each for _, who in main)), None)
     heads = [
         "",
         "",
@@ -134,7 +140,7 @@ def failures(measurements: Sequence[Measurement]) -> str:
     found: dict[str, int] = {}
     for each in measurements:
         if each.failure:
-            told = each.failure.strip().splitlines()[0]
+            told = each.failure.strip().splitlines()[0].rstrip(":")
             line = f"- {each.case}: `{each.candidate}`: {told}"
             found[line] = found.get(line, 0) + 1
     lines = [f"{line} ({times} times)" if times > 1 else line for line, times in found.items()]

@@ -18,12 +18,10 @@ CONDITIONS = ("fresh", "dead rows in front", "dead rows under a snapshot", "2,00
 FRESH, DEAD, SNAPSHOT, PARKED = CONDITIONS
 DEAD_ROWS = 200_000
 PARKED_KEYS = 2000
-PORTION = 50_000
-"""Records that are measured."""
 PATIENCE = 120.0
 
 
-def standing(bench: Bench, rows: int, condition: str) -> Callable[[Candidate], Values]:
+def standing(bench: Bench, rows: int, condition: str, records: int) -> Callable[[Candidate], Values]:
     """Returns a function that lets one candidate deliver the first records of a backlog of ``rows`` rows.
 
     A small backlog is filled repeatedly until as many records are delivered as of a large one.
@@ -32,6 +30,7 @@ def standing(bench: Bench, rows: int, condition: str) -> Callable[[Candidate], V
         bench: The run.
         rows: Rows of the backlog.
         condition: One of :data:`CONDITIONS`.
+        records: How many are delivered at least.
     """
 
     def take(candidate: Candidate) -> Values:
@@ -44,23 +43,23 @@ def standing(bench: Bench, rows: int, condition: str) -> Callable[[Candidate], V
                 stack.enter_context(held_snapshot(place))  # from now on no dead row can be removed
             if condition in (DEAD, SNAPSHOT):
                 kill_rows(place)
-            return portion(place, subject, rows)
+            return portion(place, subject, rows, records)
 
     return take
 
 
-def portion(place: Place, subject: Subject, rows: int) -> Values:
-    """Returns the rate and the costs of :data:`PORTION` records."""
+def portion(place: Place, subject: Subject, rows: int, records: int) -> Values:
+    """Returns the rate and the costs of the first records of a backlog."""
     total: Values = {}
     delivered = 0
     with (
         closing(Backlog(place, subject, Shape(), rows, tidy=False)) as backlog,
         Meter(place, subject) as meter,
     ):
-        while delivered < PORTION:
+        while delivered < records:
             backlog.fill()
             meter.start()
-            backlog.drain(PATIENCE, PORTION if rows > PORTION else None)
+            backlog.drain(PATIENCE, records if rows > records else None)
             used = meter.stop()
             taken = backlog.delivered()
             if not taken:

@@ -18,6 +18,7 @@ from bench.compare.servers import Place
 from bench.compare.traffic import Journal, Pace, Traffic
 
 WARM_UP_ROWS = 10_000
+WARM_UP_PATIENCE = 120.0
 WARM_UP_SECONDS = 2.0
 PATIENCE = 20.0
 """Seconds that records may take after the writer has stopped."""
@@ -127,7 +128,7 @@ def warm_up(place: Place, subject: Subject) -> None:
     """Drains a small backlog, so that caches and compilers are warm."""
     with closing(Backlog(place, subject, Shape(), WARM_UP_ROWS)) as backlog:
         backlog.fill()
-        backlog.drain(PATIENCE * 3)
+        backlog.drain(WARM_UP_PATIENCE)
         backlog.delivered()
         if backlog.left:
             raise CandidateError(f"{backlog.left} of {WARM_UP_ROWS} rows to warm up are not delivered")

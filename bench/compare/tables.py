@@ -73,7 +73,7 @@ def run_lanes(bench: Bench, arguments: argparse.Namespace, candidates: Sequence[
 
 def drain(arguments: argparse.Namespace) -> Drain:
     """Returns how backlogs are drained."""
-    return Drain(20_000 if arguments.quick else arguments.rows, arguments.patience)
+    return Drain(10_000 if arguments.quick else arguments.rows, arguments.patience)
 
 
 def steady_options(command: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ def run_backlog(bench: Bench, arguments: argparse.Namespace, candidates: Sequenc
     """Measures what the first records of a backlog cost."""
     backlogs = arguments.backlogs[:2] if arguments.quick else arguments.backlogs
     cases = {
-        f"{rows:,} rows, {condition}": standing(bench, rows, condition)
+        f"{rows:,} rows, {condition}": standing(bench, rows, condition, portion(arguments))
         for condition in arguments.conditions
         for rows in backlogs
     }
@@ -124,7 +124,13 @@ def run_backlog(bench: Bench, arguments: argparse.Namespace, candidates: Sequenc
 def run_parked(bench: Bench, arguments: argparse.Namespace, candidates: Sequence[str]) -> None:
     """Measures the first records of a backlog with and without parked keys in front of it."""
     rows = 10_000 if arguments.quick else 200_000
-    bench.measure("parked", {each: standing(bench, rows, each) for each in (FRESH, PARKED)}, candidates)
+    cases = {each: standing(bench, rows, each, portion(arguments)) for each in (FRESH, PARKED)}
+    bench.measure("parked", cases, candidates)
+
+
+def portion(arguments: argparse.Namespace) -> int:
+    """Returns how many records of a backlog are measured."""
+    return 2000 if arguments.quick else 50_000
 
 
 def snapshot_options(command: argparse.ArgumentParser) -> None:
