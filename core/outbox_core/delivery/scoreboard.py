@@ -81,6 +81,7 @@ class Scoreboard:
         self.held = 0
         self.holds: dict[str, Hold] = {}
         self._busy: dict[str, Queue | None] = {}
+        self._sizes: dict[int, int] = {}  # by id, of what ``bytes`` counts: asking twice would take longer
         self._ready: deque[MarkedRecord] = deque()
         # Ordered, so that the excluded keys change as rarely as possible.
         self._full: dict[str, None] = {}
@@ -112,7 +113,7 @@ class Scoreboard:
         Returns:
             Their size in bytes, without held ones.
         """
-        busy, ready, holds, size, held = self._busy, self._ready, self._held, 0, 0
+        busy, ready, holds, sizes, size, held = self._busy, self._ready, self._held, self._sizes, 0, 0
         for record in records:
             key = record.key
             if holds and key in holds:
@@ -120,20 +121,20 @@ class Scoreboard:
                 self._tailed[key] = None
                 held += 1
                 continue
-            size += size_of(record)
-            if key in busy:
-                if (queue := busy[key]) is None:
-                    busy[key] = Queue(deque((record,)), now)
-                else:
-                    queue.records.append(record)
-                    if key in self._full:
-                        self.crowded += 1
-                    elif len(queue.records) >= self._key_rows:
-                        self._full[key] = None
-                        self.crowded += len(queue.records)
-            else:
+            sizes[record.id] = bytes_ = size_of(record)
+            size += bytes_
+            if key not in busy:
                 busy[key] = None
                 ready.append(record)
+            elif (queue := busy[key]) is None:
+                busy[key] = Queue(deque((record,)), now)
+            else:
+                queue.records.append(record)
+                if key in self._full:
+                    self.crowded += 1
+                elif len(queue.records) >= self._key_rows:
+                    self._full[key] = None
+                    self.crowded += len(queue.records)
         self.waiting += len(records) - held
         self.held += held
         self.bytes += size
@@ -156,10 +157,10 @@ class Scoreboard:
         Returns:
             Whether a key that had failed before is among them.
         """
-        busy, ready, cured = self._busy, self._ready, False
+        busy, ready, sizes, cured = self._busy, self._ready, self._sizes, False
         for record in records:
             key = record.key
-            self.bytes -= size_of(record)
+            self.bytes -= sizes.pop(record.id)
             if self.holds:
                 cured |= self.holds.pop(key, None) is not None
             queue = busy[key]
@@ -182,7 +183,7 @@ class Scoreboard:
         for failure in failures:
             record = failure.record
             queue = self._busy.pop(record.key)
-            self.bytes -= size_of(record)
+            self.bytes -= self._sizes.pop(record.id)
             hold = self.holds.get(record.key)
             if hold is None or hold.head != record.id:
                 self.holds.pop(record.key, None)  # the order of holds is that of their first failures
@@ -301,4 +302,4 @@ class Scoreboard:
 
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)
-        self.bytes -= sum(map(size_of, records))
+        self.bytes -= sum(self._sizes.pop(record.id) for record in records)

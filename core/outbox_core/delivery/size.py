@@ -10,8 +10,8 @@ def size_of(record: MarkedRecord) -> int:
 
     It is called for every record that a lane marks, so it does not encode text.
     """
-    value, headers = record.value, record.headers
-    size = len(record.key) + (0 if value is None else len(value))
-    if headers:
-        size += sum(len(name) + len(text or "") for name, text in headers)
+    _, _, key, value, headers, _, _, _ = record
+    size = len(key) + (len(value) if value else 0)
+    for name, text in headers:
+        size += len(name) + (len(text) if text else 0)
     return size

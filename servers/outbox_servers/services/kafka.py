@@ -13,6 +13,7 @@ from outbox_servers.services.cache import Progress, silent
 from outbox_servers.services.external import Kafka
 from outbox_servers.services.java import Java, find_java
 from outbox_servers.services.kafka_home import (
+    KAFKA_VERSION,
     ClassArchive,
     class_path,
     cluster_id,
@@ -74,6 +75,7 @@ class KafkaBroker(Service, Kafka):
             this port get it as the broker's address.
         jvm_options: Java options for memory and speed.
         java: The Java that runs it; found by ``find_java`` if not given.
+        version: Kafka's version, 3.9 or newer.
         progress: Receives lines of text while jars are fetched and the broker starts.
     """
 
@@ -89,6 +91,7 @@ class KafkaBroker(Service, Kafka):
         proxy_port: int | None = None,
         jvm_options: Sequence[str] = QUICK_JVM,
         java: Java | None = None,
+        version: str = KAFKA_VERSION,
         progress: Progress = silent,
     ) -> None:
         super().__init__(folder)
@@ -97,6 +100,7 @@ class KafkaBroker(Service, Kafka):
         self._proxy_port = proxy_port
         self._jvm_options = tuple(jvm_options)
         self._java = java
+        self._version = version
         self._progress = progress
         self._client_port: int | None = None
         self._controller_port: int | None = None
@@ -153,7 +157,7 @@ class KafkaBroker(Service, Kafka):
 
     def _launch(self) -> ServerProcess:
         java = self._java = self._java or find_java()
-        home = kafka_home(java, self._progress)
+        home = kafka_home(java, self._progress, self._version)
         self._archive = ClassArchive(java, home, self.folder)
         self._progress(f"Starting Kafka on {self.bootstrap}")
         command = [str(java.executable), *self._jvm_options, *self._archive.options()]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KAFKA_VERSION = "4.1.0"
 
 # Kafka logs with SLF4J, and its artifact has no logger; this one writes to standard error.
-_ARTIFACTS = (("org.apache.kafka", "kafka_2.13", KAFKA_VERSION), ("org.slf4j", "slf4j-simple", "1.7.36"))
+_LOGGER = ("org.slf4j", "slf4j-simple", "1.7.36")
 
 _FORMAT_SETTINGS = {
     "process.roles": "controller",
@@ -37,22 +37,23 @@ _FORMAT_SETTINGS = {
 _CHECKPOINT = "bootstrap.checkpoint"
 
 
-def kafka_home(java: Java, progress: Progress = silent) -> Path:
+def kafka_home(java: Java, progress: Progress = silent, version: str = KAFKA_VERSION) -> Path:
     """Returns the cached folder of Kafka's ``jars`` and what is prepared from them; creates it if missing.
 
-    The jars are from Maven Central or, if that fails, from the installation at ``KAFKA_HOME``.
+    The jars are from Maven Central or, if that fails, from the installation at ``KAFKA_HOME``, whatever its
+    version.
 
     Raises:
         ServiceError: There are no jars, or they do not run.
     """
 
     def build(folder: Path) -> None:
-        progress(f"Fetching Apache Kafka {KAFKA_VERSION} from Maven Central (43 MB, once)")
-        fetch_jars(_ARTIFACTS, folder / "jars", java, progress)
+        progress(f"Fetching Apache Kafka {version} from Maven Central (43 MB, once)")
+        fetch_jars((("org.apache.kafka", "kafka_2.13", version), _LOGGER), folder / "jars", java, progress)
         _format(folder, java)
 
     try:
-        return cached_folder(f"kafka-{KAFKA_VERSION}", build, progress=progress)
+        return cached_folder(f"kafka-{version}", build, progress=progress)
     except ServiceError:
         local = os.environ.get("KAFKA_HOME")
         if not local:

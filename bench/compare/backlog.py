@@ -1,0 +1,172 @@
+"""Backlogs of an outbox: rows that are written at once, and the wait until they are delivered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psycopg
+
+from bench.compare.candidates import Subject
+from bench.compare.servers import Place
+
+POLL = 0.02
+"""Seconds between two looks at what is left."""
+LARGEST = 400_000_000
+"""Bytes of values in one backlog, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the rows of a backlog look like.
+
+    Attributes:
+        keys: ``many`` (1,000, evenly), ``one``, or ``zipf`` (1,000; the n-th 1/n as often as the first).
+        size: Characters of a value.
+        text: ``dots`` compress to almost nothing, ``hex`` hardly at all.
+    """
+
+    keys: str = "many"
+    size: int = 100
+    text: str = "dots"
+
+    def __str__(self) -> str:
+        keys = {"many": "1,000 keys", "one": "one key", "zipf": "Zipf"}[self.keys]
+        size = f"{self.size} B" if self.size < 1000 else f"{self.size / 1000:g} kB"  # noqa: PLR2004 - a kB
+        return f"{keys}, {size}" + (", hex" if self.text == "hex" else "")
+
+    def rows(self, wanted: int) -> int:
+        """Returns how many rows of this size make a backlog that is not too large."""
+        return min(wanted, LARGEST // self.size)
+
+    @property
+    def key(self) -> str:
+        """An SQL expression of the row number ``g``."""
+        return {
+            "many": "'key-' || mod(g::bigint * 7919, 1000)",
+            "one": "'key-0'",
+            "zipf": "'key-' || floor(power(1001, (hashint8(g) & 2147483647) / 2147483648.0))",
+        }[self.keys]
+
+    @property
+    def value(self) -> str:
+        """An SQL expression of the row number ``g``."""
+        if self.text == "dots":
+            return f"lpad(g::text, {self.size}, '.')"
+        digests = f"generate_series(1, {self.size // 32 + 1}) AS i"
+        return f"(SELECT left(g || '.' || string_agg(md5(g || '.' || i), ''), {self.size}) FROM {digests})"
+
+
+def fill(place: Place, shape: Shape, rows: int, *, tidy: bool = True) -> None:
+    """Writes a backlog in one transaction, so that it appears at once.
+
+    Args:
+        place: Where.
+        shape: What the rows look like.
+        rows: How many.
+        tidy: Whether to vacuum the outbox and to write a checkpoint before that, so that measurements do not
+            depend on each other.
+    """
+    statement = f"""
+        INSERT INTO outbox
+            (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
+        SELECT now(), %s, {shape.key}, {shape.value}, '{{h}}', '{{v}}' FROM generate_series(1, {rows}) AS g
+    """
+    with place.connect() as connection:
+        if tidy:
+            connection.execute("VACUUM outbox")
+            connection.execute("CHECKPOINT")
+        with connection.transaction():
+            connection.execute(statement.encode(), (place.topic,))
+            # Otherwise a statement that was planned for an empty table compares all rows with each other
+            # until autovacuum comes by, which says nothing about any candidate.
+            connection.execute("ANALYZE outbox")
+
+
+class Backlog:
+    """A backlog that a candidate drains.
+
+    Args:
+        place: The candidate's place.
+        subject: The running candidate.
+        shape: What the rows look like.
+        rows: How many rows.
+        tidy: As in :func:`fill`.
+
+    Attributes:
+        left: The rows that are not delivered, as of the last call.
+    """
+
+    def __init__(self, place: Place, subject: Subject, shape: Shape, rows: int, *, tidy: bool = True) -> None:
+        self._place = place
+        self._subject = subject
+        self._shape = shape
+        self._rows = rows
+        self._tidy = tidy
+        self._before = self._first = self._last = 0
+        self._connection = place.connect()
+        self.left = 0
+
+    def close(self) -> None:
+        """Closes the connection that looks at what is left."""
+        self._connection.close()
+
+    def fill(self) -> None:
+        """Writes all rows, unless some of the last time are left."""
+        if not self.left:
+            self._before = 0 if self._subject.empties else self._place.servers.written(self._place.topic)
+            self._first = self._last_id() + 1
+            fill(self._place, self._shape, self._rows, tidy=self._tidy)
+            self._last = self._last_id()
+            self.left = self._rows
+
+    def drain(self, patience: float, portion: int | None = None) -> None:
+        """Waits until nothing is left, ``patience`` seconds at most.
+
+        Args:
+            patience: Seconds.
+            portion: Waits only until about so many of the rows are delivered.
+
+        Raises:
+            CandidateError: The candidate ended.
+        """
+        until = time.monotonic() + patience
+        while not self._done(portion) and time.monotonic() < until:
+            self._subject.check()
+            time.sleep(POLL)
+
+    def delivered(self) -> int:
+        """Counts what was delivered since the last call; may take long if something is left."""
+        before, self.left = self.left, 0 if self._done(None) else self._count()
+        return before - self.left
+
+    def _done(self, portion: int | None) -> bool:
+        rows = portion or self._rows
+        if self._subject.empties or self._subject.housekeeping:
+            # Looks at one row first, since a search for any row reads all dead ones.
+            if self._there("id = %s", self._first + rows - 1):
+                return False
+            if not portion and self._there("id BETWEEN %s AND %s", self._first, self._last):
+                return False
+        return self._subject.empties or self._written() >= rows
+
+    def _there(self, condition: str, *values: int) -> bool:
+        query = f"SELECT 1 FROM outbox WHERE {condition} LIMIT 1"
+        return self._connection.execute(query.encode(), values).fetchone() is not None
+
+    def _written(self) -> int:
+        return self._place.servers.written(self._place.topic) - self._before
+
+    def _count(self) -> int:
+        if not self._subject.empties:
+            return max(0, self._rows - self._written())
+        counted = "SELECT count(*) FROM outbox WHERE id BETWEEN %s AND %s"
+        return _number(self._connection, counted, self._first, self._last)
+
+    def _last_id(self) -> int:
+        return _number(self._connection, "SELECT coalesce(max(last_value), 0) FROM pg_sequences")
+
+
+def _number(connection: psycopg.Connection, question: str, *values: object) -> int:
+    [number] = connection.execute(question.encode(), values).fetchone() or [0]
+    return int(number)

@@ -1,0 +1,223 @@
+"""The peers: goharvest, and Debezium's outbox event router on Kafka Connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+from outbox_servers.services import ServiceError, find_java, free_port
+from outbox_servers.services.cache import cached_folder
+from outbox_servers.services.maven import fetch_jars
+from psycopg.conninfo import conninfo_to_dict
+
+from bench.compare.candidates import Candidate, CandidateError, Subject, ending, logged, started, wait
+from bench.compare.servers import Place, say
+
+DEBEZIUM = "3.0.8.Final"
+CONNECT = "3.9.1"
+_JARS = (
+    ("org.apache.kafka", "connect-runtime", CONNECT),
+    ("org.apache.kafka", "connect-json", CONNECT),
+    ("io.debezium", "debezium-connector-postgres", DEBEZIUM),
+    ("io.debezium", "debezium-core", DEBEZIUM),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+# Those of Kafka's own script for Connect.
+_CONNECT_JVM = ("-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+class Goharvest(Candidate):
+    """The reaper of goharvest.
+
+    Args:
+        name: Its name.
+        source: A clone of its repository, which is built once, or the built program; None if there is none.
+        limits: Keys below ``limits:``; the others have goharvest's defaults.
+    """
+
+    def __init__(self, name: str, source: Path | None, limits: Mapping[str, int]) -> None:
+        super().__init__(name)
+        self._source = source
+        self._limits = dict(limits)
+        self._program: Path | None = None
+
+    def prepare(self) -> None:
+        """Builds the program in the cache folder, unless it was given."""
+        if self._source is None:
+            raise CandidateError("no program: name its repository or its built reaper with --goharvest")
+        source = self._source.expanduser().resolve()
+        self._program = source if source.is_file() else _built(source)
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[Subject]:
+        """Runs a reaper that leads."""
+        assert self._program is not None, "prepare() comes first"
+        topic = place.servers.topic("neli", partitions=1)
+        harvest = {
+            "baseKafkaConfig": {"bootstrap.servers": place.servers.bootstrap},
+            "producerKafkaConfig": {"compression.type": "lz4"},
+            "leaderTopic": topic,
+            "leaderGroupID": topic,
+            "dataSource": f"{place.dsn} sslmode=disable",
+            "outboxTable": "outbox",
+            "limits": self._limits,
+        }
+        settings = place.folder / "reaper.yaml"
+        settings.write_text(json.dumps({"harvest": harvest, "logging": {"level": "Info"}}))
+        process = started("reaper", [str(self._program), "-f", str(settings)], place)
+        with ending(process):
+            wait(process, logged(process, "Starting background delivery handler"))
+            yield Subject({"subject": process})
+
+    def version(self) -> str:
+        """Returns the commit of the repository, if it was given."""
+        if self._source is None or not self._source.is_dir():
+            return ""
+        command = ["git", "-C", str(self._source), "describe", "--always", "--tags"]
+        return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def _built(repository: Path) -> Path:
+    """Builds the reaper of a repository outside it; returns the program."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise CandidateError("it is written in Go, and there is no Go compiler here")
+    program = repository / "reaper-for-comparison"
+    if not program.exists():
+        say(f"building goharvest in {repository}")
+        # Its go.sum is incomplete for today's compilers.
+        command = [go, "build", "-mod=mod", "-o", str(program), "./cmd/reaper"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=repository)
+        if done.returncode:
+            raise CandidateError(f"go build failed:\n{done.stderr[-2000:]}")
+    return program
+
+
+class Debezium(Candidate):
+    """Debezium's outbox event router on Kafka Connect, stand-alone.
+
+    Args:
+        name: Its name.
+        deleting: Whether an application deletes the rows meanwhile, as the table would grow otherwise.
+        connector: Settings of the connector besides those that say what to read and where it is.
+        worker: Settings of Connect besides those.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        deleting: bool = False,
+        connector: Mapping[str, str] | None = None,
+        worker: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.deleting = deleting
+        self._connector = dict(connector or {})
+        self._worker = dict(worker or {})
+        self._jars: Path | None = None
+
+    def prepare(self) -> None:
+        """Fetches Connect and Debezium from Maven Central into the cache folder, once."""
+
+        def build(folder: Path) -> None:
+            say(f"fetching Debezium {DEBEZIUM} and Kafka Connect {CONNECT} from Maven Central (36 MB, once)")
+            fetch_jars(_JARS, folder / "jars", find_java(), say)
+
+        try:
+            self._jars = cached_folder(f"debezium-{DEBEZIUM}-connect-{CONNECT}", build, progress=say) / "jars"
+        except ServiceError as error:
+            raise CandidateError(f"its jars cannot be fetched: {error}") from error
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[Subject]:
+        """Runs Connect with one connector, which reads what is written from now on."""
+        assert self._jars is not None, "prepare() comes first"
+        java = find_java()
+        worker = _properties(place.folder / "worker.properties", {**_worker(place), **self._worker})
+        connector = {**_connector(place), **self._connector}
+        settings = _properties(place.folder / "connector.properties", connector)
+        command = [str(java.executable), *_CONNECT_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command += ["-cp", f"{self._jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone"]
+        environment = {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
+        with ExitStack() as stack:
+            process = started("connect", [*command, str(worker), str(settings)], place, environment)
+            stack.enter_context(ending(process))
+            connection = stack.enter_context(place.connect())
+            wait(process, lambda: _streams(connection, place.database))
+            subject = {"subject": process}
+            if self.deleting:
+                program = [sys.executable, "-m", "bench.compare.housekeeping", place.dsn]
+                subject["application"] = started("application", program, place, _here())
+                stack.enter_context(ending(subject["application"]))
+            yield Subject(subject, empties=False, housekeeping=self.deleting)
+
+    def version(self) -> str:
+        """Returns Debezium's version and Connect's."""
+        return f"{DEBEZIUM}, Connect {CONNECT}"
+
+
+def _here() -> dict[str, str]:
+    """Returns an environment in which Python finds this package from any folder."""
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def _worker(place: Place) -> dict[str, str]:
+    converter = "org.apache.kafka.connect.storage.StringConverter"
+    return {
+        "bootstrap.servers": place.servers.bootstrap,
+        "key.converter": converter,
+        "value.converter": converter,
+        "offset.storage.file.filename": str(place.folder / "offsets"),
+        "listeners": f"http://127.0.0.1:{free_port()}",
+        "plugin.discovery": "service_load",
+        "producer.compression.type": "lz4",
+    }
+
+
+def _connector(place: Place) -> dict[str, str]:
+    address = conninfo_to_dict(place.dsn)
+    router = "transforms.outbox"
+    return {
+        "name": "outbox",
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        "plugin.name": "pgoutput",
+        "database.hostname": str(address["host"]),
+        "database.port": str(address["port"]),
+        "database.user": str(address["user"]),
+        "database.password": str(address["password"]),
+        "database.dbname": str(address["dbname"]),
+        "topic.prefix": "bench",
+        "slot.name": place.database,
+        "publication.name": place.database,
+        "publication.autocreate.mode": "filtered",
+        "table.include.list": "public.outbox",
+        "snapshot.mode": "no_data",
+        "tombstones.on.delete": "false",
+        "transforms": "outbox",
+        f"{router}.type": "io.debezium.transforms.outbox.EventRouter",
+        f"{router}.table.field.event.id": "id",
+        f"{router}.table.field.event.key": "kafka_key",
+        f"{router}.table.field.event.payload": "kafka_value",
+        f"{router}.route.by.field": "kafka_topic",
+        f"{router}.route.topic.replacement": "${routedByValue}",
+    }
+
+
+def _properties(path: Path, properties: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    path.chmod(0o600)
+    return path
+
+
+def _streams(connection: psycopg.Connection, database: str) -> bool:
+    query = "SELECT FROM pg_replication_slots WHERE database = %s AND active"
+    return connection.execute(query, (database,)).fetchone() is not None
