@@ -63,6 +63,7 @@ SCOPES = (
         (0, 1, 0, 1),
     ),
     Scope("selections without the fence", _ALIKE, (0, 0), menu=_any("blind", "crash", "doubt")),
+    Scope("selections without the fence, two names", _NAMES, (0, 0), terms=2, faults=0, menu=_any("blind")),
     Scope("two versions", _VERSIONS, (0, 0), terms=2, faults=0),
     Scope(
         "two versions, a fault", _VERSIONS, (0, 0), menu=_any("crash", "doubt", "abort", "restart", "lock")

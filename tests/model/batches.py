@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from .lane_view import LaneView, Step, told, told_rows
 from .names import fresh
 from .servers import FENCED, LOST, Outcome, Servers
-from .world import Advance, Call, Lane, Note, Selected, Wish
+from .world import Advance, Call, Checkpoint, Lane, Note, Selected, Wish
 
 
 def run(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]:
@@ -84,15 +84,14 @@ def _ask(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[
     """Returns the advances that make sense; one that would find nothing to do changes nothing."""
     lane = view.lane
     publishing = (lane.publishing.batch,) if lane.publishing else ()
-    finished = lane.finished
-    if "delete after the commit" in view.off:
-        finished += publishing
     if view.process.draining or lane.selected or _parks(view):
         limits = ()
-    # Locked rows are tried again some time.
-    for tried, left in [((), lane.locked), (lane.locked, ())] if lane.locked else [((), ())]:
-        pending = publishing if "leave out what is locked" in view.off else publishing + left
-        wish, purged = Wish(1, pending, after=lane.last), finished + tried
+    for finished, locked in _kept(lane):
+        purged = tuple(each for each in (*lane.finished, *lane.locked) if each not in finished + locked)
+        if "delete after the commit" in view.off:
+            purged += publishing
+        left_out = () if "leave out what is locked" in view.off else locked
+        wish = Wish(1, publishing + finished + left_out, after=lane.last)
         may = limits if servers.eligible(view.world, view.right, wish, purged) else ()
         if purged and (lane.publishing or not may):
             may = (0, *may)
@@ -102,7 +101,16 @@ def _ask(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[
             words += f" to select {limit}" if limit else ""
             words += f" as batch {name}" if name else ""
             call = Call("advance", (view.right, purged, wish._replace(limit=limit, name=name)))
-            yield view.step(words, lane=lane._replace(advance=Advance(call), finished=(), locked=left))
+            yield view.step(
+                words, lane=lane._replace(advance=Advance(call), finished=finished, locked=locked)
+            )
+
+
+def _kept(lane: Lane) -> Iterator[tuple[Checkpoint, Checkpoint]]:
+    """Returns which finished batches, and which locked rows, an advance may leave for a later one."""
+    for finished in ((), lane.finished) if lane.finished else ((),):
+        for locked in ((), lane.locked) if lane.locked else ((),):
+            yield finished, locked
 
 
 def _parks(view: LaneView) -> bool:

@@ -98,7 +98,8 @@ class Servers:
 
         A former version marks the rows that it selects.
         """
-        if not self._held(world, right) and (finished or not self._blind):
+        blind = self._blind and wish.limit and not finished
+        if not self._held(world, right) and not blind:
             return world, LOST
         before = world.database
         chosen = self.outbox.selected(before, right[0], right[1], wish, finished)
@@ -129,7 +130,7 @@ class Servers:
             return world, LOST
         if world.database.rows[row] == GONE:
             return world, DONE
-        if world.log[row] != UNSENT:
+        if world.log[row] == ONCE:
             world = world._replace(wrong=world.wrong or "parked")
         return _durably(world, with_parked(world.database, {*world.database.parked, row})), DONE
 
@@ -223,7 +224,7 @@ class Servers:
         for row in rows:
             if log[row] == ONCE:
                 wrong = wrong or "duplicate"
-            if row in world.database.parked:
+            if kind == ONCE and row in world.database.parked:
                 wrong = wrong or "parked"
             log[row] = max(log[row], kind)
         return world._replace(log=tuple(log), wrong=wrong)
