@@ -74,10 +74,11 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str
 
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
-@pytest.mark.parametrize("count", [1, 2, 3, 30, 300, 3_000])
+@pytest.mark.parametrize("count", [1, 2, 30, 300, 1_000])
 @pytest.mark.parametrize("behind", [0, 5])
+@pytest.mark.parametrize("timed", [True, False])
 def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
-    box: Box, isolation: str, count: int, behind: int
+    box: Box, isolation: str, count: int, behind: int, timed: bool
 ) -> None:
     before, after, hand = writer(box, isolation), writer(box, isolation), box.lead()
     box.stasher.stash(before, plain("k", "before"))
@@ -89,6 +90,7 @@ def test_a_batch_is_deleted_beside_rows_that_are_not_committed(
     batch, found = hand.batch(count)
     assert found == values
     assert len(batch.runs) == 1
+    batch = batch if timed else Batch(batch.runs)
     # A server that read one row more than these would wait here, and give up.
     assert texts(hand.advance(finished=[batch])) == more
     assert (hand.purged, hand.advanced.locked) == (count, [])
