@@ -118,7 +118,9 @@ def test_a_batch_of_an_earlier_version_is_looked_for_by_its_leader_id():
 
 
 def test_a_former_lane_with_locked_rows_is_not_settled():
-    steps = next(RECOVERY.recover(noted(0, of=2))).steps[0]
+    request = next(RECOVERY.recover(noted(0, of=2)))
+    assert isinstance(request, RunAll)
+    steps = request.steps[0]
     replies = [FENCE, noted(0, of=2), HERE, TEXT, None]
     requests = [next(steps), *(steps.send(reply) for reply in replies)]
     assert requests[-1] == PurgeBatches(FENCE, [BATCH])
