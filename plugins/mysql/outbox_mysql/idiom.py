@@ -114,8 +114,8 @@ class MySqlIdiom(Idiom):
         A range ends with a look at the row behind it. Here that is the run's last row, which is chosen by
         itself, and a single row is found without a look at the next. Only if the last row is gone does the
         statement see what is behind. Both servers obey these hints, and read each range, whatever their
-        statistics say; a plain DELETE of many rows would read the whole table. MariaDB 10.11 does so, too, where
-        nothing but ids is compared; then there is no such statement.
+        statistics say; a plain DELETE of many rows would read the whole table. MariaDB 10.11 does so, too,
+        where nothing but ids is compared; then there is no such statement.
         """
         if not change.condition:
             return ""
