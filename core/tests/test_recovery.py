@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -115,6 +116,17 @@ def test_a_batch_of_an_earlier_version_is_looked_for_by_its_leader_id():
         WriteCheckpoint(name(0), NOTHING),
     ]
     assert opened.recovered == 2
+
+
+def test_a_lane_waits_for_more_locked_rows_of_an_earlier_version_than_a_checkpoint_can_name():
+    chance = random.Random(0)
+    ids = sorted(chance.sample(range(200_000), 10_000))
+    steps = RECOVERY.open(0)
+    for reply in (None, FENCE, noted(0), "public.box", HERE, FORMER_TEXT, ids):
+        steps.send(reply)
+    with pytest.raises(DriverError, match="locked") as caught:
+        steps.send(Advanced(0, [], locked=[Batch.of(ids)]))
+    assert caught.value.retryable
 
 
 def test_a_former_lane_with_locked_rows_is_not_settled():

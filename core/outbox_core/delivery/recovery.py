@@ -37,7 +37,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from outbox_sdk import Advanced, Batch, DriverError, Fence, Parked, TransactionalLane
+from outbox_sdk import MAX_CHECKPOINT, Advanced, Batch, DriverError, Fence, Parked, TransactionalLane
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode, shorter
@@ -127,11 +127,14 @@ class Recovery:
         """
         fence, noted = yield from self._enter(lane)
         name = yield from self._sender_name(fence)
-        location, checkpoint = yield from self._take_over(name, noted)
-        published = yield from self._batches(checkpoint)
+        location, former = yield from self._take_over(name, noted)
+        published = yield from self._batches(former)
         purged: Advanced = yield PurgeBatches(fence, published)
         locked = shorter(purged.locked, published) if purged.locked else ()
-        yield WriteCheckpoint(name, encode(locked))
+        checkpoint = encode(locked)
+        if len(checkpoint) > MAX_CHECKPOINT:  # only batches of an earlier version can be that long
+            raise _locked_rows(lane)
+        yield WriteCheckpoint(name, checkpoint)
         yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
         return Opened(fence, name, (yield ReadParked()), purged.purged, locked)
 
@@ -269,7 +272,7 @@ def _sender_name(table: str, fence: Fence) -> str:
 
 
 def _locked_rows(lane: int) -> DriverError:
-    message = f"former lane {lane} has published rows that other transactions have locked; waiting for these"
+    message = f"lane {lane} has published rows that other transactions have locked; waiting for these"
     return DriverError(message, retryable=True)
 
 
