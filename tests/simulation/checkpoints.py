@@ -1,0 +1,38 @@
+"""What a checkpoint must say, whenever one is certain to be committed."""
+
+from __future__ import annotations
+
+from outbox_core.delivery.checkpoint import decode
+
+from .audit import Audit
+from .database import Database
+from .log import Publication
+from .tables import Row
+from .trail import Violation
+
+
+def check_checkpoint(database: Database, audit: Audit, publication: Publication) -> None:
+    """*checkpoint*: it names exactly those rows of its lane that a transaction has committed.
+
+    Who deletes all that it names deletes nothing that is not in the log; and who publishes all else publishes
+    nothing twice.
+    """
+    session = publication.session
+    named = {}
+    for batch in decode(publication.checkpoint).batches:
+        newest = float(batch.newest) if batch.newest else float("inf")
+        for number in batch.ids():
+            named[number] = max(newest, named.get(number, newest))
+
+    def names(row: Row) -> bool:
+        return row.id in named and row.created <= named[row.id]
+
+    for row in database.rows.values():
+        entry = audit.entries[row.serial]
+        if row.bucket % session.lanes != session.lane or entry.forgiven:
+            continue
+        if bool(entry.transacted) != names(row):
+            text = f"the checkpoint of {session.name} names record {row.serial}, which is not in the log"
+            if entry.transacted:
+                text = f"the checkpoint of {session.name} does not name record {row.serial}, which is in the log"
+            raise Violation("checkpoint", text, row.key, session.lane)
