@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from outbox_core.delivery.checkpoint import decode
+from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Answer, Publish, Request
 from outbox_core.delivery.recovery import Opened
 from outbox_core.delivery.size import size_of
+from outbox_core.delivery.stages import BatchStage
 from outbox_core.lanes.lane import ExactlyOnceLane
 from outbox_core.lanes.turn import batch_executors
 from outbox_sdk import DriverError
@@ -20,9 +21,6 @@ from .trail import Session, Violation, serial_of
 
 if TYPE_CHECKING:
     from .group import Group
-
-MOST_BATCHES = 5
-"""Two that are purged or to be purged, one being published, and one selected; and locked rows of one more."""
 
 
 class BatchLane(LaneRun):
@@ -57,8 +55,9 @@ class BatchLane(LaneRun):
         if max(machine.in_flight, machine.waiting) > most:
             text = f"{machine.in_flight} records are being published, {machine.waiting} are selected"
             raise Violation("I10", text, lane=self.number)
-        if (batches := machine.batches()) and sum(batch.rows for batch, _ in batches) > MOST_BATCHES * most:
-            raise Violation("I10", f"{len(batches)} batches", lane=self.number)
+        published = [batch for batch, stage in machine.batches() if stage is BatchStage.PUBLISHED]
+        if published and len(encode(published)) > self.world.scenario.characters:
+            raise Violation("I10", f"{len(published)} batches are published and not purged", lane=self.number)
 
     def check_rest(self) -> None:
         if self.lane is not None and (batches := self.lane.machine.batches()):

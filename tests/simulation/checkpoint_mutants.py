@@ -71,7 +71,7 @@ CHECKPOINT_MUTANTS: Sequence[Mutant] = (
         "written-undated", "A checkpoint does not say how old its rows are.", "I1 checkpoint",
         patches=writes(undated))),
     under("crashes", lanes=(2, 2), each=breaks_batches(
-        "read-span", "A recovery deletes all from the first to the last id of a batch.", "I1",
+        "read-span", "A recovery deletes all from the first to the last id of a batch.", "I1 I8",
         patches=reads(span))),
     under("crashes", lanes=(2, 2), each=breaks_batches(
         "read-first-run", "A recovery deletes the first run of a batch only.", "I6 checkpoint",

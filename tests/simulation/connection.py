@@ -75,6 +75,8 @@ class Connection:
                 return parts.mark(common, limit, start, self._releases, keys, max_bytes)
             case Advance(finished, pending, limit, max_bytes):
                 start = self._settled.begin(fence, (*finished, *pending)) if limit else FIRST
+                if world.database.anew:
+                    start = FIRST  # the horizon rests on ids that ascend; such a database has none
                 return parts.advance(
                     common,
                     finished,
