@@ -54,8 +54,9 @@ class Advance(Choosing):
         self._waited = False
 
     def run(self) -> None:
-        # All of the statement sees the table as it was when it began.
-        self._chosen = self.choose() if self.limit else []
+        if self.database.at_once or not self.finished:
+            # All of the statement sees the table as it was when it began.
+            self._select()
         if self.finished:
             self._deleting = self.published()
             self.under_fence(self._deleting)
@@ -63,6 +64,9 @@ class Advance(Choosing):
             self.pause_then(self.finish)
         else:
             self.refuse(LOST)
+
+    def _select(self) -> None:
+        self._chosen = self.choose() if self.limit else []
 
     # --- the rows ------------------------------------------------------------------------------------
 
@@ -131,6 +135,8 @@ class Advance(Choosing):
         left = self.left()
         for row in self.locked:
             database.remove(row)
+        if self.finished and not database.at_once:
+            self._select()
         database.audit.counts["rows that others had locked"] += sum(batch.rows for batch in left)
         return self.reply(len(self.locked), left)
 

@@ -160,11 +160,12 @@ class Applications:
         world.scheduler.after(chance.expovariate(scenario.transactions_per_second), self._next)
 
     def _touch(self) -> None:
-        """Locks a few rows that are near each other, mostly for a moment, and sometimes for long."""
+        """Locks some rows that are near each other, mostly for a moment, and sometimes for long."""
         world, database, chance = self.world, self.world.database, self.world.chance
         if database.ids:
             first = chance.randrange(len(database.ids))
-            rows = [database.rows[number] for number in database.ids[first : first + chance.randint(1, 4)]]
+            most = chance.choice((1, 2, 4, 16))
+            rows = [database.rows[number] for number in database.ids[first : first + most]]
             seconds = chance.random() * chance.choice((0.01, 0.1, 0.5, 4.0))
             deletes = chance.random() < world.scenario.withdrawn
             world.faults["withdrawals" if deletes else "locks of applications"] += 1

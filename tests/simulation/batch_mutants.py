@@ -229,8 +229,7 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     under("slow database", touched=0.5, transactions_per_second=100.0, each=breaks_batches(
         "retried-unnamed", "A checkpoint does not name locked rows while they are tried again.",
         "I6 checkpoint", batch_machine=RetriedUnnamed)),
-    under("handovers", touched=0.5, characters=160, lanes=(4, 4), transactions_per_second=100.0,
-          each=breaks_batches(
+    under("slow commits", touched=0.5, characters=90, transactions_per_second=100.0, each=breaks_batches(
         "overfull", "A batch is published though its checkpoint has no room for it.", "I10",
         batch_machine=Overfull)),
     under("broker away", characters=160, lanes=(4, 4), transactions_per_second=100.0, each=breaks_batches(

@@ -38,6 +38,7 @@ class Database:
         fence: Lane → its fence row.
         parked: Key → its parked head; the dead letters.
         skipped: Serials of skipped dead letters → their keys.
+        at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
         dates: Whether selections tell when the rows were created.
         anew: Whether ids are given out anew, as by SQLite without ``AUTOINCREMENT``.
         taken: Ids that running transactions have taken.
@@ -63,7 +64,7 @@ class Database:
         self.down = False
         self.slow = 0.0
         self.slow_share = 0.5
-        self.dates = True
+        self.at_once = self.dates = True
         self.anew = False
         self.taken: set[int] = set()
         self._next_id = 0

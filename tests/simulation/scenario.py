@@ -133,6 +133,7 @@ class Scenario:
         touched: Which part of what applications stash goes with locks of rows that were stashed before.
         withdrawn: Which part of the rows that are locked so is deleted.
         ids_anew: Whether ids of deleted rows are given out anew.
+        at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
         dates: Whether selections tell when the rows were created.
         characters: How many a checkpoint may have.
         former: How many lanes an earlier version has left behind; 0 for none.
@@ -169,6 +170,7 @@ class Scenario:
     touched: float = 0.0
     withdrawn: float = 0.0
     ids_anew: bool = False
+    at_once: bool = True
     dates: bool = True
     characters: int = MAX_CHECKPOINT
     former: int = 0
@@ -217,9 +219,10 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
     ids_anew = mode is Mode.EXACTLY_ONCE and chance.random() < ANEW_SHARE
     dates = ids_anew or chance.random() < 0.7
     former = chance.randint(1, 4) if chance.random() < UPGRADED_SHARE else 0
-    characters = MAX_CHECKPOINT if former else chance.choice((MAX_CHECKPOINT, 240, 160))
-    drawn = replace(drawn, touched=touched, withdrawn=withdrawn, ids_anew=ids_anew, dates=dates,
-                    former=former, characters=characters)  # fmt: skip
+    characters = MAX_CHECKPOINT if former else chance.choice((MAX_CHECKPOINT, 200, 90))
+    at_once = chance.random() < 0.7
+    drawn = replace(drawn, touched=touched, withdrawn=withdrawn, ids_anew=ids_anew, at_once=at_once,
+                    dates=dates, former=former, characters=characters)  # fmt: skip
     if chance.random() < RECONFIGURED_SHARE:
         tables = chance.choice((drawn.tables, TABLES))
         drawn = replace(drawn, tables=tables, places=PLACES)

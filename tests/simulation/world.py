@@ -81,6 +81,7 @@ class World:
         self._leader_ids = self._serial = 0
         self.database.slow, self.database.slow_share = self.scenario.slow, self.scenario.slow_share
         self.database.anew, self.database.dates = self.scenario.ids_anew, self.scenario.dates
+        self.database.at_once = self.scenario.at_once
         self.broker.characters = self.scenario.characters
         self.broker.decided = partial(check_checkpoint, self.database, self.audit)
         self.wire.byte_seconds = self.scenario.byte_seconds
