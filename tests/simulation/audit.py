@@ -181,7 +181,9 @@ class Audit:
 
     def _reappeared(self, entry: Entry, session: Session, furthest: Furthest, whose: str) -> None:
         last = furthest.entry.serial if furthest.entry else 0
-        text = f"{session.name} appended {entry.serial} of key {entry.key!r} behind {whose} successor ({last})"
+        text = (
+            f"{session.name} appended {entry.serial} of key {entry.key!r} behind {whose} successor ({last})"
+        )
         raise Violation("I2", text, entry.key, session.lane)
 
     # --- the database -------------------------------------------------------------------------------
@@ -230,7 +232,9 @@ class Audit:
         head = self.entries[number]
         for other in self.undelivered[head.key].values():
             if not other.copies and other.precedes(head):
-                text = f"{session.name} parked {number} of key {head.key!r} before {other.serial} was delivered"
+                text = (
+                    f"{session.name} parked {number} of key {head.key!r} before {other.serial} was delivered"
+                )
                 raise Violation("parked", text, head.key, session.lane)
 
     # --- liveness -----------------------------------------------------------------------------------

@@ -220,8 +220,9 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     under("database crashes", keys=1, transactions_per_second=100.0, each=breaks_batches(
         "short-checkpoint", "A checkpoint names only the batch that it is published with.", "I6 checkpoint",
         batch_machine=ShortCheckpoint)),
-    under("slow database", transactions_per_second=100.0, each=breaks_batches(
-        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint",
+    under("pauses, slow database", processes=1, lanes=(1,), workers=(1,), transactions_per_second=100.0,
+          each=breaks_batches(
+        "purging-unnamed", "A checkpoint does not name what is being deleted.", "I6 checkpoint", first=10,
         batch_machine=PurgingUnnamed)),
     under("handovers", touched=0.5, each=breaks_batches(
         "locked-unnamed", "A checkpoint does not name rows that others have locked.", "I6 checkpoint",

@@ -19,7 +19,7 @@ from .advance import Advance
 from .broker import Packet, Producer
 from .database import Change, Database
 from .fencing import Bump
-from .mutant import Mutant, breaks_batches, mutant, under
+from .mutant import BUSY, Mutant, breaks_batches, mutant, under
 from .operator import Free
 from .scenario import Mode
 from .statements import Mark, Park, Purge, Reset
@@ -296,12 +296,13 @@ BROKEN_SERVERS: Sequence[Mutant] = (
     under("handovers", late_commits=0.4, each=breaks_batches(
         "range-deletion", "All rows from a batch's first to its last are deleted.", "I1 I4",
         advance=RangeDeletion)),
-    under("handovers", ids_anew=True, touched=0.5, withdrawn=0.3, each=breaks_batches(
+    under("lane restarts, crashes", ids_anew=True, transactions_per_second=10.0, each=breaks_batches(
         "undated-deletion", "Rows that have the id of a deleted one are deleted with its batch.", "I1 I4",
         advance=UndatedDeletion)),
-    under("handovers", ids_anew=True, touched=0.5, withdrawn=0.3, each=breaks_batches(
+    under("handovers", ids_anew=True, touched=0.9, keys=1, transactions_per_second=20.0,
+          limits=replace(BUSY["limits"], max_batch_records=20), each=breaks_batches(
         "undated-selection", "Rows that have the id of a deleted one are left out with its batch.", "I2",
-        advance=UndatedSelection)),
+        first=25, advance=UndatedSelection)),
     under("handovers", breaks_batches(
         "finished-selected", "What is being deleted is selected again.", "I6", advance=FinishedSelected)),
     under("slow commits", transactions_per_second=100.0, each=breaks_batches(

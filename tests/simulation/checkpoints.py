@@ -34,5 +34,7 @@ def check_checkpoint(database: Database, audit: Audit, publication: Publication)
         if bool(entry.transacted) != names(row):
             text = f"the checkpoint of {session.name} names record {row.serial}, which is not in the log"
             if entry.transacted:
-                text = f"the checkpoint of {session.name} does not name record {row.serial}, which is in the log"
+                text = (
+                    f"the checkpoint of {session.name} does not name record {row.serial}, which is in the log"
+                )
             raise Violation("checkpoint", text, row.key, session.lane)
