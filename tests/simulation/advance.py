@@ -77,7 +77,7 @@ class Advance(Choosing):
         return [rows[number] for number in ids if number in rows and self.is_of(rows[number], self.finished)]
 
     def is_of(self, row: Row, batches: Sequence[Batch]) -> bool:
-        """Whether a row is of one of some batches: it has one of its ids, and is not younger than they are."""
+        """Whether a row is of one of some batches: it has one of its ids, and is not younger."""
         return any(
             first <= row.id <= last and (not batch.newest or row.created <= float(batch.newest))
             for batch in batches

@@ -164,11 +164,8 @@ class Applications:
         world, database, chance = self.world, self.world.database, self.world.chance
         if database.ids:
             first = chance.randrange(len(database.ids))
-            most = chance.choice((1, 2, 4, 16))
-            rows = [
-                database.rows[number]
-                for number in database.ids[first : first + most : chance.choice((1, 1, 2))]
-            ]
+            last, step = first + chance.choice((1, 2, 4, 16)), chance.choice((1, 1, 2))
+            rows = [database.rows[number] for number in database.ids[first:last:step]]
             seconds = chance.random() * chance.choice((0.01, 0.1, 0.5, 4.0))
             deletes = chance.random() < world.scenario.withdrawn
             world.faults["withdrawals" if deletes else "locks of applications"] += 1

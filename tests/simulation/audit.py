@@ -36,7 +36,9 @@ from .trail import FAULTY, FIRST_CROWDED, Entry, Furthest, Session, Violation, s
 
 
 class Audit:
-    """Is told of every insert, commit, mark, selection, send, append, purge and reset, and raises :class:`Violation`.
+    """Is told of every insert, commit, mark, selection, send, append, purge and reset.
+
+    It raises :class:`Violation` at once.
 
     Attributes:
         entries: Serial → record, for all that were ever inserted.

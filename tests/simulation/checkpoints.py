@@ -18,7 +18,7 @@ def check_checkpoint(database: Database, audit: Audit, publication: Publication)
     nothing twice.
     """
     session = publication.session
-    named = {}
+    named: dict[int, float] = {}
     for batch in decode(publication.checkpoint).batches:
         newest = float(batch.newest) if batch.newest else float("inf")
         for number in batch.ids():
@@ -31,10 +31,13 @@ def check_checkpoint(database: Database, audit: Audit, publication: Publication)
         entry = audit.entries[row.serial]
         if row.bucket % session.lanes != session.lane or entry.forgiven:
             continue
-        if bool(entry.transacted) != names(row):
-            text = f"the checkpoint of {session.name} names record {row.serial}, which is not in the log"
-            if entry.transacted:
-                text = (
-                    f"the checkpoint of {session.name} does not name record {row.serial}, which is in the log"
-                )
-            raise Violation("checkpoint", text, row.key, session.lane)
+        if entry.transacted and not names(row):
+            _violate(publication, row, "does not name a record that is in the log")
+        if names(row) and not entry.transacted:
+            _violate(publication, row, "names a record that is not in the log")
+
+
+def _violate(publication: Publication, row: Row, how: str) -> None:
+    session = publication.session
+    text = f"the checkpoint of {session.name} {how}: {row.serial}"
+    raise Violation("checkpoint", text, row.key, session.lane)

@@ -72,7 +72,7 @@ class Database:
         self._unflushed: list[tuple[float, list[Change]]] = []
 
     def next_id(self) -> int:
-        """Takes an id from the sequence, which no rollback gives back; or the least above all that are there."""
+        """Takes an id from the sequence, which no rollback gives back; or the least above all rows."""
         if self.anew:
             self._next_id = max(self.ids[-1] if self.ids else 0, max(self.taken, default=0))
         self._next_id += 1

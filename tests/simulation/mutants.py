@@ -12,6 +12,7 @@ from .flow_mutants import FLOW_MUTANTS
 from .leadership_mutants import LEADERSHIP_MUTANTS
 from .mutant import Mutant
 from .record_mutants import RECORD_MUTANTS
+from .settled_mutants import SETTLED_MUTANTS
 from .takeover_mutants import TAKEOVER_MUTANTS
 
 __all__ = ["BROKEN_SERVERS", "BY_NAME", "MUTANTS", "SELDOM", "Mutant"]
@@ -22,6 +23,7 @@ MUTANTS: Sequence[Mutant] = (
     *CHECKPOINT_MUTANTS,
     *TAKEOVER_MUTANTS,
     *DOUBT_MUTANTS,
+    *SETTLED_MUTANTS,
     *FLOW_MUTANTS,
     *LEADERSHIP_MUTANTS,
 )

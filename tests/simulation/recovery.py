@@ -153,10 +153,9 @@ class Driver:
         match request:
             case RaiseFence(lanes):
                 return parts.bump(database, lanes)
-            case ReadNotes():
-                return fencing.ReadNotes(database)
-            case ReadParked():
-                return fencing.ReadParked(database)
+            case ReadNotes() | ReadParked():
+                kind = fencing.ReadNotes if isinstance(request, ReadNotes) else fencing.ReadParked
+                return kind(database)
             case Enter(lane, lanes, token):
                 self._session = self._session or self._make_session(lane, token)
                 self._session.lanes = lanes

@@ -64,8 +64,7 @@ class TransactionalProducer:
 
         I10: a checkpoint has its bound.
         """
-        if not 0 < len(checkpoint) <= self._broker.characters or not checkpoint.isascii():
-            raise Violation("I10", f"a checkpoint of {len(checkpoint)} characters", lane=self.session.lane)
+        self._check_bounds(checkpoint)
         for record in records:
             self._broker.audit.published(self.session, record)
         publication = Publication(self.session, self._epoch, self.location)
@@ -94,6 +93,10 @@ class TransactionalProducer:
             self._append(publication, partition, part, appended)
         if not parts:
             self._fill_up(publication, _verdict(troubles), checkpoint, lost, then)
+
+    def _check_bounds(self, checkpoint: str) -> None:
+        if not 0 < len(checkpoint) <= self._broker.characters or not checkpoint.isascii():
+            raise Violation("I10", f"a checkpoint of {len(checkpoint)} characters", lane=self.session.lane)
 
     def _append(
         self,
