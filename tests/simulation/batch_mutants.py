@@ -108,7 +108,15 @@ class PendingSelected(SelectPublishPurge):
 
     def _advance(self, *, selects: bool, retries: bool) -> Advance:
         advance = super()._advance(selects=selects, retries=retries)
-        return replace(advance, pending=[*self._locked])
+        return replace(advance, pending=[*self._locked, *self._finished])
+
+
+class FinishedSelected(SelectPublishPurge):
+    """Does not say which batches are in the log and are deleted after the selection."""
+
+    def _advance(self, *, selects: bool, retries: bool) -> Advance:
+        advance = super()._advance(selects=selects, retries=retries)
+        return replace(advance, pending=[each for each in advance.pending if each not in self._finished])
 
 
 class LockedSelected(SelectPublishPurge):
@@ -239,6 +247,9 @@ BATCH_MUTANTS: Sequence[Mutant] = (
     under("slow commits", transactions_per_second=100.0, each=breaks_batches(
         "pending-selected", "A selection does not leave out what is being published.", "I6",
         batch_machine=PendingSelected)),
+    under("handovers", breaks_batches(
+        "published-selected", "A selection does not leave out what is in the log and deleted after it.", "I6",
+        batch_machine=FinishedSelected)),
     under("handovers", touched=0.5, each=breaks_batches(
         "locked-selected", "A selection does not leave out locked rows that are in the log.", "I6",
         batch_machine=LockedSelected)),
