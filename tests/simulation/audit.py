@@ -43,6 +43,7 @@ class Audit:
     Attributes:
         entries: Serial → record, for all that were ever inserted.
         undelivered: Key → committed records that no reader has seen and nobody deleted, by serial.
+        transacted: The serials of records that transactions have committed.
         counts: What happened, for the report.
         flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
             fails.
@@ -51,6 +52,7 @@ class Audit:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.undelivered: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
+        self.transacted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.flow_seconds = float("inf")
         self._furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
@@ -128,6 +130,7 @@ class Audit:
             self._again(entry, session, text)
         entry.copies += 1
         entry.transacted += 1
+        self.transacted.add(number)
 
     def seen(self, session: Session, number: int, *, stale: bool, now: float) -> None:
         """I2 and I5: what a reader of committed messages may come to next in the log of a key."""

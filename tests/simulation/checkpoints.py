@@ -27,13 +27,14 @@ def check_checkpoint(database: Database, audit: Audit, publication: Publication)
     def names(row: Row) -> bool:
         return row.id in named and row.created <= named[row.id]
 
-    for row in database.rows.values():
-        entry = audit.entries[row.serial]
-        if row.bucket % session.lanes != session.lane or entry.forgiven:
-            continue
-        if entry.transacted and not names(row):
+    for number in audit.transacted & database.serials.keys():
+        row = database.serials[number]
+        mine = row.bucket % session.lanes == session.lane
+        if mine and not names(row) and not audit.entries[number].forgiven:
             _violate(publication, row, "does not name a record that is in the log")
-        if names(row) and not entry.transacted:
+    for number in named.keys() & database.rows.keys():
+        row = database.rows[number]
+        if names(row) and row.serial not in audit.transacted:
             _violate(publication, row, "names a record that is not in the log")
 
 

@@ -35,6 +35,7 @@ class Database:
     Attributes:
         rows: The committed rows of the outbox, by id.
         ids: Their ids in order.
+        serials: The same rows, by the numbers of their records.
         fence: Lane → its fence row.
         parked: Key → its parked head; the dead letters.
         skipped: Serials of skipped dead letters → their keys.
@@ -55,6 +56,7 @@ class Database:
         self.chance = chance
         self.rows: dict[int, Row] = {}
         self.ids: list[int] = []
+        self.serials: dict[int, Row] = {}
         self.fence: dict[int, FenceRow] = {}
         self.alone = Lock()
         self.parked: dict[str, Row] = {}
@@ -85,12 +87,12 @@ class Database:
 
     def add(self, row: Row) -> None:
         row.gone = False
-        self.rows[row.id] = row
+        self.rows[row.id] = self.serials[row.serial] = row
         insort(self.ids, row.id)
 
     def remove(self, row: Row) -> None:
         row.gone = True
-        del self.rows[row.id]
+        del self.rows[row.id], self.serials[row.serial]
         del self.ids[bisect_left(self.ids, row.id)]
 
     def begin(self, transaction: Transaction) -> None:
