@@ -1,4 +1,4 @@
-"""The statement of exactly-once delivery: deletes batches that are published, and marks the next."""
+"""The statement of exactly-once delivery: deletes batches that are published, and selects the next."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from collections.abc import Collection, Sequence
 
 from outbox_sdk import UNBOUNDED, Batch
 
-from .database import Change
-from .statements import Common, Mark, Marked
-from .tables import Row
+from .base_statements import Choosing, Common, Marked
+from .database import LOST, Change
+from .tables import Lock, Row
+
+ROW_SECONDS = 0.3
+"""How long the deletion waits for rows that others have locked, before it goes on without them."""
 
 
-class Advance(Mark):
-    """Deletes batches by their names, and claims the earliest rows of no other batch; durable as a whole.
+class Advance(Choosing):
+    """Deletes the rows of batches, durably, and selects the earliest rows that are of no batch.
+
+    Where nothing is finished it only reads: it compares the fence as its snapshot has it, and locks nothing.
 
     Args:
-        common: As of every statement; the leader id is the new batch's name.
+        common: As of every statement; there is no leader id.
         finished: The batches to delete.
-        limit: How many rows to mark at most; 0 for none.
-        pending: The names of batches that are neither finished nor abandoned.
+        limit: How many rows to select at most; 0 for none.
+        pending: Batches that are neither finished nor abandoned.
         start: The id to start from if the releases are ``releases``.
         releases: What the caller has seen of them last.
+        max_bytes: As of a mark.
+        locked: The ids of rows that this connection knows to be locked, and does not wait for again.
     """
 
     verb = "advance"
-    durable = True
+    share_lock = True
 
     def __init__(
         self,
@@ -32,48 +39,122 @@ class Advance(Mark):
         finished: Sequence[Batch],
         limit: int,
         *,
-        pending: Collection[object],
+        pending: Sequence[Batch],
         start: int,
         releases: int,
         max_bytes: int = UNBOUNDED,
+        locked: Collection[int] = (),
     ) -> None:
         super().__init__(common, limit, start, releases, max_bytes=max_bytes)
         self.finished = finished
-        self.names = frozenset(batch.leader_id for batch in finished)
-        self.left_out = self.left_out | self.names | frozenset(pending)
-        self._deleting: frozenset[int] = frozenset()
+        self.pending = pending
+        self._skipped = locked
+        self._deleting: list[Row] = []
+        self._chosen: list[Row] = []
+        self._waited = False
 
     def run(self) -> None:
-        # All of the statement sees the table as it was when it began.
-        deleting = self.published()
-        self._deleting = frozenset(row.id for row in deleting)
-        self.under_fence([*deleting, *(self.choose() if self.limit else [])])
+        if self.database.at_once or not self.finished:
+            # All of the statement sees the table as it was when it began.
+            self._select()
+        if self.finished:
+            self._deleting = self.published()
+            self.under_fence(self._deleting)
+        elif self.held():
+            self.pause_then(self.finish)
+        else:
+            self.refuse(LOST)
+
+    def _select(self) -> None:
+        self._chosen = self.choose() if self.limit else []
+
+    # --- the rows ------------------------------------------------------------------------------------
 
     def published(self) -> list[Row]:
         """Returns the rows to delete, by the snapshot."""
         rows = self.database.rows
-        found = (rows.get(number) for each in self.finished for number in self.database.ids_between(each))
-        return [row for row in found if row is not None and row.leader in self.names]
+        ids = sorted({number for batch in self.finished for number in batch.ids()})
+        return [rows[number] for number in ids if number in rows and self.is_of(rows[number], self.finished)]
+
+    def is_of(self, row: Row, batches: Sequence[Batch]) -> bool:
+        """Whether a row is of one of some batches: it has one of its ids, and is not younger."""
+        return any(
+            first <= row.id <= last and (not batch.newest or row.created <= float(batch.newest))
+            for batch in batches
+            for first, last in batch.runs
+        )
+
+    def leaves_out(self, row: Row) -> bool:
+        return super().leaves_out(row) or self.is_of(row, self.finished) or self.is_of(row, self.pending)
 
     def keeps(self, row: Row) -> bool:
-        return row.id not in self._deleting or row.leader in self.names
+        """Behind a wait only the id is looked at again."""
+        return True
+
+    def taken(self) -> list[Row]:
+        return self._chosen
+
+    # --- locks of others -----------------------------------------------------------------------------
+
+    def skips(self, row: Row) -> bool:
+        return self._waited or row.id in self._skipped
+
+    def wait_for(self, lock: Lock | Row) -> None:
+        """Waits for a row only for a while."""
+        if isinstance(lock, Row):
+            self.waiting = True
+            self.database.scheduler.after(ROW_SECONDS, self._unless_over, self._go_on)
+        else:
+            super().wait_for(lock)
+
+    def _go_on(self) -> None:
+        if self.waiting:
+            self._waited = True
+            self.lock_on()
+
+    def left(self) -> list[Batch]:
+        """Returns the rows that are not deleted as others have locked them, batch by batch."""
+        mine = set(map(id, self.locked))
+        rows = [row for row in self._deleting if id(row) not in mine and not row.gone]
+        left = (
+            Batch.of([row.id for row in rows if self.is_of(row, [batch])], batch.newest)
+            for batch in self.finished
+        )
+        return [batch for batch in left if batch.runs]
+
+    # --- the end -------------------------------------------------------------------------------------
 
     def apply(self) -> Marked:
         database, session = self.database, self.session
-        deleted = [row for row in self.locked if row.id in self._deleting]
-        marked = [row for row in self.locked if row.id not in self._deleting]
         current = self.still_current()
-        for row in deleted:
+        for row in self.locked:
             database.audit.fenced_write(session, "purge", current=current, key=row.key)
-            told = row.leader in session.trail.told
-            database.audit.purged(session, row.id, owned=row.leader in self.names, told=told)
-        self.write([(row, row.leader, True) for row in deleted], [(row, row.leader, False) for row in marked])
-        for row in deleted:
+            owned = self.is_of(row, self.finished)
+            database.audit.purged(session, row.serial, owned=owned, told=row.id in session.trail.told)
+        self.write([(row, row.leader, True) for row in self.locked])
+        left = self.left()
+        for row in self.locked:
             database.remove(row)
-        reply = self.claim(marked)
-        reply.purged = len(deleted)
-        return reply
+        if self.finished and not database.at_once:
+            self._select()
+        database.audit.counts["rows that others had locked"] += sum(batch.rows for batch in left)
+        return self.reply(len(self.locked), left)
 
-    def write(self, deleted: list[Change], marked: list[Change]) -> None:
-        """Commits the changes, which are told with what they undo."""
-        self.database.logged([*deleted, *marked], durable=True)
+    def reply(self, purged: int, left: Sequence[Batch]) -> Marked:
+        database, chosen = self.database, self._chosen
+        newest = repr(max(row.created for row in chosen)) if chosen and database.dates else ""
+        records = [self.record(row) for row in chosen]
+        size = self.bytes_of(chosen)
+        return Marked(records, self._found, self._seen, purged, newest, left, bytes=size)
+
+    def choose(self) -> list[Row]:
+        chosen = super().choose()
+        for row in chosen:
+            parked = row.key in self.database.parked
+            self.database.audit.taken(self.session, row.serial, row.key, parked=parked)
+        return chosen
+
+    def write(self, deleted: list[Change]) -> None:
+        """Commits the deletion."""
+        if deleted:
+            self.database.logged(deleted, durable=True)

@@ -1,4 +1,4 @@
-"""Applications that stash records."""
+"""Applications that stash records, and now and then lock, change or delete what they have stashed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stash(Transaction):
         keys: The keys of the records it inserts, in this order.
         seconds: How long it stays open.
         gives_up: Whether it rolls back.
-        redrives: The id of a skipped dead letter whose record this is, or ``None``.
+        redrives: The serial of a skipped dead letter whose record this is, or ``None``.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Stash(Transaction):
         self._seconds = seconds
         self._gives_up = gives_up
         self._redrives = redrives
-        self._entries: list[Entry] = []
+        self._rows: list[tuple[int, Entry]] = []
         world.transactions += 1
         self.number = world.transactions
 
@@ -53,11 +53,14 @@ class Stash(Transaction):
 
     def _insert(self, key: str) -> None:
         world = self._world
-        entry = Entry(self.database.next_id(), key, hash_of(key), self.number, world.moment())
+        number = self.database.next_id()
+        self.database.taken.add(number)
+        entry = Entry(world.serial(), key, hash_of(key), self.number, world.moment())
         entry.refusals = world.draw_refusals()
         entry.size = world.draw_size()
+        entry.inserted_at = world.scheduler.now
         world.audit.inserted(entry)
-        self._entries.append(entry)
+        self._rows.append((number, entry))
 
     def _end(self, last: str | None) -> None:
         if last is not None:
@@ -69,19 +72,52 @@ class Stash(Transaction):
 
     def apply(self) -> None:
         moment = self._world.moment()
-        for entry in self._entries:
-            self.database.add(Row(entry.id, entry.key, entry.bucket, len(entry.key) + entry.size))
+        for number, entry in self._rows:
+            self.database.add(Row(number, entry))
             entry.since = self._world.scheduler.now
             self._world.audit.committed(entry, moment)
-            self._world.tell(None, entry.key, "record %d is committed", entry.id)
+            self._world.tell(None, entry.key, "record %d is committed, with the id %d", entry.serial, number)
         if self._redrives is not None:
             self.database.skipped.pop(self._redrives, None)
         self.database.logged([], durable=True)
-        self._world.audit.counts["records"] += len(self._entries)
+        self._world.audit.counts["records"] += len(self._rows)
 
     def _release(self) -> None:
         self.database.holders.pop(str(self.number), None)
+        self.database.taken.difference_update(number for number, _ in self._rows)
         super()._release()
+
+
+class Touch(Transaction):
+    """An application's transaction that locks rows, and then leaves them, changes them or deletes them.
+
+    Args:
+        world: The world.
+        rows: The rows, in the order of their ids.
+        seconds: How long it holds their locks.
+        deletes: Whether it deletes them in the end.
+    """
+
+    def __init__(self, world: World, rows: list[Row], seconds: float, *, deletes: bool) -> None:
+        super().__init__(world.database)
+        self._world = world
+        self._rows = rows
+        self._seconds = seconds
+        self._deletes = deletes
+
+    def run(self) -> None:
+        self.lock_rows(self._rows, self._hold)
+
+    def _hold(self) -> None:
+        self._world.scheduler.after(self._seconds, self._unless_over, self.finish)
+
+    def apply(self) -> None:
+        if self._deletes:
+            for row in self.locked:
+                self._world.tell(None, row.key, "an application deletes record %d", row.serial)
+                self.database.remove(row)
+                self._world.audit.skipped(row.serial)
+            self.database.logged([], durable=True)
 
 
 class Applications:
@@ -119,4 +155,18 @@ class Applications:
             world.faults["rollbacks"] += gives_up
             seconds = chance.random() * chance.choice((0.05, 0.5, 3.0)) if late else 0.0
             Stash(world, keys, seconds, gives_up=gives_up).start()
+            if scenario.touched and chance.random() < scenario.touched:
+                self._touch()
         world.scheduler.after(chance.expovariate(scenario.transactions_per_second), self._next)
+
+    def _touch(self) -> None:
+        """Locks some rows that are near each other, mostly for a moment, and sometimes for long."""
+        world, database, chance = self.world, self.world.database, self.world.chance
+        if database.ids:
+            first = chance.randrange(len(database.ids))
+            last, step = first + chance.choice((1, 2, 4, 16)), chance.choice((1, 1, 2))
+            rows = [database.rows[number] for number in database.ids[first:last:step]]
+            seconds = chance.random() * chance.choice((0.01, 0.1, 0.5, 4.0))
+            deletes = chance.random() < world.scenario.withdrawn
+            world.faults["withdrawals" if deletes else "locks of applications"] += 1
+            Touch(world, rows, seconds, deletes=deletes).start()

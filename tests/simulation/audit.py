@@ -32,15 +32,18 @@ from typing import Any
 
 from outbox_sdk import MarkedRecord
 
-from .trail import FAULTY, FIRST_CROWDED, Entry, Furthest, Session, Violation
+from .trail import FAULTY, FIRST_CROWDED, Entry, Furthest, Session, Violation, serial_of
 
 
 class Audit:
-    """Is told of every insert, commit, mark, send, append, purge and reset, and raises :class:`Violation`.
+    """Is told of every insert, commit, mark, selection, send, append, purge and reset.
+
+    It raises :class:`Violation` at once.
 
     Attributes:
-        entries: Id → record, for all that were ever inserted.
-        undelivered: Key → committed records that no reader has seen and nobody skipped, by id.
+        entries: Serial → record, for all that were ever inserted.
+        undelivered: Key → committed records that no reader has seen and nobody deleted, by serial.
+        transacted: The serials of records that transactions have committed.
         counts: What happened, for the report.
         flow_seconds: How long a record may take from its commit until it is seen, unless its key is hot or
             fails.
@@ -49,6 +52,7 @@ class Audit:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.undelivered: defaultdict[str, dict[int, Entry]] = defaultdict(dict)
+        self.transacted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.flow_seconds = float("inf")
         self._furthest: defaultdict[str, Furthest] = defaultdict(Furthest)
@@ -57,13 +61,14 @@ class Audit:
     # --- applications and operators -----------------------------------------------------------------
 
     def inserted(self, entry: Entry) -> None:
-        self.entries[entry.id] = entry
+        self.entries[entry.serial] = entry
 
     def committed(self, entry: Entry, event: int) -> None:
         entry.committed = event
-        self.undelivered[entry.key][entry.id] = entry
+        self.undelivered[entry.key][entry.serial] = entry
 
     def skipped(self, number: int) -> None:
+        """Takes that an operator or an application has deleted a record."""
         entry = self.entries[number]
         entry.skipped = True
         self.undelivered[entry.key].pop(number, None)
@@ -89,7 +94,7 @@ class Audit:
 
     def published(self, session: Session, record: MarkedRecord) -> None:
         """*foreign*: what makes no message is handed to no producer."""
-        if record.fault or self.entries[record.id].refusals >= FAULTY:
+        if record.fault or self.entries[serial_of(record)].refusals >= FAULTY:
             text = f"{session.name} hands over {record.id}, which makes no message"
             raise Violation("foreign", text, record.key, session.lane)
 
@@ -125,6 +130,7 @@ class Audit:
             self._again(entry, session, text)
         entry.copies += 1
         entry.transacted += 1
+        self.transacted.add(number)
 
     def seen(self, session: Session, number: int, *, stale: bool, now: float) -> None:
         """I2 and I5: what a reader of committed messages may come to next in the log of a key."""
@@ -166,21 +172,23 @@ class Audit:
             if other.committed > entry.committed:
                 break
             if other is not entry and other.precedes(entry):
-                text = f"{session.name} delivered {entry.id} of key {entry.key!r} before {other.id}"
+                text = f"{session.name} delivered {entry.serial} of key {entry.key!r} before {other.serial}"
                 raise Violation("I2", text, entry.key, session.lane)
-        waiting.pop(entry.id, None)
+        waiting.pop(entry.serial, None)
 
     def _stale(self, entry: Entry, session: Session) -> None:
         stale = session.trail.stale[entry.key]
         for other in stale:
             if other.precedes(entry) or entry.precedes(other):
-                text = f"{session.name}, superseded, appended {other.id} and then {entry.id}"
+                text = f"{session.name}, superseded, appended {other.serial} and then {entry.serial}"
                 raise Violation("I5", f"{text} of key {entry.key!r}", entry.key, session.lane)
         stale.append(entry)
 
     def _reappeared(self, entry: Entry, session: Session, furthest: Furthest, whose: str) -> None:
-        last = furthest.entry.id if furthest.entry else 0
-        text = f"{session.name} appended {entry.id} of key {entry.key!r} behind {whose} successor ({last})"
+        last = furthest.entry.serial if furthest.entry else 0
+        text = (
+            f"{session.name} appended {entry.serial} of key {entry.key!r} behind {whose} successor ({last})"
+        )
         raise Violation("I2", text, entry.key, session.lane)
 
     # --- the database -------------------------------------------------------------------------------
@@ -189,7 +197,7 @@ class Audit:
         """I1, I4 and I8: a row was deleted for a lane, which was told that it is delivered or was not."""
         entry = self.entries[number]
         if not owned:
-            text = f"{session.name} purged {number}, which carries another leader id"
+            text = f"{session.name} purged {number}, which carries another leader id or is of no batch"
             raise Violation("I4", text, entry.key, session.lane)
         if not told:
             text = f"{session.name} purged {number}, of which it was not told that it was delivered"
@@ -216,11 +224,11 @@ class Audit:
                 "I4", f"a {verb} of {session.name} took effect with an old fence", key, session.lane
             )
 
-    def marked(self, session: Session, number: int, key: str, *, parked: bool) -> None:
-        """*parked*: no mark takes a row of a parked key."""
-        self.counts["marked"] += 1
+    def taken(self, session: Session, number: int, key: str, *, parked: bool) -> None:
+        """*parked*: no mark or selection takes a row of a parked key."""
+        self.counts["marked or selected"] += 1
         if parked:
-            text = f"{session.name} marked {number} of key {key!r}, which is parked"
+            text = f"{session.name} took {number} of key {key!r}, which is parked"
             raise Violation("parked", text, key, session.lane)
 
     def parks(self, session: Session, number: int) -> None:
@@ -229,7 +237,9 @@ class Audit:
         head = self.entries[number]
         for other in self.undelivered[head.key].values():
             if not other.copies and other.precedes(head):
-                text = f"{session.name} parked {number} of key {head.key!r} before {other.id} was delivered"
+                text = (
+                    f"{session.name} parked {number} of key {head.key!r} before {other.serial} was delivered"
+                )
                 raise Violation("parked", text, head.key, session.lane)
 
     # --- liveness -----------------------------------------------------------------------------------
@@ -242,7 +252,7 @@ class Audit:
 
     def _check_age(self, entry: Entry, now: float) -> None:
         if now - entry.since > self.flow_seconds and int(entry.key[1:]) < FIRST_CROWDED:
-            text = f"record {entry.id} of key {entry.key!r} took longer than {self.flow_seconds:g} s"
+            text = f"record {entry.serial} of key {entry.key!r} took longer than {self.flow_seconds:g} s"
             raise Violation("I13", text, entry.key)
 
     # --- at rest ------------------------------------------------------------------------------------

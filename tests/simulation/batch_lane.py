@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
+from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Answer, Publish, Request
 from outbox_core.delivery.recovery import Opened
 from outbox_core.delivery.size import size_of
+from outbox_core.delivery.stages import BatchStage
 from outbox_core.lanes.lane import ExactlyOnceLane
 from outbox_core.lanes.turn import batch_executors
 from outbox_sdk import DriverError
@@ -16,13 +17,10 @@ from outbox_sdk import DriverError
 from .lane_run import DatabaseExecutor, LaneRun
 from .recovery import Driver
 from .sender import UNKNOWN, TransactionalProducer
-from .trail import Session, Violation
+from .trail import Session, Violation, serial_of
 
 if TYPE_CHECKING:
     from .group import Group
-
-MOST_BATCHES = 4
-"""Purged, published, being published, marked: one of each."""
 
 
 class BatchLane(LaneRun):
@@ -42,14 +40,11 @@ class BatchLane(LaneRun):
     def begin(self, result: Opened) -> None:
         world, limits = self.world, self.world.scenario.limits_of_a_lane(self.group.lanes)
         self.sender = self._driver.senders[result.sender]
-        machine = world.parts.batch_machine(limits, world.scenario.failures, self.mint, world.chance.random)
+        machine = world.parts.batch_machine(
+            limits, world.scenario.failures, world.chance.random, result.locked
+        )
         expires = self.host.clock() + world.scenario.lane_seconds
         self.lane = world.parts.batch_lane(machine, self.number, self.telemetry, result, expires)
-
-    def mint(self) -> UUID:
-        leader_id = self.world.mint()
-        self.world.audit.leader_id_taken(leader_id, self.number)
-        return cast("UUID", leader_id)
 
     def close(self) -> None:
         """Leaves what is under way to the broker."""
@@ -58,10 +53,11 @@ class BatchLane(LaneRun):
         assert self.lane is not None
         machine, most = self.lane.machine, self.world.scenario.limits.max_batch_records
         if max(machine.in_flight, machine.waiting) > most:
-            text = f"{machine.in_flight} records are being published, {machine.waiting} are marked"
+            text = f"{machine.in_flight} records are being published, {machine.waiting} are selected"
             raise Violation("I10", text, lane=self.number)
-        if len(machine.batches()) > MOST_BATCHES:
-            raise Violation("I10", f"{len(machine.batches())} batches", lane=self.number)
+        published = [batch for batch, stage in machine.batches() if stage is BatchStage.PUBLISHED]
+        if published and len(encode(published)) > self.world.scenario.characters:
+            raise Violation("I10", f"{len(published)} batches are published and not purged", lane=self.number)
 
     def check_rest(self) -> None:
         if self.lane is not None and (batches := self.lane.machine.batches()):
@@ -84,33 +80,31 @@ class PublisherExecutor:
             self._publish(request)
 
     def _publish(self, request: Publish) -> None:
-        run, name = self._run, request.checkpoint[-1].leader_id
+        run = self._run
         world = run.world
         self._check_bounds(request)
         if world.trace is not None:
-            names = [batch.leader_id for batch in request.checkpoint]
+            batches = decode(request.checkpoint).batches
             for record in request.records:
-                world.tell(run, record.key, "publishes %d, and the checkpoint %s", record.id, names)
-        run.sender.publish(
-            request.records, request.checkpoint, lambda outcome: self._published(name, outcome)
-        )
+                number = f"{record.id} ({serial_of(record)})"
+                world.tell(run, record.key, "publishes %s, and the checkpoint %s", number, batches)
+        run.sender.publish(request.records, request.checkpoint, self._published)
 
     def _check_bounds(self, request: Publish) -> None:
         number, limits = self._run.number, self._run.world.scenario.limits
-        if len(request.checkpoint) >= MOST_BATCHES:
-            raise Violation("I10", f"a checkpoint of {len(request.checkpoint)} batches", lane=number)
         if (size := sum(map(size_of, request.records))) > limits.max_lane_bytes // 2:
             raise Violation("I10", f"a batch of {size} bytes", lane=number)
 
-    def _published(self, name: object, outcome: Any) -> None:
+    def _published(self, outcome: Any) -> None:
         run = self._run
-        run.world.tell(run, None, "hears of batch %s: %s", name, outcome or "committed")
         request = self._requests.popleft()
+        number = request.records[0].id
+        run.world.tell(run, None, "hears of the batch from %s on: %s", number, outcome or "committed")
         if outcome is UNKNOWN:
             run.reply(Answer(request, error=DriverError("an unknown outcome", retryable=True)))
         else:
             if outcome == []:
-                run.producer.trail.told.add(name)
+                run.producer.trail.told.update(record.id for record in request.records)
             run.reply(Answer(request, failures=outcome))
         if self._requests:
             self._publish(self._requests[0])

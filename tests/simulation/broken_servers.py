@@ -13,10 +13,9 @@ from typing import Any
 
 from outbox_core.config.settings import Failures
 
-from .advance import Advance
-from .batch_mutants import breaks_batches, under
+from .broken_advances import BROKEN_ADVANCES
 from .broker import Packet, Producer
-from .database import Change, Database
+from .database import Database
 from .fencing import Bump
 from .mutant import Mutant, mutant
 from .operator import Free
@@ -45,7 +44,8 @@ class AttemptlessMark(Mark):
 
 
 class SkippingMark(Mark):
-    skips_locked = True
+    def skips(self, row: Row) -> bool:
+        return True
 
     def leaves_out(self, row: Row) -> bool:
         return row.lock is not None or super().leaves_out(row)
@@ -53,7 +53,7 @@ class SkippingMark(Mark):
 
 class ParkedMark(Mark):
     def leaves_out(self, row: Row) -> bool:
-        return row.key in self.excluded
+        return row.leader == self.leader_id or row.key in self.excluded
 
 
 class UnfencedPurge(Purge):
@@ -95,44 +95,6 @@ class NarrowBump(Bump):
 class SilentFree(Free):
     def raise_releases(self, database: Database) -> None:
         """Forgets to."""
-
-
-# --- the statement of exactly-once delivery --------------------------------------------------------------
-
-
-class VolatileMarks(Advance):
-    def write(self, deleted: list[Change], marked: list[Change]) -> None:
-        self.database.logged(deleted, durable=True)
-        self.database.logged(marked, durable=False)
-
-
-class VolatileDeletes(Advance):
-    def write(self, deleted: list[Change], marked: list[Change]) -> None:
-        self.database.logged(marked, durable=True)
-        self.database.logged(deleted, durable=False)
-
-
-class UnfencedAdvance(Advance):
-    share_lock = False
-
-    def held(self) -> bool:
-        return True
-
-
-class AttemptlessAdvance(Advance):
-    def held(self) -> bool:
-        row = self.database.fence[self.right.lane]
-        return row.token == self.right.token and row.lanes == self.right.lanes
-
-
-class Watermark(Advance):
-    def published(self) -> list[Row]:
-        rows, (lane, lanes) = self.database.rows, (self.right.lane, self.right.lanes)
-        last = max((batch.last for batch in self.finished), default=0)
-        return [rows[n] for n in self.database.ids if n <= last and rows[n].bucket % lanes == lane]
-
-    def keeps(self, row: Row) -> bool:
-        return True
 
 
 # --- the broker ------------------------------------------------------------------------------------------
@@ -236,16 +198,5 @@ BROKEN_SERVERS: Sequence[Mutant] = (
     NARROW_BUMP,
     _breaks("silent-free", "Freeing a key does not raise the releases.", "I2 I9", 40, free=SilentFree),
     _breaks("hasty", "A record counts as delivered once it is sent.", "I1", 40, producer=Hasty),
-    under("database crashes", breaks_batches(
-        "volatile-marks", "An advance does not wait until its marks are on the disk.", "I6",
-        advance=VolatileMarks)),
-    under("database crashes", breaks_batches(
-        "volatile-deletes", "An advance does not wait until its purges are on the disk.", "I6",
-        advance=VolatileDeletes)),
-    breaks_batches("unfenced-advance", "An advance does not look at the fence.", "I4",
-                   advance=UnfencedAdvance),
-    under("frozen copies", workers=(1, 1), each=breaks_batches(
-        "attemptless-advance", "An advance does not check the attempt.", "I4", advance=AttemptlessAdvance)),
-    breaks_batches("watermark", "All rows up to a batch's last are purged, whatever their names.", "I1 I4",
-             advance=Watermark),
+    *BROKEN_ADVANCES,
 )  # fmt: skip

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from outbox_sdk import Failure, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, Failure, MarkedRecord
 
 from .audit import Audit
-from .log import Log
+from .log import Log, Publication
 from .scheduler import Host, Scheduler
-from .trail import FAILING, Furthest, Session
+from .trail import FAILING, Furthest, Session, serial_of
 from .transactions import TransactionalId
 
 DELIVERY_SECONDS = 1.0
@@ -83,6 +84,8 @@ class Broker:
         partitions: How many the topic has.
         failing: Whether records of keys from ``FAILING`` on are not delivered.
         streams: Host and lane → the idempotent producer there.
+        characters: How many a checkpoint may have.
+        decided: Called when it is certain that a transaction commits.
     """
 
     def __init__(
@@ -108,6 +111,8 @@ class Broker:
         self.failing = True
         self.streams: dict[tuple[Host, int], Stream] = {}
         self.identities: dict[str, TransactionalId] = {}
+        self.characters = MAX_CHECKPOINT
+        self.decided: Callable[[Publication], None] = lambda _: None
         self._transactional_id = transactional_id
 
     def identity(self, name: str) -> TransactionalId:
@@ -164,7 +169,7 @@ class Producer(Session):
     def _send(self, record: MarkedRecord) -> None:
         broker = self._broker
         now, random = broker.scheduler.now, broker.chance.random
-        entry = broker.audit.entries[record.id]
+        entry = broker.audit.entries[serial_of(record)]
         if entry.refusals:
             entry.refusals -= 1
             broker.counts["refused records"] += 1

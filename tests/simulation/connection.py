@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.delivery.commands import Advance, Mark, Park, Purge, Reset
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Fence
+from outbox_sdk import Batch, Fence
 
 from . import statements
+from .base_statements import Marked
 from .database import FAILED, LOST, Transaction
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Connection:
     def _connect(self) -> None:
         self._settled = self._lane.world.parts.settled(self._lane.host.clock)
         self._releases = -1
+        self._locked: frozenset[int] = frozenset()
         self._boot: int | None = None  # connects with the first command
 
     def submit(self, command: Work) -> None:
@@ -63,16 +65,18 @@ class Connection:
 
     def _statement(self, command: Work, fence: Fence) -> Transaction:
         world, session = self._lane.world, self._lane.producer
-        common = (world.database, session, fence, command.leader_id)
+        leader_id = None if isinstance(command, Advance) else command.leader_id
+        common = (world.database, session, fence, leader_id)
         parts = world.parts
         match command:
             case Mark(leader_id, limit, max_bytes, excluded):
                 keys = frozenset(excluded)
                 start = self._settled.begin((fence.lane, fence.lanes, leader_id), (), keys)
                 return parts.mark(common, limit, start, self._releases, keys, max_bytes)
-            case Advance(finished, _, limit, pending, max_bytes):
-                left_out = (*(batch.leader_id for batch in finished), *pending)
-                start = self._settled.begin(fence, left_out) if limit else FIRST
+            case Advance(finished, pending, limit, max_bytes):
+                start = self._settled.begin(fence, (*finished, *pending)) if limit else FIRST
+                if world.database.anew:
+                    start = FIRST  # the horizon rests on ids that ascend; such a database has none
                 return parts.advance(
                     common,
                     finished,
@@ -81,6 +85,7 @@ class Connection:
                     start=start,
                     releases=self._releases,
                     max_bytes=max_bytes,
+                    locked=self._locked,
                 )
             case Purge(_, ids):
                 return parts.purge(common, ids)
@@ -108,11 +113,11 @@ class Connection:
             self._next()
         lane.heed(command, result)
 
-    def _take_note(self, command: Mark | Advance, reply: statements.Marked) -> None:
-        """Does what the dialect does with the reply to a mark."""
-        if not _marks(command):
-            assert isinstance(command, Advance)
-            self._settled.finished([batch.leader_id for batch in command.finished])
+    def _take_note(self, command: Mark | Advance, reply: Marked) -> None:
+        """Does what the dialect does with the reply to a mark or an advance."""
+        self._locked = frozenset(number for batch in reply.locked for number in batch.ids())
+        if isinstance(command, Advance) and not command.limit:
+            self._settled.finished(command.finished)
             return
         if reply.releases is not None:
             self._releases = reply.releases
@@ -120,8 +125,8 @@ class Connection:
         records = reply.records
         behind: tuple[Any, ...] = ()
         if isinstance(command, Advance):
-            # A name that no row carries is nobody's batch.
-            behind = (*command.pending, *([command.leader_id] if records else []))
+            selected = Batch.of([record.id for record in records], reply.newest)
+            behind = (*command.pending, *([selected] if records else []))
         self._settled.marked(reply.found, (records[0].id, records[-1].id) if records else None, behind)
 
 
@@ -130,6 +135,6 @@ def _marks(command: Work) -> bool:
 
 
 def _brief(result: Any) -> str:
-    if isinstance(result, statements.Marked):
+    if isinstance(result, Marked):
         return ", ".join(f"{record.id} ({record.key})" for record in result.records) or "nothing"
     return str(result)

@@ -7,12 +7,10 @@ is not durable is forgotten by a crash, with all that follows it in the log and 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from random import Random
 from typing import Any
-
-from outbox_sdk import Batch
 
 from .audit import Audit
 from .scheduler import Host, Scheduler
@@ -37,9 +35,14 @@ class Database:
     Attributes:
         rows: The committed rows of the outbox, by id.
         ids: Their ids in order.
+        serials: The same rows, by the numbers of their records.
         fence: Lane → its fence row.
-        parked: Key → the id of its parked head; the dead letters.
-        skipped: Ids of skipped dead letters.
+        parked: Key → its parked head; the dead letters.
+        skipped: Serials of skipped dead letters → their keys.
+        at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
+        dates: Whether selections tell when the rows were created.
+        anew: Whether ids are given out anew, as by SQLite without ``AUTOINCREMENT``.
+        taken: Ids that running transactions have taken.
         holders: Transactions that have taken an id and not ended, which a look at the locks finds.
         boot: Raised by every crash; a connection of an earlier one is dead.
         down: Whether it is starting after a crash.
@@ -53,21 +56,27 @@ class Database:
         self.chance = chance
         self.rows: dict[int, Row] = {}
         self.ids: list[int] = []
+        self.serials: dict[int, Row] = {}
         self.fence: dict[int, FenceRow] = {}
         self.alone = Lock()
-        self.parked: dict[str, int] = {}
+        self.parked: dict[str, Row] = {}
         self.skipped: dict[int, str] = {}
         self.holders: dict[str, Transaction] = {}
         self.boot = 0
         self.down = False
         self.slow = 0.0
         self.slow_share = 0.5
+        self.at_once = self.dates = True
+        self.anew = False
+        self.taken: set[int] = set()
         self._next_id = 0
         self._running: dict[Transaction, None] = {}
         self._unflushed: list[tuple[float, list[Change]]] = []
 
     def next_id(self) -> int:
-        """Takes an id from the sequence, which no rollback gives back."""
+        """Takes an id from the sequence, which no rollback gives back; or the least above all rows."""
+        if self.anew:
+            self._next_id = max(self.ids[-1] if self.ids else 0, max(self.taken, default=0))
         self._next_id += 1
         return self._next_id
 
@@ -78,17 +87,13 @@ class Database:
 
     def add(self, row: Row) -> None:
         row.gone = False
-        self.rows[row.id] = row
+        self.rows[row.id] = self.serials[row.serial] = row
         insort(self.ids, row.id)
 
     def remove(self, row: Row) -> None:
         row.gone = True
-        del self.rows[row.id]
+        del self.rows[row.id], self.serials[row.serial]
         del self.ids[bisect_left(self.ids, row.id)]
-
-    def ids_between(self, batch: Batch) -> list[int]:
-        """Returns the ids of the rows between the first and the last of a batch."""
-        return self.ids[bisect_left(self.ids, batch.first) : bisect_right(self.ids, batch.last)]
 
     def begin(self, transaction: Transaction) -> None:
         self._running[transaction] = None
@@ -134,7 +139,6 @@ class Transaction:
     """
 
     durable = True
-    skips_locked = False
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -160,6 +164,10 @@ class Transaction:
         """Whether the newest version of a row, now locked, is still one to change."""
         return True
 
+    def skips(self, row: Row) -> bool:
+        """Whether a row is left alone if others have locked it; else the statement waits for it."""
+        return False
+
     def apply(self) -> Any:
         """Makes the changes visible, and returns the answer."""
         raise NotImplementedError
@@ -174,7 +182,8 @@ class Transaction:
     def lock_rows(self, rows: list[Row], then: Callable[[], None]) -> None:
         """Locks rows in order, and then goes on; ``locked`` are those that are still to be changed."""
         self._wanted, self._then = rows, then
-        self._lock_on()
+        self.waiting = True
+        self.lock_on()
 
     def finish(self) -> None:
         """Commits after the time that takes."""
@@ -191,28 +200,30 @@ class Transaction:
         if not self.over:
             self.refuse(FAILED)
 
-    def wait(self) -> None:
-        """Waits for a lock, though not for ever."""
+    def wait_for(self, lock: Lock | Row) -> None:
+        """Waits for a lock, of the fence or of a row, though not for ever."""
         self.waiting = True
-        self.database.scheduler.after(LOCK_SECONDS, self._give_up)
+        self.database.scheduler.after(LOCK_SECONDS, self._unless_over, self.give_up)
 
     def _unless_over(self, then: Callable[[], None]) -> None:
         if not self.over:
             then()
 
-    def _give_up(self) -> None:
-        if self.waiting and not self.over:
+    def give_up(self) -> None:
+        """Fails if it waits for a lock still."""
+        if self.waiting:
             self.abort()
 
-    def _lock_on(self) -> None:
-        if self.over:
+    def lock_on(self) -> None:
+        """Locks the rows that are left, unless it waits for one again."""
+        if self.over or not self.waiting:
             return
         self.waiting = False
         while self._at < len(self._wanted):
             row = self._wanted[self._at]
-            if row.lock is not None and row.lock is not self and not self.skips_locked:
+            if row.lock is not None and row.lock is not self and not self.skips(row):
                 row.lock.waiters.append(self)
-                self.wait()
+                self.wait_for(row)
                 return
             self._at += 1
             if row.lock is None and not row.gone and self.keeps(row):
@@ -236,4 +247,4 @@ class Transaction:
         for lock in self.locks:
             lock.release(self)
         for waiter in self.waiters:
-            waiter._lock_on()
+            waiter.lock_on()

@@ -1,4 +1,4 @@
-"""Deliberate bugs in what lanes do in doubt: after lost replies, failures and aborted transactions.
+"""Deliberate bugs in what lanes do in doubt: after lost replies and failures.
 
 They mutate ``outbox_core.delivery`` and ``outbox_core.lanes.lane``.
 """
@@ -10,13 +10,11 @@ from typing import Any
 
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Request, Send
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.lanes.lane import AtLeastOnceLane
 from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import Failure
 
-from .batch_mutants import breaks_batches, under
 from .flow_mutants import SMALL, records
 from .mutant import Mutant
 
@@ -65,14 +63,6 @@ class SentIsDelivered(AtLeastOnceLane):
         """Has counted them before."""
 
 
-class MarksKept(TransactionalMarkPurge):
-    """Takes what an advance has marked behind an aborted batch."""
-
-    def _take_back(self, now: float, marked: Any, failures: Sequence[Failure]) -> None:
-        super()._take_back(now, marked, failures)
-        self._abandon = False
-
-
 class PurgesUnmarked(MarkPurgeReset):
     """Purges what failed together with what was delivered."""
 
@@ -89,9 +79,6 @@ DOUBT_MUTANTS: Sequence[Mutant] = (
             {**SMALL, "refused_for_good": 0.1}, "crashes", machine=TaillessHold),
     records("sent-is-delivered", "A record counts as delivered once it is sent.", "I1 I8", SMALL, "crashes",
             lane=SentIsDelivered),
-    under("slow database", refused=0.1, each=breaks_batches(
-        "marks-kept", "What was marked while a batch was aborted is published.", "I2",
-        batch_machine=MarksKept)),
     records("purges-failed", "What failed is purged with what was delivered.", "I1 I8",
             {**SMALL, "refused": 0.1}, "crashes", machine=PurgesUnmarked),
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from outbox_sdk import Fence, Parked, TransactionalLane
 
+from .base_statements import Common, Fenced
 from .database import LOST, Database, Transaction
-from .statements import Common, Fenced
 from .tables import FenceRow
 from .trail import Session
 

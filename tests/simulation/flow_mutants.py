@@ -21,15 +21,14 @@ from outbox_core.delivery.commands import (
     Request,
     Reset,
 )
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.lanes.lane import AtLeastOnceLane
 from outbox_core.lanes.turn import Executors, Lane, Reply, SendGate, take_turn
 from outbox_core.leadership.protocol import LaneControl
 from outbox_sdk import Failure, MarkedRecord
 
-from .batch_mutants import BUSY, breaks_batches, under
-from .mutant import Mutant, mutant
+from .mutant import BUSY, Mutant, breaks_batches, mutant, under
 from .scenario import CROWDED, SIZED, Mode
 
 # --- room for every key ----------------------------------------------------------------------------------
@@ -86,12 +85,11 @@ class BytesIgnored(MarkPurgeReset):
             self.scoreboard.bytes = size
 
 
-class UnboundedBatch(TransactionalMarkPurge):
-    """Marks batches of any number of bytes."""
+class UnboundedBatch(SelectPublishPurge):
+    """Selects batches of any number of bytes."""
 
-    def _next_for_database(self, now: float) -> Advance | Park | None:
-        command = super()._next_for_database(now)
-        return replace(command, max_bytes=10**9) if isinstance(command, Advance) else command
+    def _advance(self, *, selects: bool, retries: bool) -> Advance:
+        return replace(super()._advance(selects=selects, retries=retries), max_bytes=10**9)
 
 
 class BytesLeaked(Scoreboard):
@@ -124,12 +122,12 @@ class FaultySent(MarkPurgeReset):
         return sending
 
 
-class FaultyPublished(TransactionalMarkPurge):
+class FaultyPublished(SelectPublishPurge):
     """Publishes records that make no message."""
 
     def _next_to_publish(self, now: float) -> Publish | None:
-        if self._marked is not None:
-            self._marked.records = [record._replace(fault=None) for record in self._marked.records]
+        if self._selected is not None:
+            self._selected.records = [record._replace(fault=None) for record in self._selected.records]
         return super()._next_to_publish(now)
 
 
@@ -159,19 +157,19 @@ class Leaseless(AtLeastOnceLane):
         return super().step(now, replace(control, lease_until=float("inf")))
 
 
-class PurgeWithLease(TransactionalMarkPurge):
+class PurgeWithLease(SelectPublishPurge):
     """Purges only while leadership is vouched for, which it is not while it is handed over."""
 
     def decide(self, now: float, leading: bool = True) -> list[BatchCommand]:
         return super().decide(now, leading) if leading else []
 
 
-class HalfDrained(TransactionalMarkPurge):
+class HalfDrained(SelectPublishPurge):
     """Takes itself for drained while a published batch is not purged."""
 
     @property
     def drained(self) -> bool:
-        finished, self._finished = self._finished, {}
+        finished, self._finished = self._finished, []
         try:
             return super().drained
         finally:

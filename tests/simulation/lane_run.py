@@ -24,7 +24,7 @@ from outbox_core.delivery.commands import (
 from outbox_core.delivery.recovery import Entered, Opened
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.turn import Executors, Reply
-from outbox_sdk import DriverError, Fence, LeadershipLost
+from outbox_sdk import Advanced, DriverError, Fence, LeadershipLost
 
 from . import fencing
 from .connection import Connection, Work
@@ -181,8 +181,11 @@ class LaneRun(ABC):
             self.reply(Answer(request, rows=result))
         elif result is None:
             self.reply(Answer(request))
+        elif isinstance(request, Advance):
+            done = Advanced(result.purged, result.records, result.newest, result.locked)
+            self.reply(Answer(request, advanced=done))
         else:
-            self.reply(Answer(request, records=result.records, rows=getattr(result, "purged", 0)))
+            self.reply(Answer(request, records=result.records))
 
 
 class DatabaseExecutor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Any
 
 from .audit import Audit
 from .trail import Session
@@ -31,7 +30,7 @@ class Publication:
         numbers: The records appended so far.
         partitions: Where to.
         location: Where it writes the checkpoint.
-        checkpoint: The checkpoint that it carries, or ``None`` so far.
+        checkpoint: The checkpoint that it carries; empty so far.
     """
 
     __slots__ = ("checkpoint", "epoch", "location", "numbers", "partitions", "session", "stage")
@@ -43,7 +42,7 @@ class Publication:
         self.stage = Stage.OPEN
         self.numbers: list[int] = []
         self.partitions: dict[int, None] = {}
-        self.checkpoint: Sequence[Any] | None = None
+        self.checkpoint = ""
 
 
 class Log:

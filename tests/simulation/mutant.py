@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outbox_core.config.settings import Limits
+from outbox_sdk import MAX_CHECKPOINT
+
 from .scenario import Mode, Parts
+
+BUSY: Mapping[str, Any] = {
+    "processes": 2, "lanes": (1, 1), "workers": (0, 0), "keys": 4, "seconds": 8.0,
+    "transactions_per_second": 40.0, "faults_per_second": 5.0, "wall_clocks": False,
+    "slow": 0.0, "lossy": 0.0, "refused": 0.0, "refused_for_good": 0.0, "touched": 0.0, "withdrawn": 0.0,
+    "ids_anew": False, "at_once": True, "dates": True, "former": 0, "characters": MAX_CHECKPOINT,
+    "limits": Limits(max_batch_records=8, io_error_backoff=0.01),
+}  # fmt: skip
+"""A small world in which much is published and little fails but by the faults that are named."""
 
 
 @dataclass(frozen=True)
@@ -41,3 +53,20 @@ def mutant(
 ) -> Mutant:
     """Returns a mutant that is a world with these parts, and shows in any scenario."""
     return Mutant(name, says, frozenset(invariants.split()), budget, Parts(**parts), first, mode=mode)
+
+
+def breaks_batches(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
+    """Returns a mutant of exactly-once delivery."""
+    return mutant(name, says, invariants, 40, Mode.EXACTLY_ONCE, **parts)
+
+
+def breaks_switching(name: str, says: str, invariants: str, **parts: Any) -> Mutant:
+    """Returns a mutant that shows where modes switch."""
+    return mutant(name, says, invariants, 40, Mode.SWITCHING, **parts)
+
+
+def under(faults: str, each: Mutant, mode: Mode | None = None, **fixed: Any) -> Mutant:
+    """Returns a mutant that is hunted in a small world, under a few kinds of faults."""
+    kinds = tuple(faults.split(", "))
+    fixed = {**BUSY, "fault_kinds": kinds, **fixed}
+    return replace(each, kinds=kinds, fixed=fixed, mode=mode or each.mode)

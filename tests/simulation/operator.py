@@ -37,25 +37,24 @@ class Free(Transaction):
             self.pause_then(self._take)
 
     def _take(self) -> None:
-        head = self.database.rows.get(self.database.parked.get(self._key, 0))
+        head = self.database.parked.get(self._key)
         self.lock_rows([head] if self._skip and head is not None else [], self.finish)
 
     def apply(self) -> None:
         database, world = self.database, self._world
-        number = database.parked.pop(self._key, None)
-        if number is None:
+        head = database.parked.pop(self._key, None)
+        if head is None:
             return
         self.raise_releases(database)
-        world.tell(None, self._key, "an operator %s %d", "skips" if self._skip else "retries", number)
+        world.tell(None, self._key, "an operator %s %d", "skips" if self._skip else "retries", head.serial)
         if self._skip:
             for row in self.locked:
                 database.remove(row)
-                world.audit.skipped(row.id)
-                database.skipped[row.id] = self._key
+                world.audit.skipped(row.serial)
+                database.skipped[row.serial] = self._key
         elif self._cure:
-            world.audit.entries[number].refusals = 0
-            if number in database.rows:
-                database.rows[number].size = 1
+            world.audit.entries[head.serial].refusals = 0
+            head.size = 1
         database.logged([], durable=True)
 
     def raise_releases(self, database: Database) -> None:
@@ -69,8 +68,7 @@ class Forget(WriteNote):
 
     def apply(self) -> None:
         for row in self.database.rows.values():
-            if row.leader is not None:
-                self.database.audit.forgiven(row.id)
+            self.database.audit.forgiven(row.serial)
         super().apply()
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
@@ -15,31 +14,10 @@ from outbox_core.delivery.commands import Purge as PurgeCommand
 from outbox_core.delivery.commands import Request
 from outbox_core.delivery.commands import Reset as ResetCommand
 from outbox_core.lanes.lane import AtLeastOnceLane
-from outbox_postgres.settled import Settled
 from outbox_sdk import DriverError, Failure, MarkedRecord
 
 from .mutant import Mutant, mutant
 from .scenario import Mode
-
-# --- the database side ---------------------------------------------------------------------------------
-
-
-class KeptStart(Settled):
-    def released(self) -> None:
-        """Takes no note of it."""
-
-
-class ForgottenKeys(Settled):
-    def begin(
-        self, claimant: object, left_out: Collection[UUID] = (), keys: frozenset[str] = frozenset()
-    ) -> int:
-        return super().begin(claimant, left_out)
-
-
-class BlindHorizon(Settled):
-    def listed(self, newest: int | None, holders: Collection[str], *, prepared: bool) -> None:
-        super().listed(newest, (), prepared=prepared)
-
 
 # --- the lane ------------------------------------------------------------------------------------------
 
@@ -138,10 +116,6 @@ TRUSTED_REPEAT = replace(
 """A full lane marks nothing, so that only its purge meets the crash that forgets its marks."""
 
 RECORD_MUTANTS: Sequence[Mutant] = (
-    _mutant("kept-start", "The low-water start is kept after a release.", "I2 I9", 40, settled=KeptStart),
-    _mutant("forgotten-keys", "Rows of a key that was excluded are taken for settled.", "I2 I9", 40,
-            settled=ForgottenKeys),
-    _mutant("blind-horizon", "The horizon passes open transactions.", "I2 I9", 40, settled=BlindHorizon),
     _mutant("same-leader-id", "A remark keeps the leader id.", "I7", 20, machine=SameLeaderId),
     _mutant("deaf-to-lost-marks", "A lost reply to a mark is taken for an empty one.", "I2 I9", 40,
             lane=DeafToLostMarks),

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from outbox_core.delivery.checkpoint import FormerBatch, decode
 from outbox_core.delivery.requests import (
     CloseSender,
-    EmptyCheckpoint,
     Enter,
+    FindMarked,
     OpenSender,
     PurgeBatches,
     RaiseFence,
@@ -21,16 +22,18 @@ from outbox_core.delivery.requests import (
     RecoveryRequest,
     RunAll,
     Steps,
+    WriteCheckpoint,
     WriteNote,
 )
 from outbox_postgres.settled import FIRST
-from outbox_sdk import Batch, DriverError, LeadershipLost, OutboxError
+from outbox_sdk import Advanced, DriverError, LeadershipLost, OutboxError
 
 from . import fencing
 from .database import FAILED, LOST, Transaction
 from .requests import TIMED_OUT
 from .scheduler import Host
 from .sender import UNKNOWN, TransactionalProducer
+from .statements import FindRows
 from .trail import Session
 
 if TYPE_CHECKING:
@@ -127,8 +130,8 @@ class Driver:
                 self._sender(name).read_checkpoint(
                     location or self._settings.location, lambda checkpoint: self._read(name, checkpoint, then)
                 )
-            case EmptyCheckpoint(name):
-                self._sender(name).publish([], [], then)
+            case WriteCheckpoint(name, checkpoint):
+                self._sender(name).publish([], checkpoint, lambda outcome: then(outcome or None))
             case RunAll(steps):
                 self._run_all(steps, then)
             case Unawaited(unawaited, seconds):
@@ -136,27 +139,31 @@ class Driver:
                 then(None)
             case ReadTableName():
                 then(self._settings.table)
+            case FindMarked(former):
+                self._ask(self._statement(request), lambda reply: self._found(former, reply, then))
             case PurgeBatches():
                 self._ask(self._statement(request), lambda reply: self._purged(reply, then))
             case _:
                 self._ask(self._statement(request), then)
 
     def _statement(
-        self, request: RaiseFence | Enter | ReadNotes | ReadParked | PurgeBatches | WriteNote
+        self, request: RaiseFence | Enter | ReadNotes | ReadParked | FindMarked | PurgeBatches | WriteNote
     ) -> Transaction:
         database, parts = self._world.database, self._world.parts
         match request:
             case RaiseFence(lanes):
                 return parts.bump(database, lanes)
-            case ReadNotes():
-                return fencing.ReadNotes(database)
-            case ReadParked():
-                return fencing.ReadParked(database)
+            case ReadNotes() | ReadParked():
+                kind = fencing.ReadNotes if isinstance(request, ReadNotes) else fencing.ReadParked
+                return kind(database)
             case Enter(lane, lanes, token):
                 self._session = self._session or self._make_session(lane, token)
+                self._session.lanes = lanes
                 return parts.enter(database, self._session, lane, lanes, token)
+            case FindMarked(batch):
+                return FindRows(database, batch)
             case PurgeBatches(fence, batches):
-                common = (database, self._entered, fence, self._world.mint())
+                common = (database, self._entered, fence, None)
                 return parts.advance(common, batches, 0, pending=(), start=FIRST, releases=-1)
             case WriteNote(fence, note):
                 return parts.write_note((database, self._entered, fence, None), note)
@@ -183,21 +190,28 @@ class Driver:
             )
         return self.senders[name]
 
-    def _read(self, name: str, checkpoint: list[Batch] | str | None, then: Then) -> None:
+    def _read(self, name: str, checkpoint: str | None, then: Then) -> None:
         """Takes note, for the audit, of the batches that a lane was told are in the log."""
-        if checkpoint is not None and not isinstance(checkpoint, str):
-            names = [batch.leader_id for batch in checkpoint]
-            session = self._entered
-            self._world.tell(None, None, "%s finds in the log of %s: batches %s", session.name, name, names)
-            session.trail.told.update(names)
+        if checkpoint not in (None, TIMED_OUT):
+            assert checkpoint is not None
+            session, batches = self._entered, decode(checkpoint).batches
+            self._world.tell(None, None, "%s finds in the log of %s: %s", session.name, name, batches)
+            session.trail.told.update(number for batch in batches for number in batch.ids())
         then(checkpoint)
+
+    def _found(self, former: FormerBatch, reply: Any, then: Then) -> None:
+        if not isinstance(reply, str):
+            self._world.tell(None, None, "%s finds rows %s of %s", self._entered.name, reply, former)
+            self._world.audit.counts["rows found by their leader ids"] += len(reply)
+            self._entered.trail.told.update(reply)
+        then(reply)
 
     def _purged(self, reply: Any, then: Then) -> None:
         if isinstance(reply, str):
             then(reply)
         else:
             self._world.audit.counts["recovered"] += reply.purged
-            then(reply.purged)
+            then(Advanced(reply.purged, [], locked=reply.locked))
 
     def _run_all(self, steps: Sequence[Steps[Any]], then: Then) -> None:
         results: dict[int, Any] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from outbox_core.config.settings import Delivery, Failures, Limits
 from outbox_core.delivery.at_least_once import MarkPurgeReset
-from outbox_core.delivery.exactly_once import TransactionalMarkPurge
+from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Recovery, TakenOver, take_over
 from outbox_core.delivery.requests import Steps
 from outbox_core.lanes.group import LaneGroup
@@ -20,6 +20,7 @@ from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.turn import SendGate, take_turn
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_postgres.settled import Settled
+from outbox_sdk import MAX_CHECKPOINT
 
 from . import fencing, statements
 from .advance import Advance
@@ -35,6 +36,10 @@ NARROW_SHARE = 0.5
 
 RECONFIGURED_SHARE = 0.4
 """In which part of them the place of checkpoints changes, and in half of these the table's name too."""
+ANEW_SHARE = 0.3
+"""In which part of those of exactly-once delivery ids of deleted rows are given out anew."""
+UPGRADED_SHARE = 0.2
+"""In which part of those with transactions an earlier version has run before."""
 TABLES = ("public.box", "public.renamed")
 PLACES = ("here", "there")
 
@@ -71,7 +76,11 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a world is made of; a mutant puts something broken in the place of one of them."""
+    """What a world is made of; a mutant puts something broken in the place of one of them.
+
+    Attributes:
+        patches: What else is replaced as long as a history runs: the name, with its module, and the value.
+    """
 
     machine: type[MarkPurgeReset] = MarkPurgeReset
     lane: type[AtLeastOnceLane] = AtLeastOnceLane
@@ -85,7 +94,7 @@ class Parts:
     bump: type[fencing.Bump] = fencing.Bump
     enter: type[fencing.Enter] = fencing.Enter
     free: type[Free] = Free
-    batch_machine: type[TransactionalMarkPurge] = TransactionalMarkPurge
+    batch_machine: type[SelectPublishPurge] = SelectPublishPurge
     batch_lane: type[ExactlyOnceLane] = ExactlyOnceLane
     batch_producer: type[TransactionalProducer] = TransactionalProducer
     transactional_id: type[TransactionalId] = TransactionalId
@@ -97,6 +106,7 @@ class Parts:
     take_over: Callable[[int, str, Callable[[int], Recovery]], Steps[TakenOver]] = take_over
     group: type[LaneGroup] = LaneGroup
     candidacy: type[Candidacy] = Candidacy
+    patches: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,13 @@ class Scenario:
         byte_seconds: How long a byte takes from the database to a lane.
         hot: Which part of all records is of one key.
         front: How many failing keys have a record in front of all others.
+        touched: Which part of what applications stash goes with locks of rows that were stashed before.
+        withdrawn: Which part of the rows that are locked so is deleted.
+        ids_anew: Whether ids of deleted rows are given out anew.
+        at_once: Whether one statement deletes and selects, as of one moment; else one after the other.
+        dates: Whether selections tell when the rows were created.
+        characters: How many a checkpoint may have.
+        former: How many lanes an earlier version has left behind; 0 for none.
         flow_seconds: How long a record of another key may take from its commit until a reader sees it.
     """
 
@@ -150,13 +167,20 @@ class Scenario:
     byte_seconds: float = 0.0
     hot: float = 0.0
     front: int = 0
+    touched: float = 0.0
+    withdrawn: float = 0.0
+    ids_anew: bool = False
+    at_once: bool = True
+    dates: bool = True
+    characters: int = MAX_CHECKPOINT
+    former: int = 0
     flow_seconds: float = float("inf")
     _shares: dict[int, Limits] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def undisturbed(self) -> bool:
         """Whether nothing fails, and nothing is slow: leaders only hand over."""
-        calm = not (self.lossy or self.slow or self.refused or self.refused_for_good)
+        calm = not (self.lossy or self.slow or self.refused or self.refused_for_good or self.touched)
         return calm and self.fault_kinds == ("handovers",) and not self.wall_clocks
 
     @property
@@ -191,6 +215,14 @@ def draw(chance: Random, kinds: Iterable[str], mode: Mode) -> Scenario:
         return _crowded(drawn, chance) if chance.random() < CROWDED_SHARE else drawn
     limits = replace(drawn.limits, max_batch_records=chance.choice((1, 3, 8, 20)))
     drawn = replace(drawn, mode=mode, limits=limits, lane_seconds=chance.choice((2.0, float("inf"))))
+    touched, withdrawn = chance.choice((0.0, 0.1, 0.5)), chance.choice((0.0, 0.0, 0.3))
+    ids_anew = mode is Mode.EXACTLY_ONCE and chance.random() < ANEW_SHARE
+    dates = ids_anew or chance.random() < 0.7
+    former = chance.randint(1, 4) if chance.random() < UPGRADED_SHARE else 0
+    characters = MAX_CHECKPOINT if former else chance.choice((MAX_CHECKPOINT, 200, 90))
+    at_once = chance.random() < 0.7
+    drawn = replace(drawn, touched=touched, withdrawn=withdrawn, ids_anew=ids_anew, at_once=at_once,
+                    dates=dates, former=former, characters=characters)  # fmt: skip
     if chance.random() < RECONFIGURED_SHARE:
         tables = chance.choice((drawn.tables, TABLES))
         drawn = replace(drawn, tables=tables, places=PLACES)

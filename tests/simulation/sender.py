@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from outbox_sdk import Batch, Failure, MarkedRecord
+from outbox_sdk import Failure, MarkedRecord
 
 from .broker import Broker
 from .log import Publication
 from .requests import TIMED_OUT, Reply, Request
 from .scheduler import Host
-from .trail import Session
+from .trail import Session, Violation, serial_of
 from .transactions import DONE, FENCED, TransactionalId
 
 UNKNOWN = "unknown"
@@ -59,8 +59,12 @@ class TransactionalProducer:
         """Reads the checkpoint at a place, ``None`` if there is none; or tells that it timed out."""
         self._ask(lambda reply: self.identity.read_checkpoint(location, reply), then)
 
-    def publish(self, records: Sequence[MarkedRecord], checkpoint: Sequence[Batch], then: Outcome) -> None:
-        """Publishes records in order, and the checkpoint with them."""
+    def publish(self, records: Sequence[MarkedRecord], checkpoint: str, then: Outcome) -> None:
+        """Publishes records in order, and the checkpoint with them.
+
+        I10: a checkpoint has its bound.
+        """
+        self._check_bounds(checkpoint)
         for record in records:
             self._broker.audit.published(self.session, record)
         publication = Publication(self.session, self._epoch, self.location)
@@ -90,6 +94,10 @@ class TransactionalProducer:
         if not parts:
             self._fill_up(publication, _verdict(troubles), checkpoint, lost, then)
 
+    def _check_bounds(self, checkpoint: str) -> None:
+        if not 0 < len(checkpoint) <= self._broker.characters or not checkpoint.isascii():
+            raise Violation("I10", f"a checkpoint of {len(checkpoint)} characters", lane=self.session.lane)
+
     def _append(
         self,
         publication: Publication,
@@ -97,7 +105,7 @@ class TransactionalProducer:
         part: list[MarkedRecord],
         then: Callable[[list[MarkedRecord], Any], None],
     ) -> None:
-        numbers = [record.id for record in part]
+        numbers = [serial_of(record) for record in part]
         self._ask(
             lambda reply: self.identity.append(publication, partition, numbers, reply),
             lambda result: then(part, result),
@@ -107,7 +115,7 @@ class TransactionalProducer:
         self,
         publication: Publication,
         failures: list[Failure],
-        checkpoint: Sequence[Batch],
+        checkpoint: str,
         lost: bool,
         then: Outcome,
     ) -> None:
@@ -151,7 +159,7 @@ class TransactionalProducer:
         keys: set[str] = set()
         refused: dict[int, Failure] = {}
         for record in records:
-            entry = self._broker.audit.entries[record.id]
+            entry = self._broker.audit.entries[serial_of(record)]
             if entry.refusals and record.key not in keys:
                 entry.refusals -= 1
                 self._broker.counts["refused records"] += 1

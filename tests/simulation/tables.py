@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_sdk import TransactionalLane
 
-from .trail import Session
+from .trail import Entry, Session
 
 if TYPE_CHECKING:
     from .database import Transaction
@@ -17,19 +17,24 @@ class Row:
     """One row of the outbox, as it was committed last.
 
     Attributes:
+        id: Its id, which may be given out anew once it is deleted.
+        serial: The number of its record, which no other has; see :class:`tests.simulation.trail.Entry`.
+        created: Its ``create_time``, in seconds.
         size: The bytes of its key and value.
         leader: The leader id in it, or ``None``.
         lock: The transaction that has changed it and not ended.
         gone: Whether it was deleted.
     """
 
-    __slots__ = ("bucket", "gone", "id", "key", "leader", "lock", "size")
+    __slots__ = ("bucket", "created", "gone", "id", "key", "leader", "lock", "serial", "size")
 
-    def __init__(self, number: int, key: str, bucket: int, size: int) -> None:
+    def __init__(self, number: int, entry: Entry) -> None:
         self.id = number
-        self.size = size
-        self.key = key
-        self.bucket = bucket
+        self.serial = entry.serial
+        self.created = entry.inserted_at
+        self.size = len(entry.key) + entry.size
+        self.key = entry.key
+        self.bucket = entry.bucket
         self.leader: Any = None
         self.lock: Transaction | None = None
         self.gone = False
@@ -51,7 +56,7 @@ class Lock:
             then()
         else:
             self._queue.append((owner, exclusive, then))
-            owner.wait()
+            owner.wait_for(self)
 
     def release(self, owner: Transaction) -> None:
         self._holders.pop(owner, None)

@@ -10,19 +10,23 @@ from dataclasses import replace
 from typing import Any
 
 from outbox_core.config.settings import Delivery
+from outbox_core.delivery.checkpoint import Checkpoint, encode
 from outbox_core.delivery.recovery import Recovery, TakenOver
 from outbox_core.delivery.requests import (
-    EmptyCheckpoint,
     OpenSender,
     PurgeBatches,
     RaiseFence,
     ReadNotes,
     Steps,
+    WriteCheckpoint,
     WriteNote,
 )
-from outbox_sdk import Batch, DriverError, Fence, TransactionalLane
+from outbox_sdk import Advanced, Batch, DriverError, Fence, TransactionalLane
 
+from .altered_recoveries import LocksLeftBehind, LocksUnseen, LocksUntold, PurgedWhereNamed
+from .mutant import Mutant, breaks_batches, breaks_switching, under
 from .recovery import Unawaited
+from .scenario import PLACES, TABLES
 
 # --- the order of steps ----------------------------------------------------------------------------------
 
@@ -30,47 +34,41 @@ from .recovery import Unawaited
 class EarlyReader(Recovery):
     """Reads the checkpoint before it opens the sender."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Checkpoint]]:
         checkpoint = yield from self._read_checkpoint(noted.sender if noted else name, noted)
         return (yield OpenSender(name)), checkpoint
 
 
 class WipedCheckpoint(Recovery):
-    """Writes the empty checkpoint before what the former one names is purged."""
+    """Writes an empty checkpoint before what the former one names is purged."""
 
-    def _replace_checkpoint(self, fence: Fence, name: str, checkpoint: Sequence[Batch]) -> Steps[int]:
-        yield EmptyCheckpoint(name)
-        return (yield from self._purge(fence, checkpoint))
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Checkpoint]]:
+        taken = yield from super()._take_over(name, noted)
+        yield WriteCheckpoint(name, encode([]))
+        return taken
 
 
 class CheckpointIgnored(Recovery):
-    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
-        return (yield from super()._purge(fence, []))
+    def _batches(self, checkpoint: Checkpoint) -> Steps[list[Batch]]:
+        yield from ()
+        return []
+
+
+class FormerIgnored(Recovery):
+    """Deletes no batches of an earlier version."""
+
+    def _batches(self, checkpoint: Checkpoint) -> Steps[list[Batch]]:
+        return (yield from super()._batches(replace(checkpoint, former=[])))
 
 
 class MissingCheckpointTrusted(Recovery):
-    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Sequence[Batch]]:
+    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Checkpoint]:
         try:
             return (yield from super()._read_checkpoint(name, noted))
         except DriverError as error:
             if error.retryable:
                 raise
-            return []
-
-
-class PurgedWhereNamed(Recovery):
-    """Checks the fence only where the checkpoint names something, and else writes an empty one unchecked."""
-
-    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
-        return (yield from super()._purge(fence, checkpoint)) if checkpoint else 0
-
-
-class PurgedOnce(Recovery):
-    """Takes a purge that was cut short for complete."""
-
-    def _purge(self, fence: Fence, checkpoint: Sequence[Batch]) -> Steps[int]:
-        purged: int = yield PurgeBatches(fence, checkpoint)
-        return purged
+            return Checkpoint()
 
 
 # --- names and places ------------------------------------------------------------------------------------
@@ -79,14 +77,14 @@ class PurgedOnce(Recovery):
 class OwnPlace(Recovery):
     """Reads the checkpoint at its own place, and not where it is noted."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Checkpoint]]:
         return (yield from super()._take_over(name, replace(noted, location="") if noted else None))
 
 
 class OwnName(Recovery):
     """Leaves alone the sender of another name that is noted."""
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Sequence[Batch]]]:
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Checkpoint]]:
         return (yield from super()._take_over(name, replace(noted, sender=name) if noted else None))
 
 
@@ -97,7 +95,7 @@ class NameOfOnesOwn(Recovery):
         name = yield from super()._sender_name(fence)
         return f"{name}.{fence.token}.{fence.epoch}"
 
-    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
+    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Checkpoint]:
         return (yield from self._read_checkpoint(noted.sender, noted))
 
 
@@ -112,7 +110,7 @@ class RawName(OwnName):
 class UnopenedFormer(Recovery):
     """Reads the checkpoint of the sender that is noted, and does not open it."""
 
-    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Sequence[Batch]]:
+    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Checkpoint]:
         return (yield from self._read_checkpoint(noted.sender, noted))
 
 
@@ -151,7 +149,8 @@ class EarlyEnd(Recovery):
         if noted is None:
             return 0
         checkpoint = yield from self._former_checkpoint(noted)
-        return (yield from self._purge(fence, checkpoint))
+        purged: Advanced = yield PurgeBatches(fence, (yield from self._batches(checkpoint)))
+        return purged.purged
 
 
 def early_look(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
@@ -185,3 +184,77 @@ def _unawaited(steps: Steps[Any], seconds: float = 0.0) -> Steps[None]:
         waits: Any = Unawaited(request, seconds)
         yield waits
         return
+
+
+STALE: Mapping[str, Any] = {
+    "places": PLACES, "processes": 3, "lanes": (1, 1, 1), "workers": (1, 1, 1), "lane_seconds": 0.1,
+    "transactions_per_second": 80.0, "faults_per_second": 20.0, "slow": 0.1,
+}  # fmt: skip
+"""A world in which lanes begin so often that some of them has read a note that is no longer true."""
+
+TAKEOVER_MUTANTS: Sequence[Mutant] = (
+    under("elector lies, frozen copies", workers=(1, 1), each=breaks_batches(
+        "unfenced-producer", "Opening a lane's transactions does not fence its former producer.",
+        "I6 checkpoint", recovery=NameOfOnesOwn)),
+    under("elector lies, frozen copies", workers=(1, 1), each=breaks_batches(
+        "early-checkpoint", "The checkpoint is read before the former producer is fenced.",
+        "I6 checkpoint", recovery=EarlyReader)),
+    under("database crashes, lossy network", slow=0.05, each=breaks_batches(
+        "wiped-checkpoint", "The checkpoint is emptied before what it names is purged.", "I6 checkpoint",
+        recovery=WipedCheckpoint)),
+    breaks_batches("ignored-checkpoint", "What the checkpoint names is not purged.", "I6 checkpoint",
+             recovery=CheckpointIgnored),
+    under("handovers", former=2, each=breaks_batches(
+        "ignored-former", "What the checkpoint of an earlier version names is not purged.", "I6 checkpoint",
+        recovery=FormerIgnored)),
+    under("forgotten checkpoints, database crashes", breaks_batches(
+        "trusted-absence", "A checkpoint that is missing is taken for an empty one.", "I6 checkpoint",
+        recovery=MissingCheckpointTrusted)),
+    under("crashes", touched=0.5, each=breaks_batches(
+        "locks-unseen", "A recovery writes an empty checkpoint though rows in the log were locked.",
+        "I6 checkpoint", recovery=LocksUnseen)),
+    under("crashes", touched=0.5, each=breaks_batches(
+        "locks-untold", "A lane does not know of locked rows that its recovery has found.", "I6 checkpoint",
+        recovery=LocksUntold)),
+    under("crashes", touched=0.5, lanes=(4, 1), each=breaks_batches(
+        "locks-left-behind", "The note of a former lane is ended while some of its rows are locked.",
+        "I6 checkpoint", recovery=LocksLeftBehind)),
+    under("handovers, elector lies, crashes", places=PLACES, each=breaks_batches(
+        "own-place", "The checkpoint is read at the lane's own place, not where it is noted.",
+        "I6 checkpoint", recovery=OwnPlace)),
+    under("handovers, elector lies, crashes", tables=TABLES, each=breaks_batches(
+        "own-name", "The former sender is left alone where its name was another.", "I6 checkpoint",
+        recovery=OwnName)),
+    under("handovers, elector lies, crashes", breaks_batches(
+        "raw-name", "A lane is named as the configuration spells the table, whatever is noted.",
+        "I6 checkpoint", recovery=RawName)),
+    under("elector lies, frozen copies", tables=TABLES, workers=(1, 1), each=breaks_batches(
+        "unopened-former", "The checkpoint of a former sender is read while that may still publish.",
+        "I6 checkpoint", recovery=UnopenedFormer)),
+    under("handovers, crashes", places=PLACES, each=breaks_batches(
+        "first-note-only", "A change of name or place is not noted.", "I6 checkpoint",
+        recovery=FirstNoteOnly)),
+    under("frozen recoveries, elector lies, slow database", **STALE, each=breaks_batches(
+        "unfenced-checkpoint", "An empty checkpoint is written without a look at the fence.",
+        "I6 checkpoint", first=50, recovery=PurgedWhereNamed)),
+    under("elector lies", lanes=(4, 1), each=breaks_batches(
+        "unsettled-lanes", "A leader with another number of lanes settles nothing.", "I6 checkpoint",
+        recovery=SameLanesOnly)),
+    breaks_switching("unsettled-mode", "A leader of at-least-once delivery settles nothing.", "I6 checkpoint",
+               recovery=SameModeOnly),
+    under("elector lies, slow database", lanes=(4, 1), each=breaks_switching(
+        "impatient", "Lanes begin while their leader settles the former ones.", "I6 checkpoint",
+        recovery=Impatient)),
+    under("elector lies, crashes", breaks_switching(
+        "silent", "A lane does not note that it publishes in transactions.", "I6 checkpoint",
+        recovery=Silent)),
+    under("late network, elector lies", breaks_switching(
+        "late-note", "A lane publishes before it has noted that it does.", "I6 checkpoint",
+        recovery=LateNote)),
+    under("crashes, elector lies", lanes=(4, 1), lossy=0.2, each=breaks_batches(
+        "early-end", "The note of a former lane is ended before its rows are purged.", "I6 checkpoint",
+        recovery=EarlyEnd)),
+    under("elector lies", lanes=(4, 1), slow=0.2, each=breaks_switching(
+        "early-look", "A leader reads the notes of former lanes before it raises the fence.",
+        "I6 checkpoint", take_over=early_look)),
+)  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
+
+from outbox_sdk import MarkedRecord
 
 FOR_GOOD = 1_000_000
 """Refusals of a record that the broker never takes."""
@@ -34,11 +36,17 @@ class Violation(AssertionError):  # noqa: N818 - it is called so everywhere
         self.lane = lane
 
 
+def serial_of(record: MarkedRecord) -> int:
+    """Returns the number of a record, which stands for its content."""
+    return cast("int", record.timestamp_ms)
+
+
 class Session:
     """What the audit needs to know of a producer, that of one attempt at a lane.
 
     Attributes:
         token: Its leader's.
+        lanes: How many lanes there are.
         superseded: Kept by the fence, see :mod:`tests.simulation.audit`.
         losses: How often it was; it may enter the lane anew.
         trail: What it has done.
@@ -48,6 +56,7 @@ class Session:
         self.name = name
         self.lane = lane
         self.token = 0
+        self.lanes = 0
         self.superseded = False
         self.losses = 0
         self.trail = Trail()
@@ -61,7 +70,8 @@ class Entry:
     """One record an application inserted, and what became of it.
 
     Attributes:
-        id: Its id.
+        serial: Its number, which no other record has. It is the id of its row too, unless ids are given out
+            anew.
         key: Its key.
         bucket: The hash of its key.
         transaction: What inserted it.
@@ -71,14 +81,15 @@ class Entry:
         transacted: How many of these are a transaction's.
         token: The newest leader of whom there is one without a transaction.
         seen: Whether a reader of committed messages has seen a copy.
-        skipped: Whether an operator has deleted it.
+        skipped: Whether an operator or an application has deleted it.
         forgiven: Whether an operator has taken it for unpublished, whatever the log holds.
         refusals: How often the broker will still refuse it for good.
         size: The bytes of its value.
+        inserted_at: The true time of its insert, in seconds.
         since: The true time of its commit, in seconds.
     """
 
-    id: int
+    serial: int
     key: str
     bucket: int
     transaction: int
@@ -92,12 +103,13 @@ class Entry:
     forgiven: bool = False
     refusals: int = 0
     size: int = 1
+    inserted_at: float = 0.0
     since: float = 0.0
 
     def precedes(self, other: Entry) -> bool:
         """Tells whether this record comes causally before another of its key."""
         if self.transaction == other.transaction:
-            return self.id < other.id
+            return self.serial < other.serial
         return 0 < self.committed < other.inserted
 
 
@@ -108,7 +120,7 @@ class Furthest:
     Attributes:
         inserted: The highest event number at which one of them was inserted.
         entry: Which one.
-        siblings: Transaction → the highest id of those appended that it inserted.
+        siblings: Transaction → the highest serial of those appended that it inserted.
     """
 
     inserted: int = 0
@@ -117,13 +129,13 @@ class Furthest:
 
     def reaches_behind(self, entry: Entry) -> bool:
         """Tells whether a causal successor of ``entry`` was appended before."""
-        return self.inserted > entry.committed or self.siblings.get(entry.transaction, 0) > entry.id
+        return self.inserted > entry.committed or self.siblings.get(entry.transaction, 0) > entry.serial
 
     def take(self, entry: Entry) -> None:
         if entry.inserted > self.inserted:
             self.inserted, self.entry = entry.inserted, entry
-        if self.siblings.get(entry.transaction, 0) < entry.id:
-            self.siblings[entry.transaction] = entry.id
+        if self.siblings.get(entry.transaction, 0) < entry.serial:
+            self.siblings[entry.transaction] = entry.serial
 
 
 @dataclass(slots=True)
@@ -135,11 +147,11 @@ class Trail:
         acked: Records of which it was told that they were delivered.
         furthest: Key → how far its own appends have come.
         stale: Key → the records that it appended after it was superseded.
-        told: Names of batches of which it was told that they are in the log.
+        told: Ids of records of which it was told that a transaction has committed them.
     """
 
     flying: dict[str, int] = field(default_factory=dict)
     acked: set[int] = field(default_factory=set)
     furthest: defaultdict[str, Furthest] = field(default_factory=lambda: defaultdict(Furthest))
     stale: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
-    told: set[Any] = field(default_factory=set)
+    told: set[int] = field(default_factory=set)

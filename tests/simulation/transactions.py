@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from outbox_sdk import Batch
-
 from .log import Publication, Stage
 from .requests import Reply
 
@@ -30,7 +28,7 @@ class TransactionalId:
 
     def __init__(self, broker: Broker) -> None:
         self.epoch = 0
-        self.checkpoints: dict[str, Sequence[Batch]] = {}
+        self.checkpoints: dict[str, str] = {}
         self._broker = broker
         self._publication: Publication | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -51,7 +49,7 @@ class TransactionalId:
         """Takes records of a transaction, which begins with them if it has not."""
         self._with(publication, reply, lambda: self._broker.log.append_to(publication, partition, numbers))
 
-    def name(self, publication: Publication, checkpoint: Sequence[Batch], reply: Reply) -> None:
+    def name(self, publication: Publication, checkpoint: str, reply: Reply) -> None:
         """Takes the checkpoint of a transaction, which begins with it if it has not."""
         self._with(publication, reply, lambda: setattr(publication, "checkpoint", checkpoint))
 
@@ -125,6 +123,8 @@ class TransactionalId:
         broker = self._broker
         broker.audit.counts["transactions committed" if commits else "transactions aborted"] += 1
         broker.log.decide(publication, commits=commits)
+        if commits:
+            broker.decided(publication)
         broker.scheduler.after(broker.completion(), self._complete, publication)
 
     def _complete(self, publication: Publication) -> None:
@@ -133,7 +133,7 @@ class TransactionalId:
             broker.scheduler.at(broker.away_until, self._complete, publication)
             return
         broker.log.complete(publication)
-        if publication.stage is Stage.COMMITTED and publication.checkpoint is not None:
+        if publication.stage is Stage.COMMITTED and publication.checkpoint:
             self.checkpoints[publication.location] = publication.checkpoint
         waiting, self._waiting = self._waiting, []
         for then in waiting:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from .base_statements import Marked
 from .database import FAILED, Database, Transaction
 from .scheduler import Host
-from .statements import Marked
 
 ROUND_SECONDS = 0.002
 """The mean of a reply's time and of a request's."""

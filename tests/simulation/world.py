@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from .applications import Applications
 from .audit import Audit
 from .broker import ENDING_SECONDS, Broker
+from .checkpoints import check_checkpoint
 from .database import Database
 from .election import Coordinator, Election, WallClocks
 from .faults import EVERY_FAULT, kinds_of, recovery_steps
+from .former import leave_behind
 from .lane_run import LaneRun
 from .operator import Operator
 from .process import Process
@@ -73,10 +78,16 @@ class World:
         self.sessions = self.runs = self.transactions = 0
         self.frozen: list[Host] = []
         self._moment = 0
-        self._leader_ids = 0
+        self._leader_ids = self._serial = 0
         self.database.slow, self.database.slow_share = self.scenario.slow, self.scenario.slow_share
+        self.database.anew, self.database.dates = self.scenario.ids_anew, self.scenario.dates
+        self.database.at_once = self.scenario.at_once
+        self.broker.characters = self.scenario.characters
+        self.broker.decided = partial(check_checkpoint, self.database, self.audit)
         self.wire.byte_seconds = self.scenario.byte_seconds
         self.wire.lossy = self.broker.lossy = self.scenario.lossy
+        if self.scenario.former:
+            leave_behind(self)
         self.election: Election = (WallClocks if self.scenario.wall_clocks else Coordinator)(self)
         self.processes = [self._process(number) for number in range(self.scenario.processes)]
         self.applications = Applications(self)
@@ -88,6 +99,12 @@ class World:
         Raises:
             Violation: An invariant was broken.
         """
+        with ExitStack() as stack:
+            for name, value in {**_bounds(self.scenario.characters), **self.parts.patches}.items():
+                stack.enter_context(patch(name, value))
+            self._run()
+
+    def _run(self) -> None:
         self._next_fault()
         self.scheduler.run(self.scenario.seconds)
         self.audit.check_flow(self.scheduler.now)
@@ -102,6 +119,11 @@ class World:
         """Returns a leader id; a number, which is quicker than a UUID and as good here."""
         self._leader_ids += 1
         return self._leader_ids
+
+    def serial(self) -> int:
+        """Returns the number of a new record."""
+        self._serial += 1
+        return self._serial
 
     def moment(self) -> int:
         """Returns a number higher than any before, for what must be told before from after."""
@@ -201,9 +223,9 @@ class World:
         return all(row.key in self.database.parked for row in self.database.rows.values())
 
     def _cure(self) -> None:
-        for number in self.database.rows:
-            self.audit.entries[number].refusals = 0
-            self.database.rows[number].size = 1  # an operator permits more bytes
+        for row in self.database.rows.values():
+            self.audit.entries[row.serial].refusals = 0
+            row.size = 1  # an operator permits more bytes
 
     def _stuck(self) -> None:
         rows = [row for row in self.database.rows.values() if row.key not in self.database.parked]
@@ -217,3 +239,12 @@ class World:
             for group in (group for group in process.groups if group.host.alive):
                 for lane in group.running.values():
                     lane.check_rest()
+
+
+def _bounds(characters: int) -> Mapping[str, int]:
+    """Returns the bounds of production's modules where a checkpoint may have so many characters."""
+    return {
+        "outbox_core.delivery.checkpoint.MAX_BATCH": characters // 2,
+        "outbox_core.delivery.exactly_once.MAX_CHECKPOINT": characters,
+        "outbox_core.delivery.exactly_once.MAX_LOCKED": characters // 4,
+    }

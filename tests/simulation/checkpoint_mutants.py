@@ -1,0 +1,86 @@
+"""Deliberate bugs in the text of a checkpoint: what is written, or read, is not what was meant.
+
+They replace the functions of ``outbox_core.delivery.checkpoint`` where others call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from outbox_core.delivery.checkpoint import Checkpoint, decode, encode
+from outbox_sdk import Batch
+
+from .mutant import Mutant, breaks_batches, under
+
+Change = Callable[[Batch], Batch]
+
+
+def span(batch: Batch) -> Batch:
+    """Returns all ids from the first to the last of a batch."""
+    return Batch.of(range(batch.runs[0][0], batch.runs[-1][1] + 1), batch.newest)
+
+
+def first_run(batch: Batch) -> Batch:
+    return batch._replace(runs=batch.runs[:1])
+
+
+def one_more(batch: Batch) -> Batch:
+    *runs, (first, last) = batch.runs
+    return batch._replace(runs=(*runs, (first, last + 1)))
+
+
+def undated(batch: Batch) -> Batch:
+    return batch._replace(newest="")
+
+
+def writes(change: Change) -> dict[str, object]:
+    """Returns what writes batches that are changed."""
+
+    def broken(batches: Sequence[Batch]) -> str:
+        return encode([change(batch) for batch in batches])
+
+    return {"outbox_core.delivery.exactly_once.encode": broken}
+
+
+def reads(change: Change) -> dict[str, object]:
+    """Returns what reads batches that are changed."""
+
+    def broken(text: str) -> Checkpoint:
+        checkpoint = decode(text)
+        return replace(checkpoint, batches=[change(batch) for batch in checkpoint.batches])
+
+    return {"outbox_core.delivery.recovery.decode": broken}
+
+
+def last_batch_only(text: str) -> Checkpoint:
+    checkpoint = decode(text)
+    return replace(checkpoint, batches=checkpoint.batches[-1:])
+
+
+CHECKPOINT_MUTANTS: Sequence[Mutant] = (
+    under("crashes", lanes=(2, 2), each=breaks_batches(
+        "written-span", "A checkpoint has the first and the last id of a batch, and all between.",
+        "I1 checkpoint", patches=writes(span))),
+    under("crashes", lanes=(2, 2), each=breaks_batches(
+        "written-first-run", "A checkpoint has the first run of a batch only.", "I6 checkpoint",
+        patches=writes(first_run))),
+    under("crashes", breaks_batches(
+        "written-one-more", "A checkpoint has one id too many.", "I1 checkpoint", patches=writes(one_more))),
+    under("crashes", ids_anew=True, each=breaks_batches(
+        "written-undated", "A checkpoint does not say how old its rows are.", "I1 checkpoint",
+        patches=writes(undated))),
+    under("crashes", lanes=(2, 2), each=breaks_batches(
+        "read-span", "A recovery deletes all from the first to the last id of a batch.", "I1 I8",
+        patches=reads(span))),
+    under("crashes", lanes=(2, 2), each=breaks_batches(
+        "read-first-run", "A recovery deletes the first run of a batch only.", "I6 checkpoint",
+        patches=reads(first_run))),
+    under("crashes", breaks_batches(
+        "read-one-more", "A recovery deletes one row too many.", "I1 I8", patches=reads(one_more))),
+    under("crashes", ids_anew=True, each=breaks_batches(
+        "read-undated", "A recovery takes no account of how old rows are.", "I1", patches=reads(undated))),
+    under("crashes, slow database", transactions_per_second=100.0, each=breaks_batches(
+        "read-last-batch", "A recovery deletes the last batch only.", "I6 checkpoint",
+        patches={"outbox_core.delivery.recovery.decode": last_batch_only})),
+)  # fmt: skip
