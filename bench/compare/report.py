@@ -68,7 +68,8 @@ def report(files: Sequence[Path], into: Path | None) -> str:
     Args:
         files: The files.
         into: A Markdown page. What stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is
-            replaced by the table of that name; ``conditions`` are the machine and the versions.
+            replaced by the table of that name, and its plot if one is in the folder that is named like the page;
+            ``conditions`` are the machine and the versions.
     """
     results = Results.read(*files)
     parts = {"conditions": conditions(results)}
@@ -76,7 +77,9 @@ def report(files: Sequence[Path], into: Path | None) -> str:
     if into is not None:
         page = into.read_text()
         for name, text in parts.items():
-            page = replaced(page, name, text)
+            plot = Path(into.stem, f"{name}.svg")
+            image = f"\n\n![{name}]({plot.as_posix()})" if (into.parent / plot).exists() else ""
+            page = replaced(page, name, text + image)
         into.write_text(page)
     return "\n\n".join(f"## {name}\n\n{text}" for name, text in parts.items())
 
