@@ -29,16 +29,18 @@ class Publication:
         stage: Where it has come to.
         numbers: The records appended so far.
         partitions: Where to.
+        sender: The name of its sender.
         location: Where it writes the checkpoint.
         checkpoint: The checkpoint that it carries; empty so far.
     """
 
-    __slots__ = ("checkpoint", "epoch", "location", "numbers", "partitions", "session", "stage")
+    __slots__ = ("checkpoint", "epoch", "location", "numbers", "partitions", "sender", "session", "stage")
 
-    def __init__(self, session: Session, epoch: int, location: str) -> None:
+    def __init__(self, session: Session, epoch: int, location: str, sender: str = "") -> None:
         self.session = session
         self.epoch = epoch
         self.location = location
+        self.sender = sender
         self.stage = Stage.OPEN
         self.numbers: list[int] = []
         self.partitions: dict[int, None] = {}

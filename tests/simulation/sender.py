@@ -67,7 +67,7 @@ class TransactionalProducer:
         self._check_bounds(checkpoint)
         for record in records:
             self._broker.audit.published(self.session, record)
-        publication = Publication(self.session, self._epoch, self.location)
+        publication = Publication(self.session, self._epoch, self.location, self.name)
         troubles = self._refuse(records)
         if troubles and self._broker.chance.random() < 0.5:
             self._host.after(
