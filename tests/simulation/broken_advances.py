@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -11,7 +10,7 @@ from outbox_sdk import Batch, Fence
 
 from .advance import Advance
 from .database import Change, Database
-from .mutant import BUSY, Mutant, breaks_batches, under
+from .mutant import Mutant, breaks_batches, under
 from .tables import Row
 
 
@@ -52,12 +51,6 @@ class UndatedDeletion(Advance):
     def published(self) -> list[Row]:
         numbers = {number for batch in self.finished for number in batch.ids()}
         return [self.database.rows[number] for number in sorted(numbers) if number in self.database.rows]
-
-
-class UndatedSelection(Advance):
-    def leaves_out(self, row: Row) -> bool:
-        batches = (*self.finished, *self.pending)
-        return super().leaves_out(row) or any(row.id in batch.ids() for batch in batches)
 
 
 class FinishedSelected(Advance):
@@ -112,10 +105,6 @@ BROKEN_ADVANCES: Sequence[Mutant] = (
     under("lane restarts, crashes", ids_anew=True, transactions_per_second=10.0, each=breaks_batches(
         "undated-deletion", "Rows that have the id of a deleted one are deleted with its batch.", "I1 I4",
         advance=UndatedDeletion)),
-    under("handovers", ids_anew=True, touched=0.9, keys=1, transactions_per_second=20.0,
-          limits=replace(BUSY["limits"], max_batch_records=20), each=breaks_batches(
-        "undated-selection", "Rows that have the id of a deleted one are left out with its batch.", "I2",
-        first=25, advance=UndatedSelection)),
     under("handovers", breaks_batches(
         "finished-selected", "What is being deleted is selected again.", "I6", advance=FinishedSelected)),
     under("slow commits", transactions_per_second=100.0, each=breaks_batches(
