@@ -428,6 +428,16 @@ def test_large_records_bound_what_is_marked():
     assert 38_000 < mpr.scoreboard.bytes <= 40_000
 
 
+def test_an_id_that_is_given_out_anew_while_its_record_is_in_flight_confuses_no_count():
+    board = machine().scoreboard
+    board.admit(0, [record(1), record(2, "more")])
+    board.admit(0, [record(1, "other")])
+    assert len(board.take(9)) == 3
+    board.release(0, [record(1), record(2, "more")])
+    board.release(0, [record(1, "other")])
+    assert (board.bytes, board.waiting) == (0, 0)
+
+
 def test_a_mark_that_was_cut_short_by_its_bytes_is_followed_by_another_at_once():
     mpr = machine(Limits(max_lane_bytes=20_000))
     only(mpr.decide(0), Mark)

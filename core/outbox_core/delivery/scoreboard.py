@@ -121,7 +121,9 @@ class Scoreboard:
                 self._tailed[key] = None
                 held += 1
                 continue
-            sizes[record.id] = bytes_ = size_of(record)
+            bytes_ = size_of(record)
+            # An id that was given out anew may be that of a record in flight.
+            sizes[record.id] = sizes.get(record.id, 0) + bytes_
             size += bytes_
             if key not in busy:
                 busy[key] = None
@@ -160,7 +162,7 @@ class Scoreboard:
         busy, ready, sizes, cured = self._busy, self._ready, self._sizes, False
         for record in records:
             key = record.key
-            self.bytes -= sizes.pop(record.id)
+            self.bytes -= sizes.pop(record.id, 0)
             if self.holds:
                 cured |= self.holds.pop(key, None) is not None
             queue = busy[key]
@@ -183,7 +185,7 @@ class Scoreboard:
         for failure in failures:
             record = failure.record
             queue = self._busy.pop(record.key)
-            self.bytes -= self._sizes.pop(record.id)
+            self.bytes -= self._sizes.pop(record.id, 0)
             hold = self.holds.get(record.key)
             if hold is None or hold.head != record.id:
                 self.holds.pop(record.key, None)  # the order of holds is that of their first failures
@@ -302,4 +304,4 @@ class Scoreboard:
 
     def _drop(self, records: deque[MarkedRecord]) -> None:
         self.waiting -= len(records)
-        self.bytes -= sum(self._sizes.pop(record.id) for record in records)
+        self.bytes -= sum(self._sizes.pop(record.id, 0) for record in records)
