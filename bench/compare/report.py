@@ -68,8 +68,8 @@ def report(files: Sequence[Path], into: Path | None) -> str:
     Args:
         files: The files.
         into: A Markdown page. What stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` is
-            replaced by the table of that name, and its plot if one is in the folder that is named like the
-            page; ``conditions`` are the machine and the versions.
+            replaced by the table of that name, and by its plot if there is one in the folder that is named
+            like the page; ``conditions`` are the machine and the versions.
     """
     results = Results.read(*files)
     parts = {"conditions": conditions(results)}
