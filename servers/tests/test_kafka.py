@@ -115,7 +115,7 @@ def test_an_unpacked_distribution_serves_as_well(
         installed_home(tmp_path / "elsewhere", java)
     monkeypatch.setenv("OUTBOX_CACHE", str(tmp_path / "cache"))
     home = installed_home(tmp_path, java)
-    monkeypatch.setattr("outbox_servers.services.kafka.kafka_home", lambda _java, _progress: home)
+    monkeypatch.setattr("outbox_servers.services.kafka.kafka_home", lambda *_: home)
     with KafkaBroker(java=java) as broker:
         _produce(broker, topic, b"x")
         assert _consume(broker, topic, 1) == [b"x"]

@@ -63,6 +63,7 @@ class FreezeLeader(Fault):
 
     def strike(self, site: Site) -> Strike:
         _, leader = site.chief()
+        acquired_at = max(line.at for line in leader.lines() if "leader acquired" in line.text)
         at = time.time()
         frozen = send_all(leader, signal.SIGSTOP)
         if Power.EVICTION in site.host.powers:
@@ -74,7 +75,8 @@ class FreezeLeader(Fault):
         for process in reversed(frozen):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
-        leader.wait_for("leader fenced", END_SECONDS, thawed_at)
+        # On a busy machine it may have lost its leadership just before it was frozen.
+        leader.wait_for("leader fenced", END_SECONDS, acquired_at)
         until(lambda: succeeded(site, leader), "a successor leads", TAKEOVER_SECONDS, pause=0.1)
         floor = thawed_at - at if held else site.session
         return Strike(at, floor, facts={"leader": leader.name, "thawed_at": thawed_at, "held": held})

@@ -1,7 +1,7 @@
 """Exactly-once delivery of one lane as a pure state machine: batches are selected, published and purged.
 
 Method calls report what happened (``advanced``, ``published``, ``aborted``, ``parked``), and
-:meth:`TransactionalDelivery.decide` returns what to do, as commands.
+:meth:`SelectPublishPurge.decide` returns what to do, as commands.
 
 The life of a batch::
 
