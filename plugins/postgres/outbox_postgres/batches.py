@@ -13,7 +13,7 @@ from outbox_sdk import UNBOUNDED, Advanced, Batch, Condition, Fence
 from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
 from outbox_postgres.rows import Claimed, claimed
-from outbox_postgres.session import Session
+from outbox_postgres.session import Session, array
 from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
@@ -107,7 +107,7 @@ class Batches:
         but: type[psycopg.Error] | tuple[()] = (),
     ) -> int:
         with self._session.translated("delete batches", but):
-            rows = self._session.execute(statement, (*self._held(fence), *_runs(finished))).fetchall()
+            rows = self._session.execute(statement, (*self._layout.held(fence), *_runs(finished))).fetchall()
         if not rows:
             raise fence.lost()
         return int(rows[0][0])
@@ -119,7 +119,7 @@ class Batches:
         statement = self.sql.advance(**how) if finished else self.sql.select(**how)
         firsts, lasts = _from(wanted.left_out, start)
         parameters = (
-            *self._held(fence),
+            *self._layout.held(fence),
             *(firsts, wanted.limit, start, self._releases, lasts, wanted.max_bytes),
             *self.sql.parameters,
             *(_runs(finished) if finished else ()),
@@ -149,24 +149,15 @@ class Batches:
         own = Batch.of([record.id for record in records], taken.newest)
         self._starts.found(taken.found, (records[0].id, records[-1].id), [*behind, own])
 
-    def _held(self, fence: Fence) -> tuple[str, int, int, int, int]:
-        return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.epoch)
-
 
 def _runs(batches: Sequence[Batch]) -> tuple[str, str, list[str | None]]:
     """Returns the runs of batches as statements take them."""
     runs = [run for batch in batches for run in batch.runs]
     newest = [batch.newest or None for batch in batches for _ in batch.runs]
-    return _array([first for first, _ in runs]), _array([last for _, last in runs]), newest
+    return array([first for first, _ in runs]), array([last for _, last in runs]), newest
 
 
 def _from(batches: Sequence[Batch], start: int) -> tuple[str, str]:
     """Returns the first and the last ids of those runs that reach to ``start``."""
-    runs = [run for batch in batches if batch.runs and batch.runs[-1][1] >= start for run in batch.runs]
-    runs = [run for run in runs if run[1] >= start]
-    return _array([first for first, _ in runs]), _array([last for _, last in runs])
-
-
-def _array(numbers: Sequence[int]) -> str:
-    # An array literal is several times cheaper to make than psycopg's list of adapted integers.
-    return f"{{{','.join(map(str, numbers))}}}"
+    runs = [run for batch in batches for run in batch.runs if run[1] >= start]
+    return array([first for first, _ in runs]), array([last for _, last in runs])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError
+from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError, Fence
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
@@ -133,6 +133,10 @@ class Layout:
     def name(self) -> str:
         """The outbox's name in its auxiliary tables, however the configuration spells the table."""
         return f"{self.outbox.schema}.{self.outbox.table}"
+
+    def held(self, fence: Fence) -> tuple[str, int, int, int, int]:
+        """Returns a fence as statements compare it."""
+        return (self.name, fence.lane, fence.lanes, fence.token, fence.epoch)
 
 
 class Inspector:

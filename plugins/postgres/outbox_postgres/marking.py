@@ -75,14 +75,10 @@ class Marking:
         self._starts.found(taken.found, (marked[0].id, marked[-1].id) if marked else None)
         return taken
 
-    def held(self, fence: Fence) -> tuple[str, int, int, int, int]:
-        """Returns a fence as statements compare it."""
-        return (self._layout.name, fence.lane, fence.lanes, fence.token, fence.epoch)
-
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
         limits = (wanted.limit, start, self._releases, self._spelled(wanted.excluded), wanted.max_bytes)
-        return (*self.held(fence), leader_id, *limits, *self.sql.parameters)
+        return (*self._layout.held(fence), leader_id, *limits, *self.sql.parameters)
 
     def _spelled(self, keys: frozenset[str]) -> list[str]:
         return spelled(keys, raw=self._layout.raw)

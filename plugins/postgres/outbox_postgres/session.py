@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -9,6 +10,11 @@ import psycopg
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
+
+
+def array(numbers: Sequence[int]) -> str:
+    """Writes an array of integers, several times cheaper than psycopg adapts a list of them."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 class Session:

@@ -93,7 +93,7 @@ def selection(
     start = starts.settled.begin(lane.fence, finished)
     firsts, lasts = _from(finished, start)
     parameters = (
-        *batches._held(lane.fence),
+        *batches._layout.held(lane.fence),
         *(firsts, limit, start, batches._releases, lasts, max_bytes),
         *(_runs(finished) if finished else ()),
     )
@@ -146,7 +146,7 @@ def test_a_batch_with_gaps_is_deleted_by_its_ids(outbox: Outbox, analyzed: bool)
         outbox.admin.execute("ANALYZE outbox")
     sql = lane.table._batches.sql
     for statement in sql.finish, sql.finish_free:
-        parameters = (*lane.table._batches._held(lane.fence), *_runs([batch]))
+        parameters = (*lane.table._batches._layout.held(lane.fence), *_runs([batch]))
         types = "text, int, int, bigint, bigint, bigint[], bigint[], text[]"
         found = scans(carried_out(lane.table, statement, parameters, types))
         assert {index for index, *_ in found} == {"outbox_pkey"}
