@@ -1,4 +1,4 @@
-"""Plain loops: the sequential one with a broker, and the limit, what the database alone takes."""
+"""Plain loops: the sequential one with a broker, and the limits, what the database alone takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from bench.compare.candidates import Candidate, Subject, ending, logged, started, wait
 from bench.compare.servers import Place
 
-PROGRAM = Path(__file__).parents[1] / "sequential.py"
+SEQUENTIAL = Path(__file__).parents[1] / "sequential.py"
+OWN = Path(__file__).with_name("own.py")
 
 
 class Loop(Candidate):
@@ -29,8 +30,35 @@ class Loop(Candidate):
     @contextmanager
     def running(self, place: Place) -> Iterator[Subject]:
         """Runs the loop."""
-        command = [sys.executable, str(PROGRAM), place.dsn, place.servers.bootstrap, *self._arguments]
-        process = started("loop", command, place)
-        with ending(process):
-            wait(process, logged(process, "ready"))
-            yield Subject({"subject": process})
+        with looping(
+            [str(SEQUENTIAL), place.dsn, place.servers.bootstrap, *self._arguments], place
+        ) as subject:
+            yield subject
+
+
+class Own(Candidate):
+    """The statements of outbox by themselves, see :mod:`bench.compare.own`.
+
+    Args:
+        name: Its name.
+        statements: ``mark`` or ``advance``.
+    """
+
+    def __init__(self, name: str, statements: str) -> None:
+        super().__init__(name)
+        self.statements = statements
+
+    @contextmanager
+    def running(self, place: Place) -> Iterator[Subject]:
+        """Runs the statements in a loop."""
+        with looping([str(OWN), place.dsn, self.statements], place) as subject:
+            yield subject
+
+
+@contextmanager
+def looping(arguments: list[str], place: Place) -> Iterator[Subject]:
+    """Runs a program in a process of its own; enters the block when it says that it is ready."""
+    process = started("loop", [sys.executable, *arguments], place)
+    with ending(process):
+        wait(process, logged(process, "ready"))
+        yield Subject({"subject": process})

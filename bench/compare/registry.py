@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.compare.candidates import Candidate, Nobody, Product
-from bench.compare.loops import Loop
+from bench.compare.loops import Loop, Own
 from bench.compare.peers import Debezium, Goharvest
 
 DELIVERIES = ("exactly-once", "at-least-once")
@@ -54,6 +54,8 @@ def candidates(goharvest: Path | None) -> dict[str, Candidate]:
         Loop("loop/commit", "commit", "mark"),
         Loop("database/mark", "discard", "mark"),
         Loop("database/select", "discard", "select"),
+        Own("own/mark", "mark"),
+        Own("own/advance", "advance"),
         Nobody("nobody"),
     ]
     return {each.name: each for each in found}

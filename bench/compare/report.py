@@ -14,6 +14,7 @@ FIRST = {
     "latency": "p50 ms",
     "recovery": "recovery s",
     "backlog": "statements ms /1000",
+    "claims": "fresh",
     "parked": "/s",
     "snapshot": "end / start",
     "idle": "cpu %",
@@ -39,6 +40,7 @@ OTHERS: Mapping[str, Sequence[str]] = {
     "latency": ("p99 ms", "p99.9 ms", "max ms", "missing", "repeats", "out of order", *LOAD),
     "recovery": ("start s", "backlog /s", "cpu s", "missing", "repeats"),
     "backlog": ("/s", "cpu database µs", "wal B", "statements /1000"),
+    "claims": ("affinity", "parked", "dead rows", "snapshot"),
     "parked": ("statements ms /1000", *COST),
     "snapshot": ("/s at the start", "/s at the end", *(f"p50 ms, quarter {n}" for n in (1, 2, 3, 4))),
     "idle": (
@@ -58,7 +60,7 @@ OTHERS: Mapping[str, Sequence[str]] = {
 
 RATED_AGAINST = ("debezium", "nobody")
 """The first of these that was measured is what the first figure is divided by."""
-UNRATED = ("backlog", "parked", "snapshot")
+UNRATED = ("backlog", "claims", "parked", "snapshot")
 """Tables whose candidates are compared with themselves, from case to case."""
 
 

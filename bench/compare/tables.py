@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from bench.compare.backlog import Shape
 from bench.compare.bench import Bench
+from bench.compare.claims import claims
 from bench.compare.drain import Drain
 from bench.compare.registry import LANES, MODES, PEERS
 from bench.compare.resident import idle, peak_memory, start, writers
 from bench.compare.standing import CONDITIONS, FRESH, PARKED, standing
 from bench.compare.steady import latency, recovery, snapshot
 
-LOOPS = ("loop/flush", "loop/commit", "database/mark", "database/select")
+LOOPS = ("loop/flush", "loop/commit", "database/mark", "database/select", "own/mark", "own/advance")
 
 Options = Callable[[argparse.ArgumentParser], None]
 Run = Callable[[Bench, argparse.Namespace, Sequence[str]], None]
@@ -104,9 +105,19 @@ def run_recovery(bench: Bench, arguments: argparse.Namespace, candidates: Sequen
     bench.measure("recovery", cases, candidates)
 
 
-def backlog_options(command: argparse.ArgumentParser) -> None:
+def size_options(command: argparse.ArgumentParser) -> None:
     sizes = [1000, 10_000, 100_000, 1_000_000, 10_000_000]
     option(command, "--backlogs", nargs="+", type=int, default=sizes, help="rows (1,000 to 10,000,000)")
+
+
+def run_claims(bench: Bench, arguments: argparse.Namespace, candidates: Sequence[str]) -> None:
+    """Measures single marks and selections."""
+    backlogs = arguments.backlogs[:2] if arguments.quick else arguments.backlogs
+    bench.measure("claims", {f"{rows:,} rows": claims(bench, rows) for rows in backlogs}, candidates)
+
+
+def backlog_options(command: argparse.ArgumentParser) -> None:
+    size_options(command)
     option(command, "--conditions", nargs="+", default=CONDITIONS[:3], choices=CONDITIONS)
 
 
@@ -203,6 +214,13 @@ TABLES = (
         SOME,
         backlog_options,
         run_backlog,
+    ),
+    Table(
+        "claims",
+        "what one mark or selection of 100 rows costs, behind any backlog and rows that it may not take",
+        ("own/mark", "own/advance"),
+        size_options,
+        run_claims,
     ),
     Table("parked", "what 2,000 parked keys in front cost the others", PARKING, no_options, run_parked),
     Table(
