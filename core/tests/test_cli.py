@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from outbox_core.cli import main
-from outbox_core.cli.app import COMMANDS
+from outbox_core.cli.app import COMMANDS, load_command
 from outbox_core.cli.command import Group
 from outbox_core.cli.exits import ExitCode, exit_code
 from outbox_core.cli.logs import Redacting, configure_logging, redact
@@ -47,14 +47,14 @@ def test_help_lists_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixtur
     code, out, _ = exits(capsys, "--help")
     assert code == 0
     listed = re.findall(r"^│ ([\w-]+) {2,}", out.partition("Commands")[2], re.MULTILINE)
-    assert listed == [entry.name for entry in COMMANDS]
+    assert listed == list(COMMANDS)
     for exit_code_ in ExitCode:
         assert re.search(rf"\b{exit_code_.value}: ", out)
 
 
 PHRASES = [
     phrase
-    for entry in COMMANDS
+    for entry in map(load_command, COMMANDS)
     for phrase in [
         entry.name,
         *(f"{entry.name} {command.name}" for command in (entry.commands if isinstance(entry, Group) else ())),
@@ -69,6 +69,14 @@ def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFi
     assert code == 0
     assert "Examples" in out
     assert f"outbox {name}" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_first_sentence_of_the_help(name: str):
+    command = load_command(name)
+    text = command.text if isinstance(command, Group) else command.function.__doc__ or ""
+    assert command.name == name
+    assert COMMANDS[name] == " ".join(text.split("\n\n")[0].split())
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, overload
 
@@ -79,6 +81,13 @@ def find(seam: Seam, name: str) -> Driver[Any]:
         PluginError: None or several distributions provide the name, the plugin cannot be imported, or it
             does not serve the seam. The message lists what is installed and what to install.
     """
+    return _find(seam, name, tuple(sys.path))
+
+
+@cache
+def _find(seam: Seam, name: str, path: tuple[str, ...]) -> Driver[Any]:
+    """Finds a driver once for each import path: a search reads the metadata of all distributions on it."""
+    del path  # entry_points() uses sys.path
     candidates = [entry for entry in entry_points(group=GROUP) if entry.name == name]
     if not candidates:
         raise PluginError(_missing(seam, name))

@@ -11,19 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
+from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json, printable
 from outbox_core.config import HarvestSettings
-
-EXAMPLES = (
-    "outbox audit -f outbox.yaml --ledger ledger.jsonl",
-    "outbox audit -f outbox.yaml --ledger ledger.jsonl --topic orders --header Number",
-    "outbox audit -f outbox.yaml --ledger ledger.jsonl --exactly-once",
-    "outbox pump --topic trial --ledger trial.jsonl && outbox audit --ledger trial.jsonl",
-)
-"""For ``--help``."""
 
 
 def audit(  # noqa: PLR0917 - typer makes each parameter an option
@@ -149,3 +142,14 @@ def _as_table(comparison: Comparison, *, exactly_once: bool) -> Table:
 def _summary(result: Result, *, exactly_once: bool) -> Text:
     good = _good(result, exactly_once=exactly_once)
     return Text(f"{result.summary(exactly_once=exactly_once)}\n", "green" if good else "bold red")
+
+
+COMMAND = Command(
+    audit,
+    (
+        "outbox audit -f outbox.yaml --ledger ledger.jsonl",
+        "outbox audit -f outbox.yaml --ledger ledger.jsonl --topic orders --header Number",
+        "outbox audit -f outbox.yaml --ledger ledger.jsonl --exactly-once",
+        "outbox pump --topic trial --ledger trial.jsonl && outbox audit --ledger trial.jsonl",
+    ),
+)

@@ -15,6 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.terminal import messages, output, print_json
@@ -32,13 +33,6 @@ class Row(NamedTuple):
 
     part: str
     finding: Finding
-
-
-EXAMPLES = (
-    "outbox check -f outbox.yaml",
-    "outbox check -f outbox.yaml --json | jq '.findings[] | select(.level == \"error\")'",
-)
-"""For ``--help``."""
 
 
 def check(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
@@ -174,3 +168,12 @@ def _summary(errors: int, warnings: int) -> Text:
 
 def _plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+COMMAND = Command(
+    check,
+    (
+        "outbox check -f outbox.yaml",
+        "outbox check -f outbox.yaml --json | jq '.findings[] | select(.level == \"error\")'",
+    ),
+)

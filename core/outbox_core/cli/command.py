@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
+from typing import Any
 
 import typer
+from typer.main import get_command, get_group
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,14 @@ class Command:
         """The command's name; a function whose name would hide a builtin ends in an underscore."""
         return self.function.__name__.rstrip("_").replace("_", "-")
 
+    def build(self) -> Any:
+        """Returns the command for the parser of the command line."""
+        app = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        self.add_to(app)
+        return get_command(app)
+
     def add_to(self, app: typer.Typer) -> None:
-        """Adds the command to a program or group."""
+        """Adds the command to a group."""
         app.command(self.name, help=help_text(self.function.__doc__ or "", self.examples))(self.function)
 
 
@@ -43,13 +51,18 @@ class Group:
     text: str
     commands: Sequence[Command]
 
-    def add_to(self, app: typer.Typer) -> None:
-        """Adds the group to a program."""
-        group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-        for command in self.commands:
-            command.add_to(group)
+    def build(self) -> Any:
+        """Returns the group for the parser of the command line."""
         examples = [command.examples[0] for command in self.commands]
-        app.add_typer(group, name=self.name, help=help_text(self.text, examples))
+        app = typer.Typer(
+            name=self.name,
+            help=help_text(self.text, examples),
+            no_args_is_help=True,
+            rich_markup_mode="markdown",
+        )
+        for command in self.commands:
+            command.add_to(app)
+        return get_group(app)
 
 
 def help_text(text: str, examples: Sequence[str]) -> str:

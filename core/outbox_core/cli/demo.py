@@ -7,17 +7,11 @@ from typing import Annotated
 import typer
 from outbox_sdk.errors import ConfigError
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.run import EngineName
 
 GROUP = "outbox.commands"
 """The entry-point group of commands that other distributions provide."""
-
-EXAMPLES = (
-    "outbox demo",
-    "outbox demo --seconds 120 --rate 1000",
-    "outbox demo --keep   # leave everything running after the audit",
-)
-"""For ``--help``."""
 
 _INSTALL = "run in a clone of outbox: pip install ./servers ./plugins/postgres ./demo"
 
@@ -55,3 +49,13 @@ def _find() -> Callable[..., None]:
     except ModuleNotFoundError as error:
         raise ConfigError(f"the demonstration needs {error.name}, which is missing; {_INSTALL}") from error
     return run
+
+
+COMMAND = Command(
+    demo,
+    (
+        "outbox demo",
+        "outbox demo --seconds 120 --rate 1000",
+        "outbox demo --keep   # leave everything running after the audit",
+    ),
+)

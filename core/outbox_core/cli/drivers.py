@@ -6,15 +6,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import JsonOption
 from outbox_core.cli.terminal import output, print_json
-
-EXAMPLES = (
-    "outbox drivers",
-    "outbox drivers --json | jq '.installed[].name'",
-)
-"""For ``--help``."""
 
 
 def drivers(json: JsonOption = False) -> None:
@@ -74,3 +69,12 @@ def _table(present: list[Installed], missing: dict[str, str]) -> Table:
             Text(installation(name), "yellow"),
         )
     return table
+
+
+COMMAND = Command(
+    drivers,
+    (
+        "outbox drivers",
+        "outbox drivers --json | jq '.installed[].name'",
+    ),
+)

@@ -225,7 +225,7 @@ def _lanes_text(note: TransactionalLane | None) -> str:
     return "-" if note is None else f"of {note.lanes}"
 
 
-GROUP = Group(
+COMMAND = Group(
     "fence",
     """See who holds the outbox, and take it away from a leader that does harm.
 

@@ -5,18 +5,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.health import Health, Thresholds, examine
-
-EXAMPLES = (
-    "outbox health -f outbox.yaml",
-    "outbox health -f outbox.yaml --oldest 5m --blocked 10m --parked 3",
-    "outbox health -f outbox.yaml --json | jq -r '.problems[].code'",
-)
-"""For ``--help``."""
 
 
 def health(  # noqa: PLR0917 - typer makes each parameter an option
@@ -79,3 +73,13 @@ def _as_text(found: Health) -> Text:
         for problem in found.problems
     ]
     return Text("\n").join(lines)
+
+
+COMMAND = Command(
+    health,
+    (
+        "outbox health -f outbox.yaml",
+        "outbox health -f outbox.yaml --oldest 5m --blocked 10m --parked 3",
+        "outbox health -f outbox.yaml --json | jq -r '.problems[].code'",
+    ),
+)

@@ -4,17 +4,11 @@ from typing import Annotated
 
 import typer
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.terminal import output, print_json, print_message
 
 _PARTITIONS = 6
-
-
-EXAMPLES = (
-    "outbox init -f outbox.yaml --topic orders --topic payments --partitions 12",
-    "outbox init -f outbox.yaml --dry-run | psql …   # for a user with the rights to run the DDL",
-)
-"""For ``--help``."""
 
 
 def init(  # noqa: PLR0917 - typer makes each parameter an option
@@ -58,3 +52,12 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         output().print(f"created topic {topic} with {partitions} partitions", markup=False, soft_wrap=True)
     if not tables and not made:
         output().print("nothing to create: everything exists")
+
+
+COMMAND = Command(
+    init,
+    (
+        "outbox init -f outbox.yaml --topic orders --topic payments --partitions 12",
+        "outbox init -f outbox.yaml --dry-run | psql …   # for a user with the rights to run the DDL",
+    ),
+)

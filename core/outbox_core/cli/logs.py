@@ -5,8 +5,6 @@ import re
 import sys
 from datetime import UTC, datetime
 
-from rich.logging import RichHandler
-
 from outbox_core.cli.terminal import messages
 from outbox_core.config import LogLevel
 from outbox_core.log_context import HarvesterFilter
@@ -59,6 +57,8 @@ def configure_logging(level: LogLevel, harvester: str = "") -> None:
     named = "[%(harvester)s] " if harvester else ""
     handler: logging.Handler
     if sys.stderr.isatty():
+        from rich.logging import RichHandler  # noqa: PLC0415 - only a terminal needs it
+
         handler = RichHandler(console=messages(), show_path=False, log_time_format="%H:%M:%S")
         handler.setFormatter(Redacting(f"{named}%(message)s"))
     else:

@@ -5,15 +5,10 @@ from typing import Annotated
 
 import typer
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import JsonOption
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.scaffold import distribution, objection, write
-
-EXAMPLES = (
-    "outbox new-dialect my_db",
-    "outbox new-dialect my_db --directory ~/src   # writes ~/src/outbox-my-db",
-)
-"""For ``--help``."""
 
 
 def new_dialect(
@@ -49,3 +44,12 @@ def new_dialect(
     )
     lines = [*(f"wrote {path}" for path in written), "", "now:", *(f"  {step}" for step in steps)]
     output().print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+COMMAND = Command(
+    new_dialect,
+    (
+        "outbox new-dialect my_db",
+        "outbox new-dialect my_db --directory ~/src   # writes ~/src/outbox-my-db",
+    ),
+)

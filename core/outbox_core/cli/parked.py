@@ -213,7 +213,7 @@ def _key_list(keys: Sequence[str]) -> str:
     return ", ".join(f"key '{printable(key)}'" for key in keys)
 
 
-GROUP = Group(
+COMMAND = Group(
     "parked",
     """See the keys that are parked because a record cannot be delivered, and free them.
 

@@ -12,19 +12,12 @@ import typer
 from outbox_sdk import DriverError, Record, Stasher
 
 from outbox_core.audit import SEQUENCE_HEADER, Ledger, read_entries
+from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration, parse_duration
-
-EXAMPLES = (
-    "outbox pump -f outbox.yaml --keys 10 --records 100000 --topic orders",
-    "outbox pump -f outbox.yaml --records 0 --interval 10ms --batch 1   # 100 records/s until Ctrl-C",
-    "outbox pump -f outbox.yaml --blank   # tombstones",
-    "outbox pump -f outbox.yaml --topic trial --ledger trial.jsonl   # for 'outbox audit'",
-)
-"""For ``--help``."""
 
 
 def pump(  # noqa: PLR0917 - typer makes each parameter an option
@@ -135,3 +128,14 @@ def _connection(settings: HarvestSettings) -> Iterator[Any]:
         raise DriverError(f"cannot write to the outbox: {error}", retryable=False) from error
     finally:
         connection.close()
+
+
+COMMAND = Command(
+    pump,
+    (
+        "outbox pump -f outbox.yaml --keys 10 --records 100000 --topic orders",
+        "outbox pump -f outbox.yaml --records 0 --interval 10ms --batch 1   # 100 records/s until Ctrl-C",
+        "outbox pump -f outbox.yaml --blank   # tombstones",
+        "outbox pump -f outbox.yaml --topic trial --ledger trial.jsonl   # for 'outbox audit'",
+    ),
+)

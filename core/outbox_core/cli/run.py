@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
 from outbox_core.config import Delivery, HarvestSettings, LogLevel
 from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, MeterRead
@@ -31,13 +32,6 @@ class EngineName(StrEnum):
 
     SPARK = "spark"
     INLINE = "inline"
-
-
-EXAMPLES = (
-    "outbox run -f outbox.yaml",
-    "outbox run -f reaper.yaml --engine inline --log-level debug",
-)
-"""For ``--help``."""
 
 
 def run(
@@ -155,3 +149,12 @@ def _start_message(settings: HarvestSettings) -> str:
         f"to {settings.publisher.driver}, {settings.delivery}, elector {settings.elector.driver}, "
         f"engine {settings.engine.driver}, {settings.limits.send_concurrency} lanes, as {settings.name}"
     )
+
+
+COMMAND = Command(
+    run,
+    (
+        "outbox run -f outbox.yaml",
+        "outbox run -f reaper.yaml --engine inline --log-level debug",
+    ),
+)

@@ -9,18 +9,12 @@ from outbox_sdk.dialect import Dialect
 from outbox_sdk.errors import DriverError
 from rich.live import Live
 
+from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
 from outbox_core.cli.snapshot import Snapshot, as_data, as_text
 from outbox_core.cli.terminal import output, print_json, print_message
 from outbox_core.config import HarvestSettings
-
-EXAMPLES = (
-    "outbox status -f outbox.yaml",
-    "outbox status -f outbox.yaml --watch",
-    "outbox status -f outbox.yaml --json | jq .backlog.oldest_seconds",
-)
-"""For ``--help``."""
 
 
 def status(
@@ -82,3 +76,13 @@ def _show(snapshot: Snapshot, *, json: bool) -> None:
         print_json(as_data(snapshot))
     else:
         output().print(as_text(snapshot))
+
+
+COMMAND = Command(
+    status,
+    (
+        "outbox status -f outbox.yaml",
+        "outbox status -f outbox.yaml --watch",
+        "outbox status -f outbox.yaml --json | jq .backlog.oldest_seconds",
+    ),
+)

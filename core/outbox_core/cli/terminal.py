@@ -1,11 +1,13 @@
 """Writes results to stdout and everything else to stderr; colours and animation only on a terminal."""
 
+from __future__ import annotations
+
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _DEFAULT_WIDTH = 200
 """Columns without a terminal, so that tables in files and pipes are not cut at 80."""
@@ -13,11 +15,15 @@ _DEFAULT_WIDTH = 200
 
 def output() -> Console:
     """Returns the console for results (stdout)."""
+    from rich.console import Console  # noqa: PLC0415 - rich is imported when something is printed with it
+
     return Console(width=None if sys.stdout.isatty() else _DEFAULT_WIDTH, highlight=False)
 
 
 def messages() -> Console:
     """Returns the console for messages (stderr)."""
+    from rich.console import Console  # noqa: PLC0415 - see output()
+
     return Console(stderr=True, width=None if sys.stderr.isatty() else _DEFAULT_WIDTH, highlight=False)
 
 
@@ -30,11 +36,15 @@ def print_json(data: Any) -> None:
 
 def print_error(message: str) -> None:
     """Writes an error message to stderr; keeps its line breaks."""
+    from rich.text import Text  # noqa: PLC0415 - see output()
+
     messages().print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def print_message(message: str) -> None:
     """Writes a message to stderr."""
+    from rich.text import Text  # noqa: PLC0415 - see output()
+
     messages().print(Text(message), soft_wrap=True)
 
 

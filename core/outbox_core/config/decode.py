@@ -1,39 +1,25 @@
 """Decodes a section of the YAML tree into a dataclass: our own settings, or a plugin's options."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from outbox_sdk.errors import ConfigError, PluginError
-from outbox_sdk.hooks import Unit
-from pydantic import BeforeValidator, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from outbox_core.config.document import Items, Node, Scalar, Section
-from outbox_core.config.duration import parse_duration
+from outbox_core.config.plain import UNDECIDED, convert, is_plain
 from outbox_core.config.problems import Problems, join
+
+if TYPE_CHECKING:
+    from outbox_core.config.validation import Mistake
 
 Kind = TypeVar("Kind")
 
 _SECRET = re.compile(r"passw|secret|token|credential|private|source|dsn", re.IGNORECASE)
 _MAX_SHOWN = 40
 _UNSET: Any = object()
-_EXPECTED = {
-    "int_parsing": "expected a whole number",
-    "int_from_float": "expected a whole number",
-    "int_type": "expected a whole number",
-    "float_parsing": "expected a number",
-    "float_type": "expected a number",
-    "bool_parsing": "expected true or false",
-    "bool_type": "expected true or false",
-    "string_type": "expected text",
-    "dict_type": "expected a mapping of keys to values",
-    "mapping_type": "expected a mapping of keys to values",
-    "list_type": "expected a list",
-    "tuple_type": "expected a list",
-}
 
 Raw = Annotated[Node | None, "not decoded"]
 """The type of a field whose node the caller decodes."""
@@ -123,12 +109,19 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
             problems.add(node.place, path, "expected a mapping of keys to values")
             return _UNSET
         return decode(inner, node, path, problems)
+    data = _plain_data(node)
+    if (value := convert(hint, data)) is not UNDECIDED:
+        return value
+    from outbox_core.config.validation import (  # noqa: PLC0415 - see outbox_core.config.plain
+        InvalidDataError,
+        validate,
+    )
+
     try:
-        return _adapter(hint).validate_python(_plain_data(node))
-    except ValidationError as error:
-        _add_problems(
-            error, node, path, problems, hide_value=not field.repr or bool(_SECRET.search(field.name))
-        )
+        return validate(hint, data)
+    except InvalidDataError as error:
+        hide_value = not field.repr or bool(_SECRET.search(field.name))
+        _add_problems(error.mistakes, node, path, problems, hide_value=hide_value)
         return _UNSET
 
 
@@ -155,35 +148,22 @@ def _plain_data(node: Node, *, untyped: bool = False) -> Any:
 
 
 def _add_problems(
-    error: ValidationError, node: Node, path: str, problems: Problems, *, hide_value: bool
+    mistakes: Sequence["Mistake"], node: Node, path: str, problems: Problems, *, hide_value: bool
 ) -> None:
-    """Adds what pydantic found; alternatives for one value become one problem."""
+    """Adds what is wrong; alternatives for one value become one problem."""
     wanted: dict[str, tuple[Node, list[str]]] = {}
-    for detail in error.errors(include_url=False, include_input=False):
+    for steps, expected in mistakes:
         at, where = node, path
-        for step in detail["loc"]:
+        for step in steps:
             if isinstance(at, Section) and step in at.entries:
                 at, where = at.entries[str(step)][1], join(where, str(step))
             elif isinstance(at, Items) and isinstance(step, int):
                 at, where = at.values[step], f"{where}[{step}]"
-        wanted.setdefault(where, (at, []))[1].append(_expected(detail))
+        wanted.setdefault(where, (at, []))[1].append(expected)
     for where, (at, messages) in wanted.items():
         first, *others = dict.fromkeys(messages)
         message = " or ".join([first, *(other.removeprefix("expected ") for other in others)])
         problems.add(at.place, where, message + _found_text(at, hide_value=hide_value or at is not node))
-
-
-def _expected(detail: ErrorDetails) -> str:
-    kind, context = detail["type"], detail.get("ctx", {})
-    if kind in _EXPECTED:
-        return _EXPECTED[kind]
-    if kind in ("enum", "literal_error"):
-        return f"expected {context['expected']}"
-    if kind == "greater_than":
-        return f"expected more than {context['gt']:g}"
-    if kind == "greater_than_equal":
-        return f"expected at least {context['ge']:g}"
-    return detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
 
 
 def _found_text(node: Node, *, hide_value: bool) -> str:
@@ -202,20 +182,6 @@ def _without_none(hint: Any) -> Any:
     return others[0] if get_origin(hint) in (Union, UnionType) and len(others) == 1 else hint
 
 
-def _is_duration(hint: Any) -> bool:
-    if get_origin(hint) is Annotated:
-        return any(isinstance(extra, Unit) and extra.name == "seconds" for extra in get_args(hint)[1:])
-    return get_origin(hint) in (Union, UnionType) and any(_is_duration(part) for part in get_args(hint))
-
-
-def _seconds(value: Any) -> Any:
-    return parse_duration(value) if isinstance(value, str) else value
-
-
-def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(Annotated[hint, BeforeValidator(_seconds)] if _is_duration(hint) else hint)
-
-
 def _hints(kind: type[Any]) -> dict[str, Any]:
     """Returns the types of a dataclass's fields.
 
@@ -227,9 +193,16 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         for field in fields(kind):
             hint = hints[field.name]
             if field.init and hint != Raw and not is_dataclass(_without_none(hint)):
-                _adapter(hint)
-    except (NameError, PydanticUserError) as error:
+                _require_type(hint)
+    except (NameError, TypeError) as error:
         raise PluginError(
             f"the options of {kind.__module__}.{kind.__qualname__} cannot be read: {error}"
         ) from error
     return hints
+
+
+def _require_type(hint: Any) -> None:
+    if not is_plain(hint):
+        from outbox_core.config.validation import require_type  # noqa: PLC0415 - see outbox_core.config.plain
+
+        require_type(hint)

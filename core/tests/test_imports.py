@@ -1,0 +1,77 @@
+"""What a command imports: nothing that it does not need, so that a harvester starts within a second.
+
+Each import is paid for at every start, in Python's own time; connections take less.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DRIVERS = {"psycopg", "pymysql", "oracledb", "pytds", "sqlite3", "confluent_kafka"}
+OTHER_ENGINE = {"pyspark", "pyarrow", "pandas", "outbox_core.engines.spark"}
+OTHER_COMMANDS = {
+    f"outbox_core.cli.{name}" for name in ("audit", "check", "fence", "parked", "pump", "status")
+}
+
+PROGRAM = """
+import json, sys
+from outbox_core.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(json.dumps(list(sys.modules)), file=sys.stderr)
+"""
+START = """
+import json, sys
+from outbox_core.cli import run
+from outbox_core.config import parse
+from outbox_core.harvest import Harvest
+Harvest(parse(sys.argv[1]).harvest)
+print(json.dumps(list(sys.modules)), file=sys.stderr)
+"""
+
+
+def imported(program: str, *arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    modules = done.stderr.splitlines()[-1]
+    assert modules.startswith("["), done.stderr
+    return set(json.loads(modules))
+
+
+def test_help_imports_no_command():
+    modules = imported(PROGRAM, "--help")
+    assert not modules & (DRIVERS | OTHER_ENGINE | OTHER_COMMANDS | {"outbox_core.cli.run"})
+
+
+def test_the_help_of_a_command_imports_that_one_alone():
+    modules = imported(PROGRAM, "run", "--help")
+    assert "outbox_core.cli.run" in modules
+    assert not modules & (DRIVERS | OTHER_ENGINE | OTHER_COMMANDS)
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_harvester_imports_its_own_drivers_alone(delivery: str, tmp_path: Path):
+    harvest = {
+        "delivery": delivery,
+        "engine": "inline",
+        "elector": "static",
+        "dialect": "sqlite",
+        "dataSource": str(tmp_path / "outbox.db"),
+    }
+    modules = imported(START, json.dumps({"harvest": harvest}))
+    assert {"outbox_sqlite.dialect", "outbox_kafka.publisher"} <= modules
+    unneeded = DRIVERS - {"sqlite3", "confluent_kafka"} | {
+        "outbox_postgres",
+        "outbox_mysql",
+        "outbox_neli_kafka",
+    }
+    assert not modules & (OTHER_ENGINE | OTHER_COMMANDS | unneeded | {"rich"})
