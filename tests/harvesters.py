@@ -123,7 +123,7 @@ class Harvester:
         assert code is not None
         return code
 
-    def leave(self, timeout: float = 5.0) -> float:
+    def leave(self, timeout: float = 30.0) -> float:
         """Sends SIGTERM, checks for an orderly end, and returns how many seconds that took."""
         at = self.send(signal.SIGTERM)
         code = self.wait(timeout)

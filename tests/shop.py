@@ -155,7 +155,7 @@ class Shop:
         with closing(self.database.connect()) as connection:
             self.sell(connection, "passer-by", 1, "sale 1")
             connection.commit()
-        self.wait_until_harvested(10)
+        self.wait_until_harvested(60)
         return began
 
     def wait_until_harvested(self, timeout: float) -> float:

@@ -30,13 +30,13 @@ class Switchboard:
         self._wanted = self.proxy.sprung + lanes
 
     def wait_until_committed(self) -> None:
-        until(lambda: self.proxy.sprung >= self._wanted, "each lane has committed", 20)
+        until(lambda: self.proxy.sprung >= self._wanted, "each lane has committed", 60)
 
 
 def wait_for_lanes(shop: Shop, lanes: int) -> None:
     with shop.connect() as connection:
         noted = "SELECT count(*) = %s FROM outbox_fence WHERE transacting = %s"
-        until(lambda: connection.execute(noted, (lanes, lanes)).fetchall() == [(True,)], "lanes begin", 20)
+        until(lambda: connection.execute(noted, (lanes, lanes)).fetchall() == [(True,)], "lanes begin", 60)
 
 
 def recovered(harvester: Harvester) -> int:

@@ -219,8 +219,8 @@ def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Me
         def left() -> list[tuple[Any, ...]]:
             return connection.execute("SELECT kafka_key, kafka_value FROM outbox ORDER BY id").fetchall()
 
-        until(lambda: left() == [("faulty", "2"), ("faulty", "0")], "the others flow", 20)
-        message = harvester.wait_for("are parked after 5 attempts", 10)
+        until(lambda: left() == [("faulty", "2"), ("faulty", "0")], "the others flow", 60)
+        message = harvester.wait_for("are parked after 5 attempts", 60)
         assert "2 header names and 1 header values" in message.text
         assert "write as many of each" in message.text
         keep("header arrays of different length (the harvester goes on)", message.text)
@@ -231,7 +231,7 @@ def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Me
         settings = harvester.log.with_suffix(".yaml")
         retry = [sys.executable, "-m", "outbox_core", "parked", "retry", "faulty", "-f", str(settings)]
         subprocess.run(retry, check=True, timeout=30, stdout=subprocess.DEVNULL)
-        until(lambda: not left(), "the repaired record and the one behind it flow", 10)
+        until(lambda: not left(), "the repaired record and the one behind it flow", 60)
         measure("repaired row to delivered", time.monotonic() - repaired)
     assert len(shop.deliveries()) == 4
     harvester.leave()

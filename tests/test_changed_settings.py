@@ -25,7 +25,7 @@ def shop(open_shop: OpenShop, switchboard: Switchboard) -> Shop:
 def start(fleet: Fleet, board: Switchboard, name: str, **harvest: Any) -> Harvester:
     limits = {"sendConcurrency": 1, "maxBatchRecords": 200, "minMetricsInterval": "1s"}
     harvester = fleet.start(name, **{**board.settings, "limits": limits, **harvest})
-    harvester.wait_for("leader acquired", 20)
+    harvester.wait_for("leader acquired", 60)
     return harvester
 
 
@@ -39,7 +39,7 @@ def lead_once(shop: Shop, fleet: Fleet, board: Switchboard, name: str, **harvest
 def publish_and_die(shop: Shop, board: Switchboard, harvester: Harvester, first: int = 1) -> None:
     """Lets a harvester publish records, and end before the reply to its commit."""
     shop.stash(1, keys=10, start=first)
-    shop.wait_until_harvested(20)  # it publishes, and the fence notes that
+    shop.wait_until_harvested(60)  # it publishes, and the fence notes that
     board.mute_commits(1)
     shop.stash(RECORDS, keys=10, start=first + 1)
     board.wait_until_committed()
@@ -71,7 +71,7 @@ def test_a_successor_that_spells_the_table_otherwise_finds_what_is_in_the_log(
     first = start(fleet, switchboard, "first", outboxTable=SPELLINGS[0])
     publish_and_die(shop, switchboard, first)
     second = start(fleet, switchboard, "second", outboxTable=SPELLINGS[1])
-    shop.wait_until_harvested(20)
+    shop.wait_until_harvested(60)
     second.leave()
     assert recovered(second) == RECORDS
     assert shop.audit().repeated == 0
@@ -85,10 +85,10 @@ def test_a_checkpoint_of_old_is_told_from_the_one_that_was_written_last(
     second = start(fleet, switchboard, "second")
     publish_and_die(shop, switchboard, second)
     third = start(fleet, switchboard, "third", publisher=other)
-    shop.wait_until_harvested(20)
+    shop.wait_until_harvested(60)
     publish_and_die(shop, switchboard, third, first=100)
     fourth = start(fleet, switchboard, "fourth")
-    shop.wait_until_harvested(20)
+    shop.wait_until_harvested(60)
     fourth.leave()
     assert [recovered(each) for each in (second, third, fourth)] == [0, RECORDS, RECORDS]
     assert shop.audit().repeated == 0

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from .harvesters import Fleet, Harvester, until
 from .shop import Shop
 from .test_sqlite_end_to_end import Trial
-from .test_takeover import ACQUIRED, NELI, SESSION
+from .test_takeover import ACQUIRED, NELI
 
 GROUP = "election: group '"
 
@@ -25,7 +25,7 @@ def start(fleet: Fleet, name: str, **harvest: Any) -> Harvester:
 
 def group(harvester: Harvester) -> str:
     """Returns the name of a harvester's group, from its log."""
-    return harvester.wait_for(GROUP, 20).text.partition(GROUP)[2].partition("'")[0]
+    return harvester.wait_for(GROUP, 60).text.partition(GROUP)[2].partition("'")[0]
 
 
 def blanks(dsn: str) -> str:
@@ -47,18 +47,18 @@ def test_two_spellings_of_one_outbox_compete(
     leader = start(fleet, "a")
     leader.wait_for(ACQUIRED, 30)
     standby = start(fleet, "b", dataSource=spell(shop.dsn), outboxTable=table)
-    standby.wait_for("joined the election", 20)
+    standby.wait_for("joined the election", 60)
     fleet.group = group(standby)
     assert group(leader) == fleet.group
-    until(lambda: fleet.members() == 2, "both are in one group", SESSION)
+    until(lambda: fleet.members() == 2, "both are in one group", 60)
     shop.stash(200, keys=20)
-    shop.wait_until_harvested(20)
+    shop.wait_until_harvested(60)
     assert standby.find(ACQUIRED) is None
     assert leader.find("leader fenced") is None
     leader.leave()
-    standby.wait_for(ACQUIRED, 5)
+    standby.wait_for(ACQUIRED, 60)
     shop.stash(200, keys=20, start=201)
-    shop.wait_until_harvested(20)
+    shop.wait_until_harvested(60)
 
 
 def test_two_databases_under_one_address_are_both_harvested(
@@ -79,7 +79,7 @@ def test_two_databases_under_one_address_are_both_harvested(
         for each in (shop, other):
             each.stash(100, keys=10)
         for each in (shop, other):
-            each.wait_until_harvested(20)
+            each.wait_until_harvested(60)
         first.leave()
         second.leave()
         assert [each.find("leader fenced") for each in (first, second)] == [None, None]
@@ -95,7 +95,7 @@ def test_check_names_the_group_that_a_start_joins(tmp_path: Path, kafka_bootstra
     harvester = Harvester("a", trial.settings)
     try:
         assert found["message"].startswith(f"'{group(harvester)}' ")
-        harvester.wait_for(ACQUIRED, 20)
+        harvester.wait_for(ACQUIRED, 60)
         harvester.leave()
     finally:
         harvester.close()

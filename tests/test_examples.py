@@ -83,7 +83,7 @@ def test_the_application_and_the_library_move_orders(postgres_dsn: str, kafka_br
         while "records/s" not in (line := library.stdout.readline()):
             assert line, "the library has ended"
         library.send_signal(signal.SIGINT)
-        rest = library.communicate(timeout=20)[0]
+        rest = library.communicate(timeout=60)[0]
     assert library.returncode == 0, rest
     assert "stopping\n" in rest
     assert "handed over\n" in rest

@@ -81,11 +81,11 @@ def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: M
         cursor.executemany(INSERT, [(shop.topic, *row) for row in ROWS])
     reaper = fleet.launch("reaper", reaper_file("reaper.yaml", shop))
     acquired = reaper.wait_for("leader acquired", 150)
-    shop.wait_until_harvested(30)
+    shop.wait_until_harvested(60)
     measure("the program's start to leader acquired, on Spark", acquired.at - reaper.started)
     measure(f"leader acquired to {len(ROWS)} records gone, on Spark", time.time() - acquired.at)
-    measure("SIGTERM to the end of the process, on Spark", reaper.leave(timeout=5))
-    until(lambda: not reaper.family(), "the JVM ends with its program", 5)
+    measure("SIGTERM to the end of the process, on Spark", reaper.leave())
+    until(lambda: not reaper.family(), "the JVM ends with its program", 30)
     assert password(shop) not in reaper.log.read_text()
 
     found = [(message.key(), message.value(), list(message.headers() or [])) for message in shop.messages()]
@@ -119,7 +119,7 @@ def test_goharvests_secure_file_harvests_where_nothing_is_secured(shop: Shop, fl
         if not re.match(r"\s+(sasl|ssl|security)\.", line)
     ]
     reaper = fleet.launch("reaper", "\n".join(plain), "--engine", "inline")
-    reaper.wait_for("leader acquired", 20)
-    shop.wait_until_harvested(20)
+    reaper.wait_for("leader acquired", 60)
+    shop.wait_until_harvested(60)
     assert [message.key() for message in shop.messages()] == [ROWS[1][0].encode()]
-    reaper.leave(timeout=5)
+    reaper.leave()

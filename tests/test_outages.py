@@ -61,7 +61,7 @@ def test_database_and_broker_crash_and_come_back(
         broker.start()
         broker_at = time.time()
         shop.wait_for_sales(300)
-    left = shop.wait_until_harvested(30)
+    left = shop.wait_until_harvested(60)
 
     assert harvester.running
     result = shop.audit()

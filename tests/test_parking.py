@@ -78,7 +78,7 @@ def allow(shop: Shop, largest_message: int) -> None:
 
 
 def wait_for_parked(harvester: Harvester, since: float = 0.0) -> None:
-    harvester.wait_for("are parked after 5 attempts", 20, since)
+    harvester.wait_for("are parked after 5 attempts", 60, since)
 
 
 def test_a_record_that_is_too_large_parks_its_key_which_flows_in_order_after_a_retry(
@@ -88,20 +88,20 @@ def test_a_record_that_is_too_large_parks_its_key_which_flows_in_order_after_a_r
     first = fleet.start("first")
     wait_for_parked(first)
     stash(shop, ("poison", "p4"), ("a", "a2"))
-    until(lambda: arrived(shop) == {"a": ["a1", "a2"], "b": ["b1"]}, "the others flow", 10)
+    until(lambda: arrived(shop) == {"a": ["a1", "a2"], "b": ["b1"]}, "the others flow", 60)
     assert left(shop) == [LARGE[:10], "p2", "p3", "p4"], "the key waits as a whole"
 
     # A takeover changes nothing: every leader sees that the key is parked.
     first.kill()
     second = fleet.start("second")
-    second.wait_for("leader acquired", 20)
+    second.wait_for("leader acquired", 60)
     stash(shop, ("poison", "p5"), ("c", "c1"))
-    until(lambda: arrived(shop).get("c") == ["c1"], "the others flow", 10)
+    until(lambda: arrived(shop).get("c") == ["c1"], "the others flow", 60)
     assert "poison" not in arrived(shop)
 
     allow(shop, 100_000)
     parked(second, "retry", "poison")
-    until(lambda: not left(shop), "all is delivered", 10)
+    until(lambda: not left(shop), "all is delivered", 60)
     assert arrived(shop)["poison"] == [LARGE[:10], "p2", "p3", "p4", "p5"]
     second.leave()
 
@@ -120,13 +120,13 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
     wait_for_parked(harvester, since=skipped_at)  # the second large record is poison too
     assert arrived(shop) == {"a": ["a1"], "poison": ["p2"]}
     parked(harvester, "skip", "poison", "--yes")
-    until(lambda: not left(shop), "the tail is delivered", 10)
+    until(lambda: not left(shop), "the tail is delivered", 60)
 
     allow(shop, 100_000)
     stash(shop, ("poison", "p5"))
     parked(harvester, "redrive", "poison")
-    until(lambda: len(arrived(shop)["poison"]) == 4, "what was skipped is delivered", 10)
-    until(lambda: not left(shop), "all is delivered", 10)
+    until(lambda: len(arrived(shop)["poison"]) == 4, "what was skipped is delivered", 60)
+    until(lambda: not left(shop), "all is delivered", 60)
     values = [(message.value() or b"").decode() for message in shop.messages() if message.key() == b"poison"]
     assert values == ["p2", "p4", "p5", LARGE, LARGE + "!"]
     harvester.leave()
@@ -137,12 +137,12 @@ def test_an_impossible_topic_parks_its_keys_and_a_frozen_leader_parks_nothing_be
 ) -> None:
     stash(shop, ("k", "k1"), ("k", "k2"), topic="no topic!")
     first = fleet.start("first", failures={"firstBackoff": "1s", "parkAfter": 3})
-    first.wait_for("is held", 20)
+    first.wait_for("is held", 60)
     first.send(signal.SIGSTOP)
     second = fleet.start("second", failures={"parkAfter": 2})
-    second.wait_for("are parked after 2 attempts", 20)
+    second.wait_for("are parked after 2 attempts", 60)
     thawed_at = first.send(signal.SIGCONT)
-    first.wait_for("fenced", 10, thawed_at)
+    first.wait_for("fenced", 60, thawed_at)
     (letter,) = parked(second, "list")
     assert letter["attempts"] == 2, "the successor's, not those of the lost leader"
     assert left(shop) == ["k1", "k2"]

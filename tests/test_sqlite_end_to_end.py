@@ -62,7 +62,7 @@ class Trial:
                 ending.set()
                 undecided.join()
                 pump.send_signal(signal.SIGINT)
-                said = pump.communicate(timeout=20)[1]
+                said = pump.communicate(timeout=60)[1]
         assert pump.returncode == 0, said
 
     def _roll_back(self, ending: threading.Event) -> None:
@@ -82,7 +82,7 @@ class Trial:
     def wait_for(self, more: int) -> None:
         """Waits until ``more`` records have been delivered."""
         wanted = self.counts()[1] + more
-        until(lambda: self.counts()[1] >= wanted, f"{more} records are delivered", 20)
+        until(lambda: self.counts()[1] >= wanted, f"{more} records are delivered", 60)
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
@@ -98,12 +98,12 @@ def test_nothing_is_lost_or_out_of_order_when_a_harvester_is_killed(
         with trial.writing():
             for name in ("first", "second"):
                 harvesters.append(Harvester(name, trial.settings))
-                harvesters[-1].wait_for("leader acquired", 20)
+                harvesters[-1].wait_for("leader acquired", 60)
                 trial.wait_for(300)
                 if name == "first":
                     harvesters[-1].kill()
             status = trial.tell("status")
-        until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 20)
+        until(lambda: len(set(trial.counts())) == 1, "the outbox is empty", 60)
         harvesters[-1].leave()
     finally:
         for each in harvesters:

@@ -1,13 +1,17 @@
 """For tests of the command line: a configuration for real services, and calls of the installed program."""
 
+import io
 import json
+import logging
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+
+from outbox_core.cli import main
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
 INSERT = """
@@ -33,8 +37,25 @@ def configure(folder: Path, dsn: str, bootstrap: str, **settings: object) -> Pat
 
 
 def outbox(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process: to start another one takes longer than most commands.
+
+    Not for ``outbox run``, which handles signals; see ``program``.
+    """
+    command = [*arguments, "-f", str(file)]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), _own_logging():
+        try:
+            main(command)
+        except SystemExit as end:
+            code = end.code
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+
+def program(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the installed program to its end."""
     command = [OUTBOX, *arguments, "-f", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def told(file: Path, *arguments: str) -> str:
@@ -67,6 +88,19 @@ def wait_for(process: subprocess.Popen[str], words: str) -> str:
         if words in line:
             return seen
     raise AssertionError(f"the harvester ended without '{words}':\n{seen}")
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """Keeps the handlers of pytest from a command that sets up logging anew."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    root.handlers = []
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
 
 
 @contextmanager

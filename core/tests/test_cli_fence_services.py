@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from outbox_core.config import load
 from outbox_sdk import TransactionalLane
 
-from .cli_runner import OUTBOX, configure, harvester, outbox, told, until, wait_for
+from .cli_runner import OUTBOX, configure, harvester, outbox, program, told, until, wait_for
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_lanes_whose_checkpoints_are_lost_refuse_until_that_is_forgotten(
     assert len(groups) == 2
     for done in admin.delete_consumer_groups(groups).values():
         done.result()
-    refused = outbox(file, "run")
+    refused = program(file, "run")
     assert refused.returncode == 1
     assert "'outbox fence forget'" in refused.stderr.splitlines()[-1]
     told(file, "fence", "forget", "--yes")

@@ -13,7 +13,18 @@ import psycopg
 import pytest
 from outbox_core.cli import main
 
-from .cli_runner import INSERT, OUTBOX, changed, configure, free_port, harvester, outbox, told, wait_for
+from .cli_runner import (
+    INSERT,
+    OUTBOX,
+    changed,
+    configure,
+    free_port,
+    harvester,
+    outbox,
+    program,
+    told,
+    wait_for,
+)
 
 TABLES = ["outbox", "outbox_fence", "outbox_dead_letters"]
 ROWS = """
@@ -184,7 +195,7 @@ def test_a_second_signal_stops_hard(
         assert running.poll() is None
         begin = time.monotonic()
         running.send_signal(number)
-        running.communicate(timeout=5)
+        running.communicate(timeout=30)
         assert (running.returncode, time.monotonic() - begin < 1) == (code, True)
 
 
@@ -224,7 +235,7 @@ def test_status_watches_until_it_is_told_to_stop(file: Path):
     assert process.stdout is not None
     looks = [json.loads(process.stdout.readline()) for _ in range(3)]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=5)
+    process.communicate(timeout=30)
     assert process.returncode == 0
     assert [look["outbox"] for look in looks] == ["outbox"] * 3
 
@@ -282,13 +293,13 @@ def test_a_database_that_is_down(file: Path, capsys: pytest.CaptureFixture[str])
 def test_a_broker_that_is_down(file: Path):
     told(file, "init")
     down = changed(file, baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{free_port()}"})
-    done = outbox(down, "run")
+    done = program(down, "run")
     assert done.returncode == 69
     assert re.search(r"^error: .*127\.0\.0\.1", done.stderr, re.MULTILINE)
 
 
 def test_a_missing_table(file: Path):
-    done = outbox(file, "run")
+    done = program(file, "run")
     assert done.returncode == 1
     assert re.search(r"^error: .*outbox init", done.stderr, re.MULTILINE)
 
@@ -301,7 +312,7 @@ def test_a_user_who_may_only_read(file: Path, postgres_dsn: str):
         try:
             connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}")
             source = psycopg.conninfo.make_conninfo(postgres_dsn, user=user, password="hunter2")
-            done = outbox(changed(file, dataSource=source), "run")
+            done = program(changed(file, dataSource=source), "run")
         finally:
             connection.execute(f"DROP OWNED BY {user}")
             connection.execute(f"DROP ROLE {user}")

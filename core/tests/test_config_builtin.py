@@ -21,7 +21,7 @@ class Witness:
         self.leads.set()
 
     def revoked(self) -> None:
-        self.may_leave.wait(5)
+        self.may_leave.wait(30)
         self._note("revoked")
 
     def fenced(self) -> None:
@@ -43,7 +43,7 @@ def test_the_static_elector_leads_until_it_is_stopped():
     elector, witness = static(), Witness()
     assert elector.lease() == 0
     elector.start(witness)
-    assert witness.leads.wait(5)
+    assert witness.leads.wait(30)
     assert elector.lease() == math.inf
     threading.Timer(0.1, witness.may_leave.set).start()
     elector.stop()

@@ -149,7 +149,7 @@ def test_a_frozen_leader_holds_up_no_group(frozen, monkeypatch):
 def test_a_leader_who_freezes_while_a_group_works_holds_up_no_group(server, monkeypatch):
     monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
     woken = threading.Event()
-    server.serve(SimpleNamespace(exchange=lambda _: woken.wait(5)))
+    server.serve(SimpleNamespace(exchange=lambda _: woken.wait(30)))
     with ControlClient(server.address) as remote, pytest.raises(TimeoutError):
         remote.exchange(report())
     woken.set()

@@ -30,7 +30,7 @@ class Table(FakeTable):
 
     def bump(self, lanes, holder):
         self.bumping.set()
-        assert self.gate.wait(5)
+        assert self.gate.wait(30)
         if self.errors:
             raise self.errors.pop(0)
         return super().bump(lanes, holder)
@@ -141,7 +141,7 @@ def world(monkeypatch, request):
     assert engine.closed
 
 
-def until(condition, timeout=5.0):
+def until(condition, timeout=30.0):
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "not in time"
@@ -200,7 +200,7 @@ def test_a_stop_while_the_fence_is_raised_makes_no_leader(world):
     harvest, dialect, _, engine, events = world
     dialect.table.gate.clear()
     harvest.acquired()
-    assert dialect.table.bumping.wait(5)
+    assert dialect.table.bumping.wait(30)
     stopping = Thread(target=harvest.stop)
     stopping.start()
     time.sleep(0.05)
@@ -215,7 +215,7 @@ def test_a_handover_while_the_fence_is_raised_waits_for_that(world):
     harvest, dialect, _, engine, _ = world
     dialect.table.gate.clear()
     harvest.acquired()
-    assert dialect.table.bumping.wait(5)
+    assert dialect.table.bumping.wait(30)
     revoking = Thread(target=harvest.revoked)
     revoking.start()
     time.sleep(0.05)
@@ -331,7 +331,7 @@ def test_lanes_that_cannot_be_ended_keep_nobody_from_leading(world, quick):
     engine.hangs = True
     elector.leads = False
     harvest.fenced()
-    assert engine.cancelled.wait(5)
+    assert engine.cancelled.wait(30)
     until(lambda: elector.started == 2)
     assert engine.warmed == 2
     elector.acquire()

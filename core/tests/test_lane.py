@@ -199,7 +199,7 @@ def test_a_thread_sends_and_tells_what_became_of_it():
     replies, broker = Replies(), Broker()
     thread = SenderThread("sender", broker, replies, lambda: True)
     thread.submit(Send([RECORD]))
-    assert replies.get(timeout=5) == Deliveries(delivered=[RECORD])
+    assert replies.get(timeout=30) == Deliveries(delivered=[RECORD])
     thread.close()
     assert broker.closed
 
@@ -208,7 +208,7 @@ def test_a_sender_that_breaks_is_closed_and_tells():
     replies, broker = Replies(), Broker(broken=True)
     thread = SenderThread("sender", broker, replies, lambda: True)
     thread.submit(Send([RECORD]))
-    assert replies.get(timeout=5) == Answer(Send([RECORD]), error=AWAY)
+    assert replies.get(timeout=30) == Answer(Send([RECORD]), error=AWAY)
     thread.close()
     assert broker.closed
 
@@ -217,7 +217,7 @@ def test_nothing_is_sent_without_a_lease():
     replies, broker = Replies(), Broker()
     thread = SenderThread("sender", broker, replies, lambda: False)
     thread.submit(Send([RECORD]))
-    reply = replies.get(timeout=5)
+    reply = replies.get(timeout=30)
     assert isinstance(reply, Deliveries)
     (failure,) = reply.failed
     assert (failure.record, failure.retryable) == (RECORD, True)
@@ -231,12 +231,12 @@ def test_what_waits_to_be_sent_when_a_lane_ends_is_dropped_and_the_sender_is_clo
 
     def leading():
         sending.set()
-        return go_on.wait(5)
+        return go_on.wait(30)
 
     thread = SenderThread("sender", broker, replies, leading)
     thread.submit(Send([RECORD]))
     thread.submit(Send([LATER_RECORD]))
-    assert sending.wait(5)
+    assert sending.wait(30)
     Timer(CLOSE_SECONDS + 0.2, go_on.set).start()
     thread.close()
     assert broker.closed
@@ -252,6 +252,6 @@ def test_what_is_raised_in_a_thread_is_the_answer():
 
     worker = Worker("worker", execute, lambda: ended.append(True), replies)
     worker.submit(EndTransactions())
-    assert replies.get(timeout=5) == Answer(EndTransactions(), error=AWAY)
+    assert replies.get(timeout=30) == Answer(EndTransactions(), error=AWAY)
     worker.close()
     assert ended == [True]

@@ -31,7 +31,7 @@ def test_the_first_signal_asks_for_the_end(left, number):
     with StopSignals() as signals:
         assert not signals.requested.is_set()
         tell(number)
-        assert signals.requested.wait(5)
+        assert signals.requested.wait(30)
     assert left == []
 
 

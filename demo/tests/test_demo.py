@@ -166,7 +166,7 @@ def test_it_leaves_nothing_however_it_is_stopped(
     with demonstration(folder, "--engine", "inline") as process:
         read_until(process, moment)
         process.send_signal(number)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == code
     # After SIGKILL the servers' guards need a moment.
     assert remains(folder, seconds=15 if number == signal.SIGKILL else 0) == []
@@ -184,7 +184,7 @@ def test_kept_services_serve_until_they_are_stopped(folder: Path) -> None:
         status = subprocess.run(program, capture_output=True, text=True, check=True, timeout=30)
         assert "fence token 2" in status.stdout
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 0
     assert remains(folder, seconds=0) == []
 

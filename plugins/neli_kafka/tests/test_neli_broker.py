@@ -138,7 +138,7 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         back = time.monotonic()
         regained = candidate.wait(["acquired", "fenced", "acquired"], 30)
         print(f"\nleads again {regained - back:.2f} s after the broker is back")  # noqa: T201 - a figure
-        until(lambda: elector.lease() > 1, 5)
+        until(lambda: elector.lease() > 1, 30)
         broker.stop()
         asked = time.monotonic()
         elector.stop()
@@ -225,7 +225,7 @@ def create_election(broker: SecuredKafka, group: str, *acls: AclBinding) -> None
     admin.create_topics([NewTopic(f"{group}.neli", 1)])[f"{group}.neli"].result()
     grant(broker, *acls)
     app = AdminClient(dict(secured_options(broker, group, "right").kafka))
-    until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 5)
+    until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 30)
 
 
 def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic: str) -> None:
