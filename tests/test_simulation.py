@@ -29,8 +29,11 @@ from .simulation.scheduler import Scheduler
 from .simulation.tables import Row
 from .simulation.trail import Entry, Session, Violation
 
+pytestmark = pytest.mark.timeout(600)
+"""It computes for as long as the machine takes."""
+
 JOBS = 2
-HISTORIES = 12
+HISTORIES = 8
 """Of each mode."""
 ROOT = Path(__file__).parent.parent
 

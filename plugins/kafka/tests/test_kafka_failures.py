@@ -63,7 +63,7 @@ def test_nobody_waits_for_a_broker_that_does_not_answer(strict_broker: KafkaBrok
     for number in range(20):
         sender.send([MarkedRecord(number, f"{topic}-{number}", "k", "v")])
         assert sender.poll(0) == Deliveries()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     reports = gather(sender, 20)
     sender.close(0)
     strict_broker.resume()
@@ -85,7 +85,7 @@ def test_broker_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture, topic
         assert "timed out" in failure.reason
         assert any("brokers are down" in line for line in caplog.messages)
         broker.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             sender.send([record])
             if gather(sender, 1).delivered:
@@ -103,7 +103,7 @@ def test_nobody_there(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     sender.send([MarkedRecord(1, topic, "k", "v")])
     assert sender.poll(0.1) == Deliveries()
     assert sender.close(0.3) == Deliveries()  # the outcome is unknown: no report
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     with pytest.raises(DriverError, match=f"cannot reach Kafka at {NOBODY}") as caught:
         kafka.prepare([topic], 1)
     assert caught.value.retryable

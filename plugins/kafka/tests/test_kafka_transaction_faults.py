@@ -62,7 +62,7 @@ def test_lost_broker_is_an_error_in_bounded_time_and_later_the_checkpoint_tells(
         assert failures
         assert all(failure.retryable for failure in failures)
     sender.close()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     if fault == "freeze":
         broker.resume()
     else:

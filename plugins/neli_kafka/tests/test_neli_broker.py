@@ -95,7 +95,7 @@ def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: st
     elector, candidate = NeliElector(election), RecordingCandidate()
     assert elector.lease() == 0
     elector.start(candidate)
-    candidate.wait(["acquired"], 15)
+    candidate.wait(["acquired"], 60)
     leases = []
     for _ in range(30):
         leases.append(elector.lease())
@@ -113,7 +113,7 @@ def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: st
 def test_heartbeats_can_be_watched(kafka_bootstrap: str, topic: str) -> None:
     elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     elector.start(candidate)
-    candidate.wait(["acquired"], 15)
+    candidate.wait(["acquired"], 60)
     watcher = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": f"{topic}-watcher"})
     watcher.assign([TopicPartition(f"{topic}.neli", 0, 0)])
     first, second = (message for message in [watcher.poll(10), watcher.poll(10)] if message)
@@ -129,7 +129,7 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         election = options(broker.bootstrap, topic)
         elector, candidate = NeliElector(election), RecordingCandidate()
         elector.start(candidate)
-        candidate.wait(["acquired"], 15)
+        candidate.wait(["acquired"], 60)
         broker.kill()
         gone = time.monotonic()
         assert candidate.wait(["acquired", "fenced"], 10) - gone < election.heartbeat_timeout
@@ -143,14 +143,14 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         asked = time.monotonic()
         elector.stop()
         print(f"stops within {time.monotonic() - asked:.2f} s without a broker")  # noqa: T201 - a figure
-        assert time.monotonic() - asked < 15
+        assert time.monotonic() - asked < 30
         assert candidate.story[3:] in (["revoked"], ["fenced"])
 
 
 def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
     elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     elector.start(candidate)
-    candidate.wait(["acquired"], 15)
+    candidate.wait(["acquired"], 60)
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
     admin.delete_topics([f"{topic}.neli"])[f"{topic}.neli"].result()
     time.sleep(1)
@@ -281,7 +281,7 @@ def test_permission_that_stays_away_ends_the_candidacy(secured: SecuredKafka, to
     election = replace(secured_options(secured, topic, "right"), stop_after=8)
     elector, candidate = NeliElector(election), RecordingCandidate()
     elector.start(candidate)
-    candidate.wait(["acquired"], 15)
+    candidate.wait(["acquired"], 60)
     withdraw(secured, group_acl(topic))
     candidate.wait(["acquired", "fenced", "failed"], 20)
     assert isinstance(candidate.error, DriverError)
@@ -295,7 +295,7 @@ def test_broken_candidate_is_told_and_leaves(kafka_bootstrap: str, topic: str) -
     elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
     candidate.failing.set()
     elector.start(candidate)
-    candidate.wait(["acquired", "fenced", "failed"], 15)
+    candidate.wait(["acquired", "fenced", "failed"], 60)
     assert str(candidate.error) == "the candidate is broken"
     assert elector.lease() == 0
     elector.stop()

@@ -37,7 +37,7 @@ class Election:
         started: set[Rival] = set()
         kept = []
         while started != set(entering):
-            told = self._told.get(timeout=20)
+            told = self._told.get(timeout=60)
             if told.what == "started":
                 started.add(told.rival)
             else:
