@@ -18,8 +18,8 @@ def start(fleet: Fleet, names: str) -> list[Harvester]:
     competitors = [fleet.start(name, elector=NELI) for name in names]
     for each in competitors:
         each.wait_for("joined the election", 30)
-    until(lambda: fleet.members() == len(competitors), "all competitors are in the group", 2 * SESSION)
-    leader = until(lambda: leaders(competitors), "one of them leads", 2 * SESSION)[0]
+    until(lambda: fleet.members() == len(competitors), "all competitors are in the group", 60)
+    leader = until(lambda: leaders(competitors), "one of them leads", 60)[0]
     return sorted(competitors, key=lambda each: each is not leader)
 
 
@@ -43,7 +43,7 @@ def test_a_successor_leads_when_the_leader_is_killed_and_when_it_leaves(
     with shop.selling():
         shop.wait_for_sales(300)
         killed_at = leader.kill()
-        second = successor(standbys, killed_at, SESSION + 4)
+        second = successor(standbys, killed_at, SESSION + 30)
         second_at = second.wait_for(ACQUIRED, 10, killed_at).at
         shop.wait_for_sales(300)
 
@@ -78,7 +78,7 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
         shop.wait_for_sales(300)
         assert shop.postgres.touches(0)[frozen.name] > 0
         frozen_at = frozen.send(signal.SIGSTOP)
-        new = successor([standby], frozen_at, SESSION + 4)
+        new = successor([standby], frozen_at, SESSION + 30)
         acquired_at = new.wait_for(ACQUIRED, 10, frozen_at).at
         until(lambda: shop.postgres.touches(acquired_at).get(new.name), "the successor harvests", 30)
         thawed_at = frozen.send(signal.SIGCONT)
@@ -89,7 +89,7 @@ def test_a_leader_that_stood_still_is_fenced_and_stands_by(
         assert touched.get(frozen.name, 0) == 0, "a fenced leader changed rows"
 
         # It has become a standby by itself, and takes over when the leader leaves.
-        until(lambda: frozen.running and fleet.members() == 2, "it is back in the group", SESSION)
+        until(lambda: frozen.running and fleet.members() == 2, "it is back in the group", 60)
         left_at = new.send(signal.SIGTERM)
         again_at = frozen.wait_for(ACQUIRED, 5, left_at).at
         shop.wait_for_sales(100)

@@ -117,7 +117,7 @@ def harvester(file: Path) -> Iterator[subprocess.Popen[str]]:
 
 def until(what: Callable[[], bool]) -> None:
     """Waits until a condition is true."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not what():
-        assert time.monotonic() < end, "did not come true within 30 s"
+        assert time.monotonic() < end, "did not come true within 60 s"
         time.sleep(0.1)

@@ -82,7 +82,7 @@ def test_standby_takes_over_at_once_when_the_leader_leaves(
     election: Election, report: Callable[[str, float], None]
 ) -> None:
     election.enter(3)
-    leader = election.hear("acquired", 15)
+    leader = election.hear("acquired", 60)
     for _ in range(2):
         time.sleep(SETTLED)
         asked = elapsed()
@@ -98,17 +98,17 @@ def test_standby_takes_over_within_the_session_when_the_leader_dies(
     election: Election, report: Callable[[str, float], None]
 ) -> None:
     election.enter(3)
-    leader = election.hear("acquired", 15)
+    leader = election.hear("acquired", 60)
     died = elapsed()
     leader.rival.process.kill()
-    successor = election.hear("acquired", SESSION + 5)
+    successor = election.hear("acquired", SESSION + 30)
     report("takeover after the leader was killed", successor.at - died)
-    assert successor.at - died < SESSION + 1
+    assert successor.at - died < SESSION + 5
 
 
 def test_newcomers_do_not_disturb_the_leader(election: Election) -> None:
     election.enter(1)
-    election.hear("acquired", 15)
+    election.hear("acquired", 60)
     election.enter(2)
     assert election.hear_all(2) == []
     election.rivals[-1].process.kill()  # nor does a standby that dies, though the group must rebalance
@@ -120,27 +120,27 @@ def test_leader_that_was_frozen_notices_and_stands_by(
     election: Election, report: Callable[[str, float], None]
 ) -> None:
     election.enter(2)
-    leader = election.hear("acquired", 15).rival
+    leader = election.hear("acquired", 60).rival
     frozen = elapsed()
     leader.process.send_signal(signal.SIGSTOP)
-    successor = election.hear("acquired", SESSION + 5)
+    successor = election.hear("acquired", SESSION + 30)
     assert successor.rival is not leader
     report("takeover after the leader was frozen", successor.at - frozen)
-    assert successor.at - frozen < SESSION + 1
+    assert successor.at - frozen < SESSION + 5
     time.sleep(max(0, 2 * SESSION - (elapsed() - frozen)))
     woken = elapsed()
     leader.process.send_signal(signal.SIGCONT)
-    fenced = election.hear("fenced", 5, leader)
+    fenced = election.hear("fenced", 30, leader)
     report("notice of the frozen leader", fenced.at - woken)
-    assert fenced.at - woken < 0.2
+    assert fenced.at - woken < 1
     assert election.hear_all(2) == []
     successor.rival.stop()
-    assert election.hear("acquired", 5).rival is leader
+    assert election.hear("acquired", 30).rival is leader
 
 
 def test_nobody_leads_while_the_leader_drains(election: Election) -> None:
     election.enter(2, drain=3)
-    leader = election.hear("acquired", 15).rival
+    leader = election.hear("acquired", 60).rival
     leader.stop()
-    drained = election.hear("revoked", 5, leader)
-    assert drained.at < election.hear("acquired", 5).at
+    drained = election.hear("revoked", 30, leader)
+    assert drained.at < election.hear("acquired", 30).at
