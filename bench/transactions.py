@@ -1,7 +1,8 @@
 """Measures the cost of a transaction, and the age of records when a reader of committed messages gets them.
 
 No database and no lane: one transactional sender publishes batches to a broker of its own. Three ways take
-turns: the sender as it is; the same with the checkpoint sent last; a plain producer, without transactions.
+turns: the sender as it is; the same with the checkpoint in an offset's metadata, as versions before 0.3 had
+it; a plain producer, without transactions.
 """
 
 from __future__ import annotations
@@ -16,36 +17,46 @@ from functools import partial
 from multiprocessing.connection import Connection
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from environment import BROKER_JVM
 from outbox_core.delivery.checkpoint import encode
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.checkpoint import CheckpointStore
-from outbox_kafka.chunks import chunks
+from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic
 from outbox_kafka.produce import produce
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_kafka.topics import ensure_checkpoint_topic, unwritable
+from outbox_kafka.topics import unwritable
 from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
 
-STEPS = ("send_offsets", "_enqueue", "_wait", "commit")
-CHECKPOINT_TOPIC = "outbox.marker"
+STEPS = ("send", "_wait", "commit")
+CHECKPOINT_TOPIC = "outbox.checkpoints"
 
 
-class CheckpointLast(KafkaTransactionalSender):
-    """Sends the checkpoint after the records."""
+class CheckpointInOffset(KafkaTransactionalSender):
+    """Commits an offset of a consumer group, with the checkpoint as its metadata."""
+
+    def __init__(self, settings: dict[str, str], *arguments: object) -> None:
+        super().__init__(settings, *arguments)
+        consumer = Consumer({**settings, "group.id": settings["transactional.id"]})
+        self._group = consumer.consumer_group_metadata()
+        consumer.close()
 
     def _fill(
-        self, records: Sequence[MarkedRecord], text: str, errors: TransactionErrors, deadline: float
+        self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
     ) -> KafkaError | None:
-        for chunk in chunks(records, self._chunk_bytes):
-            errors.chunk = chunk
-            failed = self._producer.produce(chunk, errors, deadline)
-            if failed is not None or errors:
-                return failed
-        return self._send_checkpoint(text, deadline)
+        client = self._producer._client  # noqa: SLF001 - the former way needs a call of its own
+        offset = TopicPartition(CHECKPOINT_TOPIC, 0, 0, errors.checkpoint.value)
+        while True:
+            try:
+                client.send_offsets_to_transaction([offset], self._group, 10)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            else:
+                return self._producer.produce(records, errors, deadline)
 
 
 class Way:
@@ -57,14 +68,14 @@ class Way:
         self.steps: dict[str, list[float]] = defaultdict(list)
         publisher = KafkaPublisher(KafkaOptions(kafka))
         publisher.prepare([self.topic], partitions)
-        cluster = ensure_checkpoint_topic(kafka, CHECKPOINT_TOPIC)
+        topic = ensure_checkpoint_topic(kafka, CHECKPOINT_TOPIC)
         if sender is None:
             self._producer = Producer(producer_settings(kafka))
             self._publish = self._flush
             return
         lane = f"outbox.{self.topic}"
-        location = CheckpointStore(kafka, cluster, CHECKPOINT_TOPIC, lane)
-        made = sender(transactional_settings(kafka, lane), location, partial(unwritable, kafka))
+        store = CheckpointStore(kafka, topic, lane, 15)
+        made = sender(transactional_settings(kafka, lane), store, partial(unwritable, kafka))
         producer = made._producer  # noqa: SLF001 - measures its internal steps
         for step in STEPS:
             setattr(producer, step, self._timed(step, getattr(producer, step)))
@@ -207,7 +218,7 @@ def main() -> None:
         kafka = {"bootstrap.servers": broker.bootstrap}
         senders: dict[str, type | None] = {
             "as it is": KafkaTransactionalSender,
-            "checkpoint last": CheckpointLast,
+            "in an offset": CheckpointInOffset,
             "without transactions": None,
         }
         ways = [Way(name, kafka, arguments.partitions, sender) for name, sender in senders.items()]

@@ -32,12 +32,6 @@ def start(fleet: Fleet, board: Switchboard, name: str, lanes: int = 2, **harvest
     return harvester
 
 
-def checkpoints(shop: Shop) -> set[str]:
-    """Returns the consumer groups of the lanes' checkpoints."""
-    groups = shop.admin.list_consumer_groups().result(10).valid
-    return {each.group_id for each in groups if each.group_id.startswith("outbox.")}
-
-
 def outbox(harvester: Harvester, *arguments: str) -> Any:
     """Runs a command with the settings of a harvester; returns the JSON that it prints."""
     settings = str(harvester.log.with_suffix(".yaml"))
@@ -159,23 +153,24 @@ def test_what_other_lanes_have_committed_is_purged_when_their_number_changes(
 def test_a_lane_whose_checkpoint_is_gone_waits_for_an_operator(
     shop: Shop, fleet: Fleet, switchboard: Switchboard
 ) -> None:
-    before = checkpoints(shop)
-    first = start(fleet, switchboard, "first", lanes=1)
+    topic = f"{shop.topic}.checkpoints"
+    publisher = {"driver": "kafka", "checkpointTopic": topic}
+    first = start(fleet, switchboard, "first", lanes=1, publisher=publisher)
     wait_for_lanes(shop, 1)
     switchboard.mute_commits(1)
     shop.stash(50, keys=10)
     switchboard.wait_until_committed()
     first.kill()
-    (checkpoint,) = checkpoints(shop) - before
-    shop.admin.delete_consumer_groups([checkpoint])[checkpoint].result(20)
+    shop.admin.delete_topics([topic])[topic].result(20)
 
-    refused = fleet.start("refused", **switchboard.settings, failures={"stopAfter": "1s"})
+    stop = {"failures": {"stopAfter": "1s"}, "publisher": publisher}
+    refused = fleet.start("refused", **switchboard.settings, **stop)
     assert refused.wait(30) != 0
     assert refused.find("outbox fence forget"), refused.tail()
     assert left(shop) == 50
     outbox(refused, "fence", "forget", "--yes")
 
-    last = start(fleet, switchboard, "last", lanes=1)
+    last = start(fleet, switchboard, "last", lanes=1, publisher=publisher)
     shop.wait_until_harvested(60)
     result = shop.audit()
     assert (result.lost, result.foreign, result.overtaken) == (0, 0, 0), result.summary()

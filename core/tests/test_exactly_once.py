@@ -360,7 +360,10 @@ def scattered(number, start=0):
     return [record(each) for each in ids]
 
 
-def test_a_batch_that_does_not_fit_into_the_checkpoint_is_cut_and_the_next_is_no_larger():
+def test_a_batch_that_does_not_fit_into_the_checkpoint_is_cut_and_the_next_is_no_larger(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("outbox_core.delivery.checkpoint.MAX_BATCH", 2000)
     line = machine(Limits(max_batch_records=100_000))
     line.decide(0)
     line._database = Advance([], [], 8000, BYTES)

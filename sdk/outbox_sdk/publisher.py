@@ -9,8 +9,8 @@ from typing import Protocol
 from outbox_sdk.finding import Finding
 from outbox_sdk.record import MarkedRecord
 
-MAX_CHECKPOINT = 4000
-"""How many characters a checkpoint has at most. Kafka stores fewer than 4096 with an offset."""
+MAX_CHECKPOINT = 100_000
+"""How many characters a checkpoint has at most: enough for 20,000 scattered ids, and small for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class TransactionalSender(Protocol):
         """Returns the checkpoint of the lane's last committed transaction that is kept at ``location``.
 
         An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever
-        committed, or the broker has forgotten it.
+        committed, or it was deleted.
 
         Raises:
             DriverError: The broker cannot be reached or refuses; or ``location`` is at another broker (not

@@ -48,7 +48,8 @@ class Checkpoint:
 def encode(batches: Sequence[Batch]) -> str:
     """Returns the checkpoint of some batches, in ASCII; not empty even without batches."""
     written = [[batch.newest, *_distances(batch)] for batch in batches]
-    packed = zlib.compress(json.dumps(written, separators=(",", ":")).encode())
+    # Level 1 takes a sixth of the default's time, for a third more characters.
+    packed = zlib.compress(json.dumps(written, separators=(",", ":")).encode(), 1)
     return f"2 {b64encode(packed).decode()}"
 
 

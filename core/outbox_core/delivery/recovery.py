@@ -11,9 +11,9 @@ matters:
 4. It purges, durably, what the checkpoint says is in the log. No other rows are. Where the checkpoint names
    nothing, the purge still checks the fence: a holder that was suspended since step 1 would otherwise
    overwrite the checkpoint of its successor.
-5. It writes a checkpoint, so that the broker does not forget it, and notes at the fence how it publishes.
-   This checkpoint is empty, but for rows that others have locked: the lane leaves these out of what it
-   selects, and purges them later.
+5. It writes a checkpoint at its own location, and notes at the fence how it publishes. This checkpoint is
+   empty, but for rows that others have locked: the lane leaves these out of what it selects, and purges them
+   later.
 
 Every lane does so when it starts. Where the number of lanes has changed, a record may have been published by
 another lane than the one that would select it now; and at-least-once lanes read no checkpoint at all. In both
@@ -278,8 +278,8 @@ def _locked_rows(lane: int) -> DriverError:
 
 def _missing_checkpoint(name: str, noted: TransactionalLane) -> DriverError:
     message = (
-        f"lane {name!r} has published in transactions, and the broker has no checkpoint of it: it has "
-        "expired, its topic was deleted, or this is another broker. "
+        f"lane {name!r} has published in transactions, and the broker has no checkpoint of it: its "
+        "topic was deleted, or this is another broker. "
     )
     if not noted.location:
         message += (

@@ -11,6 +11,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
 )
 from outbox_kafka_client.admin import KafkaAdmin
+from outbox_kafka_client.errors import describe
 from outbox_sdk import Finding, Level, OutboxError
 
 from outbox_kafka.check_transactions import (
@@ -20,7 +21,8 @@ from outbox_kafka.check_transactions import (
     settings_finding,
     transaction_findings,
 )
-from outbox_kafka.errors import driver_error, reason
+from outbox_kafka.checkpoint_topic import unfit
+from outbox_kafka.errors import driver_error, is_missing_topic, reason
 from outbox_kafka.topics import is_mock
 
 _TIMEOUT: Final = 5.0
@@ -31,16 +33,17 @@ _SESSION_MS: Final = 10_000
 
 
 def findings(
-    producer: Mapping[str, Any], shared: Mapping[str, Any], *, transactional: bool
+    producer: Mapping[str, Any], shared: Mapping[str, Any], checkpoint_topic: str | None
 ) -> Sequence[Finding]:
     """Checks settings, connection, permissions, and the broker's configuration; raises nothing.
 
     Args:
         producer: The settings of a producer, complete.
         shared: The user's settings alone.
-        transactional: Whether delivery is to be exactly-once.
+        checkpoint_topic: The topic of the checkpoints; ``None`` unless delivery is to be exactly-once.
     """
     found = [_delivery_timeout(producer)]
+    transactional = checkpoint_topic is not None
     if transactional:
         found.append(settings_finding(producer))
     try:
@@ -54,6 +57,8 @@ def findings(
     if transactional and is_mock(cluster):
         return [*found, mock_finding()]
     found.append(_permission(admin, shared))
+    if checkpoint_topic is not None:
+        found.append(_checkpoints(admin, shared, checkpoint_topic))
     try:
         config = admin.broker_config(cluster, _TIMEOUT)
     except KafkaException as error:
@@ -89,6 +94,24 @@ def broker_findings(
     if "auto.create.topics.enable" in broker:
         found.append(_creation(broker["auto.create.topics.enable"] == "true", broker))
     return found
+
+
+def _checkpoints(admin: KafkaAdmin, shared: Mapping[str, Any], topic: str) -> Finding:
+    subject = "Kafka checkpoints"
+    try:
+        config = admin.topic_config(topic, _TIMEOUT)
+    except KafkaException as caught:
+        error = caught.args[0]
+        if is_missing_topic(error):
+            return Finding(Level.OK, subject, f"the first lane creates topic '{topic}'")
+        message = f"cannot see whether topic '{topic}' keeps them: {describe(error, shared)}"
+        return Finding(Level.ERROR, subject, message, "grant DESCRIBE_CONFIGS on the topic")
+    problem = unfit(topic, config)
+    if problem is not None:
+        return Finding(
+            Level.ERROR, subject, f"{problem.message}: exactly-once delivery cannot start", problem.cure
+        )
+    return Finding(Level.OK, subject, f"topic '{topic}' keeps them")
 
 
 def _transaction_log(admin: KafkaAdmin, cluster: ClusterMetadata) -> TransactionLog:

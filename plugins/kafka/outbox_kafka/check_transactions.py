@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from outbox_sdk import MAX_CHECKPOINT, Finding, Level
+from outbox_sdk import Finding, Level
 
 from outbox_kafka.settings import timeout_conflict, transaction_timeout_ms
 from outbox_kafka.topics import MOCK
@@ -17,11 +17,6 @@ LOG_TOPIC: Final = "__transaction_state"
 """The brokers' internal topic; they create it with the first transaction."""
 
 _SUBJECT: Final = "Kafka transactions"
-_CHECKPOINTS: Final = "Kafka checkpoints"
-_METADATA: Final = 4096
-"""The brokers' default of ``offset.metadata.max.bytes``; a checkpoint of as many bytes is refused."""
-_DAY: Final = 24 * 60
-"""Minutes."""
 
 
 class TransactionLog(NamedTuple):
@@ -55,7 +50,7 @@ def mock_finding() -> Finding:
 def transaction_findings(
     broker: Mapping[str, str], brokers: int, producer: Mapping[str, Any], log: TransactionLog
 ) -> Iterator[Finding]:
-    """Checks a broker's settings for transactions and checkpoints; skips settings that it does not tell.
+    """Checks a broker's settings for transactions; skips settings that it does not tell.
 
     Args:
         broker: The broker's settings.
@@ -77,17 +72,6 @@ def transaction_findings(
             f"exactly-once delivery needs transactions of up to {transaction_timeout_ms(producer)} ms, "
             f"the broker permits {longest} ms",
             "lower delivery.timeout.ms and transaction.timeout.ms, or raise transaction.max.timeout.ms there",
-        )
-    minutes = broker.get("offsets.retention.minutes")
-    if minutes is not None:
-        yield _retention(int(minutes))
-    length = broker.get("offset.metadata.max.bytes")
-    if length is not None and int(length) <= MAX_CHECKPOINT:
-        yield Finding(
-            Level.ERROR,
-            _CHECKPOINTS,
-            f"the broker stores {length} bytes with an offset; exactly-once delivery needs {_METADATA}",
-            f"set offset.metadata.max.bytes={_METADATA} on the brokers, or leave it out",
         )
 
 
@@ -118,14 +102,3 @@ def _log(replicas: int, min_in_sync: int, brokers: int) -> Finding:
         message = f"{message}: while its broker is down, exactly-once delivery stops"
         return Finding(Level.WARNING, _SUBJECT, message, cure)
     return Finding(Level.OK, _SUBJECT, message)
-
-
-def _retention(minutes: int) -> Finding:
-    if minutes >= _DAY:
-        return Finding(Level.OK, _CHECKPOINTS, f"kept for {minutes // _DAY} days after a lane's last batch")
-    message = (
-        f"the brokers delete a lane's checkpoint {minutes} minutes after its last batch: a harvester that is "
-        "down for longer after a crash cannot tell what it published, which breaks exactly-once delivery"
-    )
-    cure = "set offsets.retention.minutes to several days (10080 is the brokers' default)"
-    return Finding(Level.ERROR, _CHECKPOINTS, message, cure)

@@ -15,12 +15,11 @@ class KafkaOptions:
         kafka: librdkafka settings by their own names (``bootstrap.servers``, ``linger.ms``, …). Values may
             be text, numbers, booleans, or lists (joined by commas); a setting without a value keeps its
             default. Consumer settings are ignored, so that the mapping can be shared with an elector.
-        checkpoint_topic: A topic of one partition under whose name exactly-once delivery commits its
-            checkpoints, as offsets of consumer groups. Nothing is written into it. It is created if it is
-            missing, and must not be deleted: the checkpoints would be deleted with it.
+        checkpoint_topic: The compacted topic in which exactly-once delivery stores its checkpoints. It is
+            created if it is missing, and must not be deleted: the checkpoints would be deleted with it.
     """
 
     kafka: Mapping[str, Any] = field(
         default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
     )
-    checkpoint_topic: str = field(default="outbox.marker", metadata={"former": "markerTopic"})
+    checkpoint_topic: str = field(default="outbox.checkpoints", metadata={"former": "markerTopic"})

@@ -10,14 +10,20 @@ from outbox_kafka_client.settings import client_settings
 from outbox_sdk import Finding
 
 from outbox_kafka.options import KafkaOptions
-from outbox_kafka.settings import flush_seconds, producer_settings, transactional_settings, validate
+from outbox_kafka.settings import (
+    flush_seconds,
+    producer_settings,
+    transaction_timeout_ms,
+    transactional_settings,
+    validate,
+)
 
 if TYPE_CHECKING:
     from outbox_kafka.sender import KafkaSender
     from outbox_kafka.transactional_sender import KafkaTransactionalSender
 
 _PREFIX = "outbox."
-"""The prefix of transactional ids and of the checkpoints' groups."""
+"""The prefix of transactional ids, which are also the keys of checkpoints."""
 
 
 class KafkaPublisher:
@@ -53,22 +59,25 @@ class KafkaPublisher:
     def open_transactional(self, lane: str) -> KafkaTransactionalSender:
         """Opens a transactional sender; see :meth:`outbox_sdk.Publisher.open_transactional`.
 
-        The transactional id, and the group whose offset carries the checkpoint, are "outbox." and the lane's
-        name. Takes up to 40 s before it gives up.
+        The transactional id, and the key of the checkpoint, are "outbox." and the lane's name. Takes up to
+        40 s before it gives up.
 
         Raises:
             ConfigError: The settings contradict transactions.
+            DriverError: The broker cannot be reached or refuses; or the checkpoint topic would delete
+                checkpoints (not retryable).
         """
         # The client is imported late.
         from outbox_kafka.checkpoint import CheckpointStore  # noqa: PLC0415
-        from outbox_kafka.topics import ensure_checkpoint_topic, unwritable  # noqa: PLC0415
+        from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic  # noqa: PLC0415
+        from outbox_kafka.topics import unwritable  # noqa: PLC0415
         from outbox_kafka.transactional_sender import KafkaTransactionalSender  # noqa: PLC0415
 
         name = f"{_PREFIX}{lane}"
         settings, user = transactional_settings(self._kafka, name), client_settings(self._kafka)
-        cluster = ensure_checkpoint_topic(user, self._checkpoint_topic)
-        location = CheckpointStore(user, cluster, self._checkpoint_topic, name)
-        return KafkaTransactionalSender(settings, location, partial(unwritable, user))
+        topic = ensure_checkpoint_topic(user, self._checkpoint_topic)
+        store = CheckpointStore(user, topic, name, transaction_timeout_ms(settings) / 1000)
+        return KafkaTransactionalSender(settings, store, partial(unwritable, user))
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates missing topics with the broker's default replication; see the contract."""
@@ -81,4 +90,4 @@ class KafkaPublisher:
         from outbox_kafka.check import findings  # noqa: PLC0415 - the client is imported late
 
         producer, user = producer_settings(self._kafka), client_settings(self._kafka)
-        return findings(producer, user, transactional=transactional)
+        return findings(producer, user, self._checkpoint_topic if transactional else None)

@@ -35,7 +35,7 @@ _ALIASES: Mapping[str, str] = {
     "linger.ms": "queue.buffering.max.ms",
 }
 _OVERHEAD_MS = 7000
-"""Milliseconds of a transaction beside its deliveries: for the checkpoint and the commit."""
+"""Milliseconds of a transaction beside its deliveries: for its begin and its commit."""
 
 _RETRY_BACKOFF_MS = 1
 """Milliseconds before the first retry; doubles with each further one. A broker refuses a transaction while it
@@ -93,9 +93,8 @@ def transactional_settings(kafka: Mapping[str, Any], name: str) -> dict[str, Any
     if (conflict := timeout_conflict(settings)) is not None:
         raise ConfigError(f"Kafka setting {conflict[0]}; {conflict[1]}")
     timeout_ms = transaction_timeout_ms(settings)
-    # By default, a client that has lost all connections discards its brokers, and with them the request for
-    # the checkpoint: the call would wait until the transaction times out. A sender that fails is reopened
-    # anyway.
+    # By default, a client that has lost all connections discards its brokers, and with them requests of the
+    # transaction: it would wait until the transaction times out. A sender that fails is reopened anyway.
     defaults = {"retry.backoff.ms": str(_RETRY_BACKOFF_MS), "metadata.recovery.strategy": "none"} | settings
     # Only failures need reports; the length of the client's queue shows when the rest is delivered.
     own = {"transactional.id": name, "delivery.report.only.error": True}

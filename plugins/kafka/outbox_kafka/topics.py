@@ -11,7 +11,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ClusterMetadata,
 )
 from outbox_kafka_client.admin import KafkaAdmin
-from outbox_sdk import DriverError
 
 from outbox_kafka.errors import driver_error
 
@@ -34,23 +33,6 @@ def create_missing(settings: Mapping[str, Any], topics: Sequence[str], partition
     existing = admin.wait_for_cluster(_TIMEOUT).topics
     missing = [topic for topic in dict.fromkeys(topics) if topic not in existing]
     return admin.create_topics(missing, partitions, _TIMEOUT)
-
-
-def ensure_checkpoint_topic(settings: Mapping[str, Any], topic: str) -> str:
-    """Creates the topic of the checkpoints if it is missing; checks that the broker supports transactions.
-
-    Returns:
-        The cluster's id.
-
-    Raises:
-        DriverError: The broker cannot be reached or refuses, or does not support transactions.
-    """
-    cluster = KafkaAdmin(settings, driver_error).wait_for_cluster(_TIMEOUT)
-    if is_mock(cluster):
-        raise DriverError(f"{MOCK}: exactly-once delivery needs a real Kafka", retryable=False)
-    if topic not in cluster.topics:
-        create_missing(settings, [topic], 1)
-    return str(cluster.cluster_id)
 
 
 def is_mock(cluster: ClusterMetadata) -> bool:

@@ -16,23 +16,32 @@ _NOT_AUTHORIZED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class TransactionErrors:
-    """The errors of one transaction's records; true if there is any.
+    """The errors of one transaction's records and of its checkpoint; true if there is any.
 
     Attributes:
+        checkpoint: The record of the checkpoint.
+        checkpoint_error: Why it could not be stored; ``None`` if there is no error.
         chunk: The records that were produced last.
         delivery_failed: Whether the client accepted a record and then failed to deliver it.
         missing_topics: The topics that are missing, according to the client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoint: MarkedRecord) -> None:
+        """Starts without errors.
+
+        Args:
+            checkpoint: The record of the checkpoint.
+        """
+        self.checkpoint = checkpoint
+        self.checkpoint_error: KafkaError | Exception | None = None
         self.chunk: Sequence[MarkedRecord] = ()
         self.delivery_failed = False
         self.missing_topics: set[str] = set()
         self._errors: dict[int, KafkaError | Exception] = {}
 
     def __bool__(self) -> bool:
-        """Returns whether any record has an error."""
-        return bool(self._errors)
+        """Returns whether any record has an error, or the checkpoint has."""
+        return bool(self._errors) or self.checkpoint_error is not None
 
     @property
     def is_ambiguous(self) -> bool:
@@ -53,10 +62,18 @@ class TransactionErrors:
                 return record
         return None
 
-    def blames_no_record(self, transaction_error: KafkaError | None) -> bool:
-        """Returns whether neither the records' errors nor ``transaction_error`` say why it failed."""
-        secondary = all(map(_is_secondary, self._errors.values()))
-        return secondary and (transaction_error is None or is_secondary(transaction_error))
+    def blames_nothing(self, transaction_error: KafkaError | None) -> bool:
+        """Returns whether no error, ``transaction_error`` included, says why the transaction failed."""
+        errors = [*self._errors.values(), self.checkpoint_error, transaction_error]
+        return all(error is None or _is_secondary(error) for error in errors)
+
+    @property
+    def checkpoint_at_fault(self) -> KafkaError | Exception | None:
+        """Why the checkpoint could not be stored, unless a record's error says why, or none does."""
+        error = self.checkpoint_error
+        if error is None or _is_secondary(error) or not all(map(_is_secondary, self._errors.values())):
+            return None
+        return error
 
     def on_delivery(self, record: MarkedRecord, error: KafkaError | None, _message: Message) -> None:
         """Receives a delivery report."""
@@ -98,6 +115,9 @@ class TransactionErrors:
         return [replace(failure(records[0], cause, settings), retryable=True)]
 
     def _add(self, record: MarkedRecord, error: KafkaError | Exception) -> None:
+        if record is self.checkpoint:
+            self.checkpoint_error = error
+            return
         self._errors[record.id] = error
         if isinstance(error, KafkaError) and is_missing_topic(error):
             self.missing_topics.add(record.topic)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from outbox_kafka_client.client_log import ClientLog
 from outbox_kafka_client.errors import is_refusal
 from outbox_kafka_client.settings import config_error
 from outbox_sdk import AccessDenied, DriverError, MarkedRecord
 
-from outbox_kafka.call_timeout import CallTimeout
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce
 from outbox_kafka.topic_cache import Statuses, look_up
@@ -29,9 +28,6 @@ _POLL_SECONDS = 0.1
 
 _RETRY_SECONDS = 0.02
 """Seconds before a failed call is repeated."""
-
-_CALL_GRACE_SECONDS = 1.0
-"""Seconds that a call may exceed its own timeout by."""
 
 _TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's spelling
 
@@ -57,7 +53,6 @@ class TransactionalProducer:
         self.error: DriverError | None = None
         self._settings = settings
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000
-        self._call_timeout = CallTimeout()
         log = ClientLog()
         try:
             self._producer: Producer | None = Producer(
@@ -74,7 +69,6 @@ class TransactionalProducer:
         local variable may, because an error's traceback would keep it alive. The next producer with the same
         transactional id aborts an open transaction, or the broker does once it times out.
         """
-        self._call_timeout.close()
         self._producer = None
 
     def initialize(self) -> None:
@@ -115,35 +109,23 @@ class TransactionalProducer:
             raise self.end("nothing of the transaction was sent", error) from error
         return time.monotonic() + self._timeout
 
-    def send_offsets(
-        self, offsets: list[TopicPartition], group: object, deadline: float
-    ) -> KafkaError | None:
-        """Adds offsets of a consumer group to the transaction; returns why the transaction failed, if it did.
+    def send(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
+        """Hands records to the client, so that they leave with the next ones; waits only for room.
 
-        After a failure the producer is not usable for another transaction: a request that the client has
-        given up may still be sent, and would then belong to the next transaction.
+        Args:
+            records: The records.
+            errors: Collects their errors, which end the transaction too.
 
         Raises:
-            DriverError: The producer has ended for another reason than the transaction.
+            DriverError: The producer has ended.
         """
-
-        def call(timeout: float) -> None:
-            # The client ignores its own timeout while it looks for the group's coordinator.
-            if not self._call_timeout.run(
-                lambda: self._client.send_offsets_to_transaction(offsets, group, timeout),
-                timeout + _CALL_GRACE_SECONDS,
-            ):
-                raise KafkaException(_TIMED_OUT)
-
-        try:
-            self._retry(deadline, call)
-        except KafkaException as caught:
-            ended = self.end(NOT_COMMITTED, caught)
-            error: KafkaError = caught.args[0]
-            if not error.txn_requires_abort() or is_refusal(error):
-                raise ended from caught
-            return error
-        return None
+        rest = records
+        while True:
+            handled = produce(self._client, rest, errors.on_delivery, errors.on_refused)
+            rest = rest[handled:]
+            if not rest or errors:
+                return
+            self._flush(_POLL_SECONDS)  # the client's queue is full
 
     def produce(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
@@ -158,7 +140,7 @@ class TransactionalProducer:
         Raises:
             DriverError: The producer has ended.
         """
-        self._enqueue(records, errors)
+        self.send(records, errors)
         return self._wait(errors, deadline)
 
     def commit(self, deadline: float) -> None:
@@ -208,15 +190,6 @@ class TransactionalProducer:
         if self._producer is None:
             raise DriverError("the sender is closed; open a new one", retryable=True)
         return self._producer
-
-    def _enqueue(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
-        rest = records
-        while True:
-            handled = produce(self._client, rest, errors.on_delivery, errors.on_refused)
-            rest = rest[handled:]
-            if not rest or errors:
-                return
-            self._flush(_POLL_SECONDS)  # the client's queue is full
 
     def _wait(self, errors: TransactionErrors, deadline: float) -> KafkaError | None:
         """Waits until every record is delivered or one is not; returns why the transaction failed, if so."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_sdk import MAX_CHECKPOINT, DriverError, Failure, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, AccessDenied, DriverError, Failure, MarkedRecord
 
 from outbox_kafka.checkpoint import CheckpointStore
 from outbox_kafka.chunks import chunks
-from outbox_kafka.errors import transaction_error
+from outbox_kafka.errors import driver_error, is_missing_topic, reason
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import diagnose
 from outbox_kafka.topic_cache import TopicCache
@@ -19,9 +19,6 @@ from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProd
 
 _REQUEST_BYTES = 1_000_000
 """Bytes that the client puts into a request by default; smaller chunks are fractions of it."""
-
-_CANCELLED = "-"
-"""A checkpoint that is never committed."""
 
 _RETRIES = 2
 """Retries of a transaction that failed, but not because of a record. The one after a refused batch always
@@ -41,14 +38,14 @@ class KafkaTransactionalSender:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        location: CheckpointStore,
+        store: CheckpointStore,
         unwritable: Callable[[Collection[str]], set[str]],
     ) -> None:
         """Connects, and ends the transaction of an earlier sender.
 
         Args:
             settings: librdkafka's settings, complete.
-            location: Where the lane's checkpoint is stored.
+            store: Stores the lane's checkpoint.
             unwritable: Returns those topics that this client may not write to.
 
         Raises:
@@ -56,26 +53,27 @@ class KafkaTransactionalSender:
             DriverError: The broker cannot be reached or refuses, or cannot end an earlier transaction.
         """
         self._settings = settings
-        self._location = location
+        self._store = store
         self._unwritable = unwritable
         self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
+        self._accepting: set[str] = set()
+        """The topics that have taken records of a transaction."""
         self._chunk_bytes: int | None = None
         self._producer = TransactionalProducer(settings)
         try:
             self._producer.initialize()
-            self._cancel_earlier_checkpoint()
         except BaseException:
             self.close()
             raise
 
     @property
     def location(self) -> str:
-        """Names cluster and topic; see :attr:`outbox_sdk.TransactionalSender.location`."""
-        return self._location.name
+        """Names cluster, topic and partition; see :attr:`outbox_sdk.TransactionalSender.location`."""
+        return self._store.location
 
     def checkpoint(self, location: str = "") -> str | None:
         """Reads the checkpoint; see :meth:`outbox_sdk.TransactionalSender.checkpoint`."""
-        return self._location.read(location)
+        return self._store.read(location)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.
@@ -93,16 +91,17 @@ class KafkaTransactionalSender:
         if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
             return failures
         while True:
-            errors = TransactionErrors()
+            errors = TransactionErrors(self._store.record(checkpoint))
             deadline = self._producer.begin()
-            error = self._fill(records, checkpoint, errors, deadline)
+            error = self._fill(records, errors, deadline)
             if error is None and not errors:
                 self._producer.commit(deadline)
+                self._accepting.update(record.topic for record in records)
                 return []
             self._producer.abort()
             if errors.is_ambiguous:
                 self._chunk_bytes = (self._chunk_bytes or _REQUEST_BYTES) // 4
-            elif retries and self._producer.error is None and errors.blames_no_record(error):
+            elif retries and self._producer.error is None and errors.blames_nothing(error):
                 retries -= 1
             else:
                 return self._failures(records, errors, error)
@@ -111,47 +110,29 @@ class KafkaTransactionalSender:
         """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
         self._producer.close()
 
-    def _cancel_earlier_checkpoint(self) -> None:
-        """Cancels a checkpoint that an earlier sender requested, however late the request reaches the broker.
-
-        A broker that does not verify transactions (before KIP-890, or by configuration) accepts a request
-        that arrives after the abort, and the checkpoint would stay pending for ever. Another aborted
-        transaction ends that. The broker has then seen our epoch, and refuses requests that arrive even
-        later.
-        """
-        try:
-            # Shows a refusal now, and makes the broker load the group; a producer might wait for it forever.
-            self._location.read()
-        except DriverError as error:
-            if not error.retryable:
-                raise
-        failed = self._send_checkpoint(_CANCELLED, self._producer.begin())
-        self._producer.abort()
-        if failed is not None:
-            raise transaction_error(NOT_COMMITTED, failed, self._settings)
-
     def _fill(
-        self, records: Sequence[MarkedRecord], text: str, errors: TransactionErrors, deadline: float
+        self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
     ) -> KafkaError | None:
         """Produces everything and waits for its delivery; returns why the transaction failed, if it did.
 
-        The transaction has failed, too, if there are ``errors`` afterwards. The checkpoint goes first: while
-        the broker completes the previous transaction, it refuses requests of the next. The client then
-        repeats the request for a checkpoint after ``retry.backoff.ms``, but the one for records only after 20
-        ms.
+        The transaction has failed, too, if there are ``errors`` afterwards. The checkpoint leaves together
+        with the records, unless a topic may refuse them: if a broker refuses everything of a transaction, it
+        knows of no transaction that it could abort, and the client is of no use any more.
         """
-        failed = self._send_checkpoint(text, deadline)
-        if failed is not None:
-            return failed
+        if {record.topic for record in records} <= self._accepting:
+            self._producer.send([errors.checkpoint], errors)
+        else:
+            failed = self._producer.produce([errors.checkpoint], errors, deadline)
+            if failed is not None:
+                return failed
+        if errors:
+            return None
         for chunk in chunks(records, self._chunk_bytes):
             errors.chunk = chunk
             failed = self._producer.produce(chunk, errors, deadline)
             if failed is not None or errors:
                 return failed
         return None
-
-    def _send_checkpoint(self, text: str, deadline: float) -> KafkaError | None:
-        return self._producer.send_offsets(self._location.offsets(text), self._location.group, deadline)
 
     def _failures(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, failed: KafkaError | None
@@ -168,10 +149,14 @@ class KafkaTransactionalSender:
         """
         if failed is not None and failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             # The error names no topic; it may be the checkpoint's.
-            refused = self._unwritable({record.topic for record in records})
+            refused = self._unwritable({self._store.topic, *(record.topic for record in records)})
             if not refused:
                 raise self._producer.end(NOT_COMMITTED, KafkaException(failed))
+            if self._store.topic in refused:
+                raise self._checkpoint_error(failed)
             errors.add_unauthorized(record for record in records if record.topic in refused)
+        if (at_fault := errors.checkpoint_at_fault) is not None:
+            raise self._checkpoint_error(at_fault)
         for topic in errors.missing_topics:
             self._topics.set_missing(topic)
         if (record := errors.first_with_our_invalid_timestamp(records)) is not None:
@@ -183,3 +168,13 @@ class KafkaTransactionalSender:
         if not failures:
             raise DriverError("a transaction without records failed", retryable=True)
         return failures
+
+    def _checkpoint_error(self, error: KafkaError | Exception) -> DriverError:
+        what = f"{NOT_COMMITTED}: the checkpoint cannot be written to topic '{self._store.topic}'"
+        if not isinstance(error, KafkaError):
+            return DriverError(f"{what}: {error}", retryable=False)
+        if is_missing_topic(error):  # the next sender creates it, or says that it is gone
+            return DriverError(f"{what}: {error.str()} ({error.name()})", retryable=True)
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return AccessDenied(f"{what}: {reason(error, self._settings)}")
+        return driver_error(what, error, self._settings)

@@ -117,6 +117,11 @@ def committed(bootstrap: str, topic: str, partitions: int) -> list[Message]:
     return messages
 
 
+def values(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Returns the numbers that committed messages have as values, in ascending order."""
+    return sorted(int(message.value() or b"") for message in committed(bootstrap, topic, partitions))
+
+
 def alter_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
     """Changes a setting of a topic."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

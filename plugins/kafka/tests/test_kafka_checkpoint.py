@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from outbox_kafka.check_transactions import TransactionLog, transaction_findings
+from outbox_kafka.checkpoint_topic import unfit
 from outbox_kafka.chunks import chunks
 from outbox_kafka.settings import producer_settings, transactional_settings
-from outbox_sdk import MAX_CHECKPOINT, ConfigError, DriverError, Level, MarkedRecord
+from outbox_sdk import ConfigError, DriverError, Level, MarkedRecord
 
 from .kafka_access import publisher
 
@@ -75,10 +76,6 @@ _NONE, _UNSEEN = TransactionLog(missing=True), TransactionLog()
         (_LOG | {"transaction.state.log.min.isr": "4"}, 3, _UNSEEN, Level.ERROR),
         (_SINGLE, 3, _NONE, Level.WARNING),
         ({"transaction.max.timeout.ms": "10000"}, 1, _NONE, Level.ERROR),
-        ({"offsets.retention.minutes": "60"}, 1, _NONE, Level.ERROR),
-        ({"offsets.retention.minutes": "10080"}, 1, _NONE, Level.OK),
-        ({"offset.metadata.max.bytes": "1000"}, 1, _NONE, Level.ERROR),
-        ({"offset.metadata.max.bytes": str(MAX_CHECKPOINT)}, 1, _NONE, Level.ERROR),
     ],
 )
 def test_what_exactly_once_needs_of_a_broker_is_judged(
@@ -88,6 +85,25 @@ def test_what_exactly_once_needs_of_a_broker_is_judged(
     assert finding.level is level
     assert bool(finding.cure) == (level is not Level.OK)
     assert level is Level.OK or "xactly-once" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("config", "cure"),
+    [
+        ({"cleanup.policy": "compact"}, None),
+        ({"cleanup.policy": "compact", "max.message.bytes": "1048588"}, None),
+        ({"cleanup.policy": "compact,delete"}, "cleanup.policy=compact"),
+        ({"cleanup.policy": "delete", "max.message.bytes": "1000"}, "cleanup.policy=compact"),
+        ({}, "cleanup.policy=compact"),
+        ({"cleanup.policy": "compact", "max.message.bytes": "100000"}, "max.message.bytes=1000000"),
+    ],
+)
+def test_topic_that_would_lose_checkpoints_or_refuse_them_is_unfit(
+    config: dict[str, str], cure: str | None
+) -> None:
+    problem = unfit("c", config)
+    assert (problem is None) == (cure is None)
+    assert problem is None or problem.cure.endswith(f"--entity-name c --add-config {cure}")
 
 
 def test_what_exactly_once_needs_of_the_settings_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,17 +116,28 @@ def test_every_permission_that_is_missing_is_named(secured: SecuredKafka, topic:
         assert not caught.value.retryable
         return str(caught.value)
 
-    grant(secured, ResourceType.TOPIC, "outbox.marker", AclOperation.DESCRIBE)
+    grant(secured, ResourceType.TOPIC, "outbox.checkpoints", AclOperation.DESCRIBE)
+    assert "grant DESCRIBE_CONFIGS on the topic" in refusal()
+    grant(secured, ResourceType.TOPIC, "outbox.checkpoints", AclOperation.DESCRIBE_CONFIGS)
     assert "transactional id" in refusal()
     grant(secured, ResourceType.TRANSACTIONAL_ID, "outbox.", AclOperation.WRITE, AclOperation.DESCRIBE)
-    assert "grant READ on the group" in refusal()
-    grant(secured, ResourceType.GROUP, "outbox.", AclOperation.READ)
     # One topic is visible but not writable, the other is writable.
     grant(secured, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     grant(secured, ResourceType.TOPIC, f"{topic}-other", AclOperation.WRITE)
-    grant(secured, ResourceType.TOPIC, "outbox.marker", AclOperation.READ)
-    sender = kafka.open_transactional("a")
     other = MarkedRecord(1, f"{topic}-other", "o", "v")
+    sender = kafka.open_transactional("a")
+    with pytest.raises(AccessDenied, match=r"checkpoint cannot be written to topic 'outbox\.checkpoints'"):
+        sender.publish([other], "none")
+    sender.close()
+    grant(secured, ResourceType.TOPIC, "outbox.checkpoints", AclOperation.WRITE)
+    sender = kafka.open_transactional("a")
+    assert sender.publish([], "none") == []
+    with pytest.raises(AccessDenied, match="grant READ on the topic"):
+        sender.checkpoint()
+    grant(secured, ResourceType.TOPIC, "outbox.checkpoints", AclOperation.READ)
+    assert sender.checkpoint() == "none"  # needs no permission for any group
+    with pytest.raises(AccessDenied, match="grant READ on the group"):
+        sender.checkpoint(sender.location.rpartition("/")[0])
     [failure] = sender.publish([other, MarkedRecord(2, topic, "k", "v"), other], "none")
     assert failure.record.id == 2
     assert not failure.retryable
