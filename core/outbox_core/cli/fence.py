@@ -106,9 +106,9 @@ def forget(
 
     For exactly-once delivery the broker stores a checkpoint of each lane: the batches that it has published
     and not purged yet. If the fence has a note that a lane publishes in transactions, but the broker has no
-    checkpoint (its topic was deleted, or this is another broker), the lane refuses to start, because it cannot
-    know which of its earliest rows are in the log. After this command all of them are delivered, some perhaps for
-    a second time; nothing is lost.
+    checkpoint (its topic was deleted, or this is another broker), the lane refuses to start, because it
+    cannot know which of its earliest rows are in the log. After this command all of them are delivered, some
+    perhaps for a second time; nothing is lost.
 
     Removes the notes of all lanes, including those of earlier leaders, and raises the token like 'outbox
     fence bump', so that the leader starts its lanes anew. A lane that has a checkpoint still uses it, unless
