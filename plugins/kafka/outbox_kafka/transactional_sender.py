@@ -20,6 +20,9 @@ from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProd
 _REQUEST_BYTES = 1_000_000
 """Bytes that the client puts into a request by default; smaller chunks are fractions of it."""
 
+_CANCELLED = "-"
+"""A checkpoint that is never committed."""
+
 _RETRIES = 2
 """Retries of a transaction that failed, but not because of a record. The one after a refused batch always
 fails: the client has counted the refused records in its sequence, the broker has not, and the next abort
@@ -62,6 +65,7 @@ class KafkaTransactionalSender:
         self._producer = TransactionalProducer(settings)
         try:
             self._producer.initialize()
+            self._end_late_transaction()
         except BaseException:
             self.close()
             raise
@@ -109,6 +113,21 @@ class KafkaTransactionalSender:
     def close(self) -> None:
         """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
         self._producer.close()
+
+    def _end_late_transaction(self) -> None:
+        """Ends a transaction that a late request of an earlier sender has left open with its checkpoint.
+
+        A broker that does not verify transactions (before KIP-890, or by configuration) accepts a request
+        that arrives after its client's abort. The checkpoint would never be readable again. Another aborted
+        transaction in its partition ends that. The broker has then seen our epoch, and refuses what arrives
+        even later. Besides, this shows a refusal now.
+        """
+        errors = TransactionErrors(self._store.record(_CANCELLED))
+        failed = self._producer.produce([errors.checkpoint], errors, self._producer.begin())
+        self._producer.abort()
+        error = failed or errors.checkpoint_error
+        if error is not None:
+            raise self._checkpoint_error(error)
 
     def _fill(
         self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float

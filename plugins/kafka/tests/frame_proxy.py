@@ -10,9 +10,6 @@ from threading import Event, Thread
 PRODUCE = 0
 """The API key of a Produce request."""
 
-OFFSET_COMMIT = 28
-"""The API key of a TxnOffsetCommit request."""
-
 
 class FrameProxy:
     """Forwards connections, request by request; a held request outlives the connection of its client.
