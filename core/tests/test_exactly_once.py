@@ -378,8 +378,10 @@ def test_a_batch_that_does_not_fit_into_the_checkpoint_is_cut_and_the_next_is_no
     assert only(commands, Advance).limit == len(publish.records)
 
 
-def test_a_batch_waits_until_the_checkpoint_has_room():
+def test_a_batch_waits_until_the_checkpoint_has_room(monkeypatch: pytest.MonkeyPatch):
     first, second, third = (scattered(1000, start) for start in (0, 1_000_000, 2_000_000))
+    two = encode([batch(*[each.id for each in rows]) for rows in (first, second)])
+    monkeypatch.setattr("outbox_core.delivery.exactly_once.MAX_CHECKPOINT", len(two) + 100)
     line = machine(Limits(max_batch_records=1000))
     line._batch_size.limit = 1000
     line.decide(0)
@@ -400,7 +402,8 @@ def test_a_batch_waits_until_the_checkpoint_has_room():
     only(line.decide(0), Publish)
 
 
-def test_too_many_locked_rows_stop_selections():
+def test_too_many_locked_rows_stop_selections(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("outbox_core.delivery.exactly_once.MAX_LOCKED", 1000)
     line = machine(locked=[batch(*[each.id for each in scattered(2000)])])
     advance = only(line.decide(0), Advance)
     advanced(line, 0, [], *advance.finished)

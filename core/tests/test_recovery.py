@@ -118,7 +118,10 @@ def test_a_batch_of_an_earlier_version_is_looked_for_by_its_leader_id():
     assert opened.recovered == 2
 
 
-def test_a_lane_waits_for_more_locked_rows_of_an_earlier_version_than_a_checkpoint_can_name():
+def test_a_lane_waits_for_more_locked_rows_of_an_earlier_version_than_a_checkpoint_can_name(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("outbox_core.delivery.recovery.MAX_CHECKPOINT", 4000)
     chance = random.Random(0)
     ids = sorted(chance.sample(range(200_000), 10_000))
     steps = RECOVERY.open(0)
