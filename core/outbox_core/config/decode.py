@@ -4,16 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from outbox_sdk.errors import ConfigError, PluginError
 
 from outbox_core.config.document import Items, Node, Scalar, Section
-from outbox_core.config.plain import UNDECIDED, convert, is_plain
 from outbox_core.config.problems import Problems, join
-
-if TYPE_CHECKING:
-    from outbox_core.config.validation import Mistake
+from outbox_core.config.validation import InvalidDataError, Mistake, require_type, validate
 
 Kind = TypeVar("Kind")
 
@@ -109,16 +106,8 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
             problems.add(node.place, path, "expected a mapping of keys to values")
             return _UNSET
         return decode(inner, node, path, problems)
-    data = _plain_data(node)
-    if (value := convert(hint, data)) is not UNDECIDED:
-        return value
-    from outbox_core.config.validation import (  # noqa: PLC0415 - see outbox_core.config.plain
-        InvalidDataError,
-        validate,
-    )
-
     try:
-        return validate(hint, data)
+        return validate(hint, _plain_data(node))
     except InvalidDataError as error:
         hide_value = not field.repr or bool(_SECRET.search(field.name))
         _add_problems(error.mistakes, node, path, problems, hide_value=hide_value)
@@ -148,7 +137,7 @@ def _plain_data(node: Node, *, untyped: bool = False) -> Any:
 
 
 def _add_problems(
-    mistakes: Sequence["Mistake"], node: Node, path: str, problems: Problems, *, hide_value: bool
+    mistakes: Sequence[Mistake], node: Node, path: str, problems: Problems, *, hide_value: bool
 ) -> None:
     """Adds what is wrong; alternatives for one value become one problem."""
     wanted: dict[str, tuple[Node, list[str]]] = {}
@@ -193,16 +182,9 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         for field in fields(kind):
             hint = hints[field.name]
             if field.init and hint != Raw and not is_dataclass(_without_none(hint)):
-                _require_type(hint)
+                require_type(hint)
     except (NameError, TypeError) as error:
         raise PluginError(
             f"the options of {kind.__module__}.{kind.__qualname__} cannot be read: {error}"
         ) from error
     return hints
-
-
-def _require_type(hint: Any) -> None:
-    if not is_plain(hint):
-        from outbox_core.config.validation import require_type  # noqa: PLC0415 - see outbox_core.config.plain
-
-        require_type(hint)

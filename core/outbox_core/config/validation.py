@@ -1,6 +1,7 @@
 """Converts data to any type that pydantic knows, and says what is wrong with it."""
 
 from collections.abc import Sequence
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -93,5 +94,7 @@ def _seconds(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
 
+@cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
+    """Returns pydantic's adapter of a type, which takes longer to make than to use; many fields share one."""
     return TypeAdapter(Annotated[hint, BeforeValidator(_seconds)] if _is_duration(hint) else hint)
