@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event
 from typing import Any
 
 import psutil
+import pyspark
 import pytest
 from outbox_core.config import configure
 from outbox_core.engines.spark import jvm
-from outbox_core.engines.spark.daemon import SERVICE_SIGNALS
+from outbox_core.engines.spark.daemon import SERVICE_SIGNALS, is_copy
 from outbox_core.engines.spark.engine import SparkEngine, _reason, refuse_shrinking
 from outbox_core.engines.spark.jvm import Jvm
 from outbox_sdk import OutboxError
@@ -156,3 +158,43 @@ ConnectionError: cannot reach the leader at 10.0.0.7:4711: timed out
     assert _reason(Exception(jvm)).startswith("org.apache.spark.SparkException: Job 0 cancelled")
     assert _reason(ConnectionError("the lanes lost touch")) == "the lanes lost touch"
     assert _reason(EOFError()) == "EOFError"
+
+
+def test_receipts_are_made_without_pandas():
+    program = """
+import sys
+from outbox_core.engines.spark.task import receipts
+made = receipts(7, {1: 20, 3: 2**40})
+print("pandas" in sys.modules, [list(row.values())[:3] for row in made.to_pylist()])
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == f"False [[1, 7, 20], [3, 7, {2**40}]]"
+
+
+def test_the_zips_inside_an_installed_pyspark_are_copies(tmp_path, monkeypatch):
+    zips = tmp_path / "pyspark" / "python" / "lib"
+    zips.mkdir(parents=True)
+    entry = str(zips / "pyspark.zip")
+    monkeypatch.setattr(sys, "path", [entry, str(tmp_path)])
+    assert not is_copy(entry)  # of a Spark that is no Python package
+    (tmp_path / "pyspark" / "daemon.py").touch()
+    assert is_copy(entry)
+    assert not is_copy(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [entry])  # without it there would be no PySpark
+    assert not is_copy(entry)
+
+
+def test_the_daemon_does_not_take_pyspark_from_a_zip():
+    package = Path(pyspark.__file__).parent
+    zips = sorted(map(str, package.glob("python/lib/*.zip")))
+    program = """
+from outbox_core.engines.spark import daemon
+daemon.drop_copies()
+import py4j, pyspark
+print(pyspark.__file__, py4j.__file__)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(zips)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert zips
+    assert ".zip" not in done.stdout

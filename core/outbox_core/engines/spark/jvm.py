@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
+from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 from time import monotonic, sleep
@@ -50,7 +51,8 @@ class Jvm:
 
     def __init__(self, conf: SparkConf) -> None:
         self._said: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
-        spark_submit = str(Path(_find_spark_home(), "bin", "spark-submit"))
+        home = _find_spark_home()
+        spark_submit = str(Path(home, "bin", "spark-submit"))
         settings = [word for name, value in conf.getAll() for word in ("--conf", f"{name}={value}")]
         folder = Path(tempfile.mkdtemp(prefix="outbox-jvm-"))
         try:
@@ -61,12 +63,19 @@ class Jvm:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=STDOUT,
-                env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place)},
+                env={
+                    **os.environ,
+                    "SPARK_HOME": home,  # or the script would start a Python to find it
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place),
+                },
             )
             self._listener = ContextThread(
                 target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
             )
             self._listener.start()
+            # The first call into the JVM imports it, which takes a second; so does the JVM's start.
+            import_module("pandas")
             self.gateway = self._connect(place)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

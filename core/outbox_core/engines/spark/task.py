@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from time import monotonic, time
 from typing import Self
 
 import pyarrow as pa
@@ -21,10 +22,12 @@ from outbox_core.leadership.tcp import Address, ControlClient
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 
-RECEIPT = "outbox string, lane int, token bigint, records bigint, at timestamp"
-"""What a group yields on a beat: how many records a lane delivered and purged since the beat before."""
+RECEIPT = "lane int, token bigint, records bigint, at timestamp"
+"""What a busy group yields: how many records a lane delivered and purged since the receipt before."""
+RECEIPT_SECONDS = 1.0
+"""The least interval between two receipts of a group; it notices there that its job is cancelled."""
 MAX_MESSAGES = 100
-"""Log messages kept between two beats; of a flood the latest are told."""
+"""Log messages kept between two reports; of a flood the latest are told."""
 
 
 def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address) -> Task:
@@ -34,9 +37,17 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address)
         for _ in batches:
             pass  # the one row says that the task is on; lanes find their records in the outbox
         dedicate_process()
+        unwritten: Counter[int] = Counter()
+        due = monotonic()
         with ControlClient(address) as channel, Messages() as messages:
             for purged in LaneThreads(plan, group, lanes, ForwardingChannel(channel, messages)).run():
-                yield _receipts(plan, purged)
+                unwritten.update(purged)
+                if monotonic() >= due:
+                    yield receipts(plan.token, unwritten)
+                    unwritten.clear()
+                    due = monotonic() + RECEIPT_SECONDS
+        if unwritten:
+            yield receipts(plan.token, unwritten)
 
     return run
 
@@ -100,19 +111,19 @@ class ForwardingChannel:
         return self._channel.exchange(replace(report, messages=self._messages.take()))
 
 
-def _receipts(plan: Plan, purged: Mapping[int, int]) -> pa.RecordBatch:
-    at = datetime.now(UTC)
-    rows = [
-        {"outbox": plan.outbox, "lane": lane, "token": plan.token, "records": records, "at": at}
-        for lane, records in purged.items()
-    ]
-    schema = pa.schema(
-        [
-            ("outbox", pa.string()),
-            ("lane", pa.int32()),
-            ("token", pa.int64()),
-            ("records", pa.int64()),
-            ("at", pa.timestamp("us", tz="UTC")),
-        ]
-    )
-    return pa.RecordBatch.from_pylist(rows, schema=schema)
+def receipts(token: int, purged: Mapping[int, int]) -> pa.RecordBatch:
+    """Returns a row of :data:`RECEIPT` for each lane in ``purged``: lane number → records."""
+    count = len(purged)
+    columns = {
+        "lane": _column(pa.int32(), "i", purged.keys()),
+        "token": _column(pa.int64(), "q", [token] * count),
+        "records": _column(pa.int64(), "q", purged.values()),
+        "at": _column(pa.timestamp("us", tz="UTC"), "q", [int(time() * 1e6)] * count),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _column(kind: pa.DataType, code: str, values: Iterable[int]) -> pa.Array:
+    # Made of a buffer, since PyArrow imports pandas to convert Python objects: seconds of a worker's time.
+    numbers = array(code, values)
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
