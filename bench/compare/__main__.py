@@ -78,6 +78,9 @@ def _shared(command: argparse.ArgumentParser, default: tuple[str, ...] | None) -
     command.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of PostgreSQL"
     )
+    command.add_argument(
+        "--warm-up", type=float, default=90, metavar="SECONDS", help="how long the broker is warmed up (90)"
+    )
     command.add_argument("--out", type=Path, default=RESULTS, help="the folder of results (bench/results)")
 
 
@@ -98,6 +101,9 @@ def measure(arguments: argparse.Namespace, tables: list[Table]) -> Path:
         bench = Bench(servers, found, 1 if arguments.quick else arguments.rounds, results, out)
         chosen = {name: None for table in tables for name in arguments.candidates or table.candidates}
         bench.prepare(list(chosen))
+        if not arguments.quick:
+            say(f"warming the broker up for {arguments.warm_up:g} s")
+            servers.warm_up(arguments.warm_up)
         for table in tables:
             table.run(bench, arguments, arguments.candidates or table.candidates)
         used = {each.candidate for each in results.measurements}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     NewTopic,
@@ -128,6 +129,25 @@ class Servers:
         name = f"{prefix}-{secrets.token_hex(4)}"
         self._admin.create_topics([NewTopic(name, partitions)])[name].result()
         return name
+
+    def warm_up(self, seconds: float) -> None:
+        """Keeps the broker busy with transactions, records and a reader, until Java has compiled its code."""
+        topic = self.topic("warm-up")
+        own = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0}
+        plain, transactional = Producer(own), Producer({**own, "transactional.id": topic})
+        transactional.init_transactions()
+        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": topic, "log_level": 0})
+        reader.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            transactional.begin_transaction()
+            for producer in (transactional, plain):
+                for number in range(20):
+                    producer.produce(topic, bytes(100), f"key-{number}")
+            transactional.commit_transaction()
+            plain.flush()
+            reader.consume(1000, 0)
+        reader.close()
 
     def written(self, topic: str) -> int:
         """Returns how many offsets of a topic are committed; the ends of transactions take some, too."""
