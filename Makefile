@@ -10,7 +10,7 @@ SHELL := /bin/sh
 ARGS ?=
 
 # Tests run in so many processes; each starts servers of its own.
-JOBS ?= 2
+JOBS ?= 3
 
 # The first Python that is new enough; for another one: make demo PYTHON=/path/to/python
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
