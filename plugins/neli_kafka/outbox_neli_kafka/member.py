@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 """Seconds of one poll."""
 
+CLOSE_SECONDS = 10.0
+"""How long the end waits for the client to leave the group; without a broker librdkafka may never end."""
+
 _PARTITION: Final = 0
 """The partition whose owner leads; further partitions of the topic have no meaning."""
 
@@ -98,7 +101,10 @@ class Member:
         return max(0.0, self._leadership.lease(self._clock()))
 
     def stop(self) -> None:
-        """Hands over, leaves the group, and waits until that is done. Idempotent."""
+        """Hands over, leaves the group, and waits until that is done. Idempotent.
+
+        If the group cannot be left within ``CLOSE_SECONDS``, its session expires instead.
+        """
         self._stopping.set()
         if self._thread is not current_thread():
             self._thread.join()
@@ -144,9 +150,21 @@ class Member:
         else:
             self._notify(self._leadership.lost(self._clock()))
         self._heartbeats.close()
-        self._consumer.close()
+        self._close()
         if self._failure is not None:
             self._candidate.failed(self._failure)
+
+    def _close(self) -> None:
+        closing = Thread(
+            target=copy_context().run, args=(self._consumer.close,), name="neli-close", daemon=True
+        )
+        closing.start()
+        closing.join(CLOSE_SECONDS)
+        if closing.is_alive():
+            log.warning(
+                "election '%s': could not leave the group within %g s; its session expires instead",
+                *(self._options.group, CLOSE_SECONDS),
+            )
 
     def _confirm(self) -> None:
         """Requests a confirmation and sends a heartbeat, if they are due.

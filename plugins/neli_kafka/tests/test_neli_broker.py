@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourcePatternType,
     ResourceType,
 )
-from outbox_neli_kafka import NeliElector, NeliOptions
+from outbox_neli_kafka import NeliElector, NeliOptions, member
 from outbox_neli_kafka.check import broker_findings
 from outbox_sdk import ConfigError, DriverError, Level, Seam, find
 from outbox_servers.services.kafka import KafkaBroker
@@ -145,6 +146,38 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         print(f"stops within {time.monotonic() - asked:.2f} s without a broker")  # noqa: T201 - a figure
         assert time.monotonic() - asked < 30
         assert candidate.story[3:] in (["revoked"], ["fenced"])
+
+
+def test_stop_does_not_wait_for_a_client_that_does_not_end(
+    kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "CLOSE_SECONDS", 0.5)
+    ended = Event()
+
+    class Hanging:
+        """A consumer that closes only when it is told to."""
+
+        def __init__(self, consumer: Consumer) -> None:
+            self.consumer = consumer
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.consumer, name)
+
+        def close(self) -> None:
+            ended.wait()
+            self.consumer.close()
+
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
+    elector.start(candidate)
+    candidate.wait(["acquired"], 60)
+    assert elector._member is not None
+    elector._member._consumer = Hanging(elector._member._consumer)  # type: ignore[assignment]
+    elector.stop()
+    assert candidate.story == ["acquired", "revoked"]
+    [closing] = [thread for thread in threading.enumerate() if thread.name == "neli-close"]
+    ended.set()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 def test_deleted_topic_is_restored(kafka_bootstrap: str, topic: str) -> None:
