@@ -45,8 +45,14 @@ class CheckpointInOffset(KafkaTransactionalSender):
         consumer.close()
 
     def _fill(
-        self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
+        self,
+        records: Sequence[MarkedRecord],
+        errors: TransactionErrors,
+        deadline: float,
+        *,
+        accepted: bool,
     ) -> KafkaError | None:
+        del accepted
         client = self._producer._client  # noqa: SLF001 - the former way needs a call of its own
         offset = TopicPartition(CHECKPOINT_TOPIC, 0, 0, errors.checkpoint.value)
         while True:

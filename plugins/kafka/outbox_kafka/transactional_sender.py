@@ -91,16 +91,16 @@ class KafkaTransactionalSender:
         """
         if len(checkpoint) > MAX_CHECKPOINT:
             raise ValueError(f"a checkpoint of {len(checkpoint)} characters, {MAX_CHECKPOINT} fit")
-        retries = _RETRIES
+        retries, topics = _RETRIES, {record.topic for record in records}
         if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
             return failures
         while True:
             errors = TransactionErrors(self._store.record(checkpoint))
             deadline = self._producer.begin()
-            error = self._fill(records, errors, deadline)
+            error = self._fill(records, errors, deadline, accepted=topics <= self._accepting)
             if error is None and not errors:
                 self._producer.commit(deadline)
-                self._accepting.update(record.topic for record in records)
+                self._accepting |= topics
                 return []
             self._producer.abort()
             if errors.is_ambiguous:
@@ -130,15 +130,20 @@ class KafkaTransactionalSender:
             raise self._checkpoint_error(error)
 
     def _fill(
-        self, records: Sequence[MarkedRecord], errors: TransactionErrors, deadline: float
+        self,
+        records: Sequence[MarkedRecord],
+        errors: TransactionErrors,
+        deadline: float,
+        *,
+        accepted: bool,
     ) -> KafkaError | None:
         """Produces everything and waits for its delivery; returns why the transaction failed, if it did.
 
         The transaction has failed, too, if there are ``errors`` afterwards. The checkpoint leaves together
-        with the records, unless a topic may refuse them: if a broker refuses everything of a transaction, it
-        knows of no transaction that it could abort, and the client is of no use any more.
+        with the records if their topics have ``accepted`` some before: if a broker refuses everything of a
+        transaction, it knows of no transaction that it could abort, and the client is of no use any more.
         """
-        if {record.topic for record in records} <= self._accepting:
+        if accepted:
             self._producer.send([errors.checkpoint], errors)
         else:
             failed = self._producer.produce([errors.checkpoint], errors, deadline)
