@@ -37,6 +37,24 @@ _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_PARTITION: Final = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 
 
+def checkpoint_consumer(settings: Mapping[str, Any], lane: str, isolation: str) -> Consumer:
+    """Creates a consumer that joins no group.
+
+    Args:
+        settings: The user's settings, and others.
+        lane: The lane's transactional id, which names the client and the group.
+        isolation: The isolation level.
+    """
+    rest = {name: value for name, value in settings.items() if name != "group.instance.id"}
+    own = {
+        "client.id": f"{lane}.checkpoint",
+        "group.id": lane,
+        "isolation.level": isolation,
+        "enable.auto.commit": "false",
+    }
+    return Consumer({**rest, **own, "logger": ClientLog(), "error_cb": lambda _error: None})
+
+
 class LastRecord:
     """Reads a partition backwards until it finds a committed record with a key."""
 
@@ -80,17 +98,12 @@ class LastRecord:
 
     def _consumer(self, isolation: str) -> Consumer:
         own = {
-            "client.id": f"{self._key}.checkpoint",
-            "group.id": self._key,  # the client needs one; no group is joined
-            "isolation.level": isolation,
             "auto.offset.reset": "earliest",
-            "enable.auto.commit": "false",
             "enable.partition.eof": "true",
             "fetch.min.bytes": "1",
             "fetch.wait.max.ms": "10",  # for so long a broker waits before it reports the end
         }
-        rest = {name: value for name, value in self._settings.items() if name != "group.instance.id"}
-        return Consumer({**rest, **own, "logger": ClientLog(), "error_cb": lambda _error: None})
+        return checkpoint_consumer({**self._settings, **own}, self._key, isolation)
 
     def _end(self, consumer: Consumer) -> int:
         """Returns the offset behind the last record; 0 if the partition has been deleted."""

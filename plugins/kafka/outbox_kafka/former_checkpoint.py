@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from outbox_kafka_client.client_log import ClientLog
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from outbox_kafka_client.errors import is_refusal
 from outbox_sdk import AccessDenied, DriverError
 
+from outbox_kafka.checkpoint_reader import checkpoint_consumer
 from outbox_kafka.errors import reason
 
 _TIMEOUT = 15.0
@@ -40,10 +40,7 @@ def read_former(settings: Mapping[str, Any], group: str, topic: str) -> str | No
         DriverError: The broker cannot be reached or refuses.
     """
     # With read_committed the broker returns an offset only once no open transaction can change it.
-    own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": "false"}
-    names = {"client.id": f"{group}.checkpoint"}
-    rest = {name: value for name, value in settings.items() if name != "group.instance.id"}
-    consumer = Consumer({**rest, **own, **names, "logger": ClientLog(), "error_cb": lambda _error: None})
+    consumer = checkpoint_consumer(settings, group, "read_committed")
     deadline = time.monotonic() + _TIMEOUT
     try:
         while True:
