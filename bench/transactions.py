@@ -1,8 +1,7 @@
 """Measures the cost of a transaction, and the age of records when a reader of committed messages gets them.
 
-No database and no lane: one transactional sender publishes batches to a broker of its own. Three ways take
-turns: the sender as it is; the same with the checkpoint in an offset's metadata, as versions before 0.3 had
-it; a plain producer, without transactions.
+No database and no lane: one transactional sender publishes batches to a broker of its own, in turn with a
+plain producer, without transactions.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from environment import BROKER_JVM
 from outbox_core.delivery.checkpoint import encode
 from outbox_kafka import KafkaOptions, KafkaPublisher
@@ -26,43 +25,12 @@ from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic
 from outbox_kafka.produce import produce
 from outbox_kafka.settings import producer_settings, transactional_settings
 from outbox_kafka.topics import unwritable
-from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Batch, MarkedRecord
 from outbox_servers.services import KafkaBroker
 
 STEPS = ("send", "_wait", "commit")
 CHECKPOINT_TOPIC = "outbox.checkpoints"
-
-
-class CheckpointInOffset(KafkaTransactionalSender):
-    """Commits an offset of a consumer group, with the checkpoint as its metadata."""
-
-    def __init__(self, settings: dict[str, str], *arguments: object) -> None:
-        super().__init__(settings, *arguments)
-        consumer = Consumer({**settings, "group.id": settings["transactional.id"]})
-        self._group = consumer.consumer_group_metadata()
-        consumer.close()
-
-    def _fill(
-        self,
-        records: Sequence[MarkedRecord],
-        errors: TransactionErrors,
-        deadline: float,
-        *,
-        accepted: bool,
-    ) -> KafkaError | None:
-        del accepted
-        client = self._producer._client  # noqa: SLF001 - the former way needs a call of its own
-        offset = TopicPartition(CHECKPOINT_TOPIC, 0, 0, errors.checkpoint.value)
-        while True:
-            try:
-                client.send_offsets_to_transaction([offset], self._group, 10)
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
-            else:
-                return self._producer.produce(records, errors, deadline)
 
 
 class Way:
@@ -224,7 +192,6 @@ def main() -> None:
         kafka = {"bootstrap.servers": broker.bootstrap}
         senders: dict[str, type | None] = {
             "as it is": KafkaTransactionalSender,
-            "in an offset": CheckpointInOffset,
             "without transactions": None,
         }
         ways = [Way(name, kafka, arguments.partitions, sender) for name, sender in senders.items()]
