@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
+import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
@@ -221,3 +222,8 @@ class BatchHand:
 
 MakeOutbox = Callable[..., Outbox]
 """Makes an outbox of a data source, by default the test's own database, without creating its tables."""
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the dialect has logged; clients of other tests may log beside it."""
+    return [record.message for record in caplog.records if record.name.startswith("outbox.postgres")]

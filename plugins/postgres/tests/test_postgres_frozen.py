@@ -15,7 +15,7 @@ from outbox_sdk import UNBOUNDED, DriverError, LeadershipLost
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 
-from .outbox_hands import Hand, MakeOutbox, Outbox, ask, prepare, until
+from .outbox_hands import Hand, MakeOutbox, Outbox, ask, prepare, said, until
 
 
 def freeze(outbox: Outbox, hand: Hand) -> None:
@@ -69,7 +69,7 @@ def test_the_server_ends_a_session_whose_client_does_not_read(
     freeze(outbox, hand)
     until(lambda: state(outbox, hand) == "gone")
     assert outbox.lead().ids(5) == [1, 2, 3, 4, 5]
-    assert caplog.records == []
+    assert said(caplog) == []
 
 
 def test_a_bump_ends_a_session_that_the_server_does_not(
@@ -104,4 +104,4 @@ def test_a_bump_ends_nobody_who_holds_the_fence_for_another_reason(
         impatient.lead()
     holder.commit()
     assert impatient.lead().mark() == []
-    assert caplog.records == []
+    assert said(caplog) == []

@@ -12,7 +12,7 @@ from outbox_postgres import locked_rows
 from outbox_postgres.locked_rows import LOOK_INTERVAL, LockedRows
 from outbox_sdk import LeadershipLost
 
-from .outbox_hands import BatchHand, MakeOutbox, Outbox, until, waits
+from .outbox_hands import BatchHand, MakeOutbox, Outbox, said, until, waits
 from .test_postgres_settled import Clock
 
 
@@ -70,7 +70,7 @@ def test_marks_leave_out_a_locked_row_with_its_key_and_say_who_has_locked_it(
         assert hand.ids(5) == []
         assert "public.outbox: others have locked row 4; their keys wait" in caplog.text
         assert f"locked by server process {somebody.info.backend_pid} (report, user " in caplog.text
-        assert len(caplog.records) == 1, "it is said once"
+        assert len(said(caplog)) == 1, "it is said once"
         somebody.rollback()
         assert hand.ids() == [1, 4, 7, 10]
         assert "no row is locked any more" in caplog.text
@@ -113,7 +113,7 @@ def test_batches_are_deleted_but_for_locked_rows_which_are_deleted_when_they_are
     for again in [first, second], [first, second], locked, locked:
         assert lane.ids(limit, finished=again) == [7, 8, 9][:limit]
         assert [batch.ids() for batch in lane.latest.locked] == [[4]]
-    assert len(caplog.records) == 1, "it is said once"
+    assert len(said(caplog)) == 1, "it is said once"
     somebody.commit()
     assert lane.ids(limit, finished=locked) == [7, 8, 9][:limit]
     assert lane.latest.locked == []
