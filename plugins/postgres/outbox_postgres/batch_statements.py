@@ -16,6 +16,7 @@ from outbox_postgres.predicates import (
     FENCE,
     FIRST_CONDITION,
     LANE,
+    basis,
     condition_parameters,
     eligible_rows,
 )
@@ -36,16 +37,17 @@ class BatchStatements:
         eligible: Conditions of which one must hold for a row to be selected.
         time: The type of ``create_time``.
         extras: Whether to read partition and timestamp, too.
+        sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
         parameters: The values of the conditions.
         select: Given whether for one of several lanes, and whether bounded by bytes. $6 and $10 the first and
-            the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9 the releases as
-            this connection saw them last, $11 how many bytes, then the values of the conditions. Returns
+            the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9 the basis as
+            this connection saw it last, $11 how many bytes, then the values of the conditions. Returns
             nothing when the fence is lost; else a row that holds in its second column the newest time of the
-            selected rows, and in its last column 0, the number of rows that were found, and the releases,
-            null when they are $9; and behind it the selected rows, ordered by id. Where the releases are not
-            $9 it selects none, since what is left out may not be all. The last column of a row is as in
+            selected rows, and in its last column 0, the number of rows that were found, and the basis,
+            null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9 it
+            selects none, since what is left out may not be all. The last column of a row is as in
             ``MarkingStatements.mark``.
         advance: As ``select``; holds the fence, and deletes the batches whose runs are the last three
             parameters. It does not count them, which would cost half as much as the deletion.
@@ -64,12 +66,14 @@ class BatchStatements:
         *,
         time: str,
         extras: bool = False,
+        sequence: int | None = None,
     ) -> None:
         self.parameters = condition_parameters(eligible)
         self._outbox = outbox
         self._time = time
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
+        self._basis = basis(sequence)
         self._parked = PARKED_KEYS.format(letters)
         self._eligible = eligible_rows(eligible)
         held = FENCE.format("", fence)
@@ -144,7 +148,8 @@ class BatchStatements:
             cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN ARRAY[{BYTES}] END {found}"
             parts = [f"{whole} AND NOT (SELECT cut FROM bound)", f"{cut} AND (SELECT cut FROM bound)"]
         return f"""seen AS MATERIALIZED (
-                SELECT releases = $9 AND EXISTS (SELECT FROM fence) AS same, nullif(releases, $9) AS releases
+                SELECT {self._basis} = $9 AND EXISTS (SELECT FROM fence) AS same,
+                       nullif({self._basis}, $9) AS basis
                 FROM {self._fence} WHERE name = $1 AND lane = $2
             ), waiting AS MATERIALIZED (
                 SELECT count(*) AS found, max(id) AS last, max(create_time)::text AS newest,
@@ -154,7 +159,7 @@ class BatchStatements:
                 SELECT found, newest, {last} AS last, bytes > $11 AS cut FROM waiting
             )
             SELECT NULL AS id, newest, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
-                   ARRAY[0, found, (SELECT releases FROM seen)]::bigint[]
+                   ARRAY[0, found, (SELECT basis FROM seen)]::bigint[]
             FROM fence, bound
             {" ".join(f"UNION ALL ({part} ORDER BY id)" for part in parts)}"""
 

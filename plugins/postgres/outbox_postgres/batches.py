@@ -18,9 +18,6 @@ from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
 
-_UNKNOWN = -1
-"""A number of releases that no fence has."""
-
 
 class _Wanted(NamedTuple):
     limit: int
@@ -42,11 +39,12 @@ class Batches:
         self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
-        self.sql = BatchStatements(*tables, eligible, time=layout.time, extras=layout.extras)
+        self.sql = BatchStatements(
+            *tables, eligible, time=layout.time, extras=layout.extras, sequence=layout.sequence
+        )
         self._session = session
         self._layout = layout
         self._starts = starts
-        self._releases = _UNKNOWN
         self._locked: list[Batch] = []  # those of the latest purge of which others had locked rows
 
     def advance(
@@ -66,7 +64,7 @@ class Batches:
         except psycopg.errors.LockNotAvailable:
             purged, locked = self._finish_free(fence, finished)
             taken = self._take(fence, (), wanted)
-        if taken.releases is not None:
+        if taken.basis is not None:
             taken = self._take_anew(fence, taken, wanted)
         self._note(taken, pending)
         return Advanced(purged + taken.purged, taken.records, taken.newest, locked)
@@ -120,7 +118,7 @@ class Batches:
         firsts, lasts = _from(wanted.left_out, start)
         parameters = (
             *self._layout.held(fence),
-            *(firsts, wanted.limit, start, self._releases, lasts, wanted.max_bytes),
+            *(firsts, wanted.limit, start, self._starts.basis, lasts, wanted.max_bytes),
             *self.sql.parameters,
             *(_runs(finished) if finished else ()),
         )
@@ -135,9 +133,8 @@ class Batches:
     def _take_anew(self, fence: Fence, taken: Claimed, wanted: _Wanted) -> Claimed:
         """Selects from the head of the table, as keys were freed that earlier selections have passed."""
         purged = taken.purged
-        while taken.releases is not None:
-            self._releases = taken.releases
-            self._starts.released()
+        while taken.basis is not None:
+            self._starts.rebased(taken.basis)
             taken = self._take(fence, (), wanted)
         return taken._replace(purged=purged)
 

@@ -20,9 +20,6 @@ from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
 
-_UNKNOWN = -1
-"""A number of releases that no fence has."""
-
 MAX_NAMED = 5
 """How many locked rows a message names."""
 
@@ -55,29 +52,26 @@ class Marking:
         self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
     ) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
-        self.sql = MarkingStatements(*tables, eligible, extras=layout.extras)
+        self.sql = MarkingStatements(*tables, eligible, extras=layout.extras, sequence=layout.sequence)
         self._session = session
         self._layout = layout
         self._starts = starts
         self._locked = LockedRows()
-        # As the last mark saw them; a mark for another lane or leader id starts at the head in any case.
-        self._releases = _UNKNOWN
 
     def mark(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
         """Marks by one leader id; returns ``None`` when the fence is lost."""
         taken = self._claim(fence, leader_id, wanted)
         if taken is None:
             return None
-        if taken.releases is not None:
-            self._releases = taken.releases
-            self._starts.released()
+        if taken.basis is not None:
+            self._starts.rebased(taken.basis)
         marked = taken.records
         self._starts.found(taken.found, (marked[0].id, marked[-1].id) if marked else None)
         return taken
 
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
-        limits = (wanted.limit, start, self._releases, self._spelled(wanted.excluded), wanted.max_bytes)
+        limits = (wanted.limit, start, self._starts.basis, self._spelled(wanted.excluded), wanted.max_bytes)
         return (*self._layout.held(fence), leader_id, *limits, *self.sql.parameters)
 
     def _spelled(self, keys: frozenset[str]) -> list[str]:

@@ -11,7 +11,16 @@ from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
 from outbox_postgres.parking_statements import KEY, PARKED_KEYS
-from outbox_postgres.predicates import BYTES, FENCE, LANE, condition_parameters, eligible_rows
+from outbox_postgres.predicates import (
+    BYTES,
+    FENCE,
+    LANE,
+    SEQUENCE_SHIFT,
+    UNKNOWN,
+    basis,
+    condition_parameters,
+    eligible_rows,
+)
 from outbox_postgres.settled import FIRST
 
 
@@ -24,15 +33,17 @@ class MarkingStatements:
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
         extras: Whether to read partition and timestamp, too.
+        sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
         parameters: The values of the conditions, as text whose type the server takes from the column.
         mark: Given whether for one of several lanes, and whether bounded by bytes. $6 leader id, $7 limit, $8
-            the id to start from if the releases that the mark sees are $9, $10 the keys to leave out, $11 how
-            many bytes, then the values of the conditions. Returns nothing when the fence is lost; else a row
-            that holds nothing but, in its last column, 0, the number of rows that were found to mark, and the
-            releases, null when they are $9; and behind it the marked rows. Their
-            last column is null, or the bytes of a row that has more than the bound; which lacks the rest.
+            the id to start from if the basis that the mark sees is $9 (otherwise it starts at the head, or
+            marks nothing if ids begin anew), $10 the keys to leave out, $11 how many bytes, then the values
+            of the conditions. Returns nothing when the fence is lost; else a row that holds nothing but, in
+            its last column, 0, the number of rows that were found to mark, and the basis, null when it is $9;
+            and behind it the marked rows. Their last column is null, or the bytes of a row that has more than the
+            bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
         blockers: $1 ids. Process, application and user of who has locked rows, and since when.
     """
@@ -45,11 +56,13 @@ class MarkingStatements:
         eligible: Sequence[Condition] = (),
         *,
         extras: bool = False,
+        sequence: int | None = None,
     ) -> None:
         self.parameters = condition_parameters(eligible)
         self._outbox = outbox
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
+        self._basis = basis(sequence)
         self._parked = PARKED_KEYS.format(letters)
         self._eligible = eligible_rows(eligible)
         self.mark = cache(self._mark)
@@ -102,12 +115,15 @@ class MarkingStatements:
 
     @property
     def _seen(self) -> str:
-        # What is seen of the releases must be as old as what is seen of letters and rows, therefore it is
+        # What is seen of the basis must be as old as what is seen of letters and rows, therefore it is
         # read apart from the row that is locked: behind a wait for the lock that one is newer than the
         # snapshot.
         return f"""seen AS MATERIALIZED (
-                SELECT CASE WHEN releases = $9 THEN $8 ELSE '{FIRST}'::bigint END AS start,
-                       nullif(releases, $9) AS releases
+                SELECT CASE WHEN {self._basis} = $9 THEN $8
+                            -- No row if ids begin anew: others that are marked may have the same ids.
+                            WHEN $9 = {UNKNOWN} OR {self._basis} >> {SEQUENCE_SHIFT} = $9 >> {SEQUENCE_SHIFT}
+                            THEN '{FIRST}'::bigint END AS start,
+                       nullif({self._basis}, $9) AS basis
                 FROM {self._fence} WHERE name = $1 AND lane = $2
             )"""
 
@@ -127,7 +143,7 @@ class MarkingStatements:
                 RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {size}
             )
             SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
-                   ARRAY[0, cardinality(ids), (SELECT releases FROM seen)]::bigint[]
+                   ARRAY[0, cardinality(ids), (SELECT basis FROM seen)]::bigint[]
             FROM chosen
             UNION ALL SELECT * FROM marked"""
 

@@ -12,6 +12,12 @@ from outbox_postgres.parking_statements import FENCE_MATCHES
 FIRST_CONDITION = 12
 """The number of the first parameter of the conditions, which are the last before those of batches."""
 
+SEQUENCE_SHIFT = 32
+"""By how many bits the number of a sequence's file is shifted."""
+
+UNKNOWN = -1
+"""What no statement sees as basis."""
+
 _SMALL = 100
 """Bytes of an array up to which it is counted as it is stored, which is all but free.
 
@@ -39,6 +45,24 @@ BYTES = (
     f" + {_array_bytes('kafka_header_keys')} + {_array_bytes('kafka_header_values')}"
 )
 """How many bytes a row has."""
+
+
+def basis(sequence: int | None) -> str:
+    """Returns what a start rests on, as one number: the sequence's file in the upper half, then the releases.
+
+    ``TRUNCATE ... RESTART IDENTITY`` and ``ALTER SEQUENCE ... RESTART`` give the sequence another file.
+
+    Args:
+        sequence: The object id of the sequence, or ``None`` if ids come from none.
+    """
+    if sequence is None:
+        return "releases"
+    return f"(releases # (coalesce(pg_relation_filenode({sequence}), 0)::bigint << {SEQUENCE_SHIFT}))"
+
+
+def restarted(known: int, seen: int) -> bool:
+    """Returns whether the sequence began anew between two values of :func:`basis`."""
+    return known >> SEQUENCE_SHIFT != seen >> SEQUENCE_SHIFT
 
 
 def condition_parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:

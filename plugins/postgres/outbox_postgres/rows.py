@@ -32,14 +32,14 @@ class Claimed(NamedTuple):
     Attributes:
         purged: How many rows it deleted.
         found: How many rows it found.
-        releases: The fence's releases if they differ from those that the mark was given, or ``None``.
+        basis: See ``predicates.basis``, if it differs from what the mark was given, or ``None``.
         records: What it marked or selected, ordered by id.
         newest: The greatest ``create_time`` of what it selected, as text.
     """
 
     purged: int
     found: int
-    releases: int | None
+    basis: int | None
     records: list[MarkedRecord]
     newest: str
 
@@ -55,13 +55,13 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
     first = cursor.fetchone()
     if first is None:
         return None
-    purged, found, releases = first[-1]
+    purged, found, basis = first[-1]
     marked: list[MarkedRecord] = []
     while rows := cursor.fetchmany(PORTION):
         marked += map(_record, rows) if raw else records(rows)
     # The UPDATE returns rows in the order of the index, which SQL does not guarantee.
     marked.sort(key=_id)
-    return Claimed(purged, found, releases, marked, readable(first[1] or ""))
+    return Claimed(purged, found, basis, marked, readable(first[1] or ""))
 
 
 def records(rows: Sequence[Row]) -> list[MarkedRecord]:

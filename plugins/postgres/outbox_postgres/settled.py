@@ -56,6 +56,13 @@ snapshot says which they are:
 How many rows a mark takes at most, by number or by bytes, is no matter to the proof: it takes all up to the
 highest that it takes, and where there is one to take it takes one.
 
+The sequence may begin anew (``TRUNCATE ... RESTART IDENTITY``, ``ALTER SEQUENCE ... RESTART``), with another
+file. Each mark and selection reads the number of the file with the releases:
+
+12. who takes an id of the new file does so after the old one is gone for everybody. So a statement that
+    sees a row with such an id sees another number than those before it. Then it takes nothing, and the
+    connection is given up: its start and horizon are of other ids.
+
 The proof rests on ids that come from a sequence without cache, in the transaction that inserts them. The
 dialect asks for the first (``layout.sequence``); against the second a look at the head is taken now and then,
 and a row that it finds there ends the trust in everything found so far.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outbox_sdk import Batch
+from outbox_sdk import Batch, DriverError
 
 from outbox_postgres.layout import Layout
+from outbox_postgres.predicates import UNKNOWN, restarted
 from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST, Settled
 
@@ -21,10 +22,13 @@ class Starts:
 
     Attributes:
         settled: Computes it; ``None`` if ids come from no sequence, and every look begins at the head.
+        basis: What it rests on, as the last statement saw it; see ``predicates.basis``.
     """
 
     def __init__(self, session: Session, layout: Layout, listing: str) -> None:
         self.settled = Settled() if layout.sequence else None
+        self.basis = UNKNOWN
+        self._layout = layout
         self._session = session
         self._sequence = layout.sequence
         self._listing = listing
@@ -35,7 +39,8 @@ class Starts:
         """Returns the id; see :meth:`Settled.begin`."""
         if self.settled is None:
             return FIRST
-        if self.settled.due():
+        # A listing before the basis is known could be of ids before a restart.
+        if self.basis != UNKNOWN and self.settled.due():
             parameters = (self.settled.floor(), self._sequence)
             [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
             newest, holders, prepared = listed
@@ -51,6 +56,21 @@ class Starts:
         """Records that batches were deleted; see :meth:`Settled.finished`."""
         if self.settled:
             self.settled.finished(batches)
+
+    def rebased(self, basis: int) -> None:
+        """Must be called when a statement has seen another basis, and before its result is recorded.
+
+        Raises:
+            DriverError: Ids begin anew. The caller may still hold rows of before that have the ids of new
+                ones, so nothing may be taken over this connection any more.
+        """
+        if self.basis != UNKNOWN and restarted(self.basis, basis):
+            raise DriverError(
+                f"the ids of '{self._layout.outbox}' begin anew, as after TRUNCATE ... RESTART IDENTITY",
+                retryable=True,
+            )
+        self.basis = basis
+        self.released()
 
     def released(self) -> None:
         """Must be called when rows are freed."""

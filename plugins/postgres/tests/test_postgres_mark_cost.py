@@ -94,7 +94,7 @@ def selection(
     firsts, lasts = _from(finished, start)
     parameters = (
         *batches._layout.held(lane.fence),
-        *(firsts, limit, start, batches._releases, lasts, max_bytes),
+        *(firsts, limit, start, starts.basis, lasts, max_bytes),
         *(_runs(finished) if finished else ()),
     )
     how = {"lane": lane.fence.lanes > 1, "bounded": max_bytes < UNBOUNDED}
