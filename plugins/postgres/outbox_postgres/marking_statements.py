@@ -42,8 +42,8 @@ class MarkingStatements:
             marks nothing if ids begin anew), $10 the keys to leave out, $11 how many bytes, then the values
             of the conditions. Returns nothing when the fence is lost; else a row that holds nothing but, in
             its last column, 0, the number of rows that were found to mark, and the basis, null when it is $9;
-            and behind it the marked rows. Their last column is null, or the bytes of a row that has more than the
-            bound; which lacks the rest.
+            and behind it the marked rows. Their last column is null, or the bytes of a row that has more than
+            the bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
         blockers: $1 ids. Process, application and user of who has locked rows, and since when.
     """
