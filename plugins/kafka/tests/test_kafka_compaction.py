@@ -35,11 +35,13 @@ SECONDS = 20.0
 BACKOFF = "log.cleaner.backoff.ms"
 
 
-def alter_brokers(bootstrap: str, operation: AlterConfigOpType, value: str | None) -> None:
-    """Changes how long all brokers wait between two looks for something to compact."""
+def alter_broker(bootstrap: str, operation: AlterConfigOpType, value: str | None) -> None:
+    """Changes how long the only broker waits between two looks for something to compact."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [broker] = admin.list_topics(timeout=20).brokers
     entry = ConfigEntry(BACKOFF, value, incremental_operation=operation)
-    resource = ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[entry])
-    AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource])[resource].result(20)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(20)
 
 
 @pytest.fixture
@@ -48,9 +50,9 @@ def checkpoints(kafka_bootstrap: str, topic: str) -> Iterator[str]:
     name = f"{topic}-checkpoints"
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
     admin.create_topics([NewTopic(name, 1, config=EAGER)])[name].result(20)
-    alter_brokers(kafka_bootstrap, AlterConfigOpType.SET, "50")
+    alter_broker(kafka_bootstrap, AlterConfigOpType.SET, "50")
     yield name
-    alter_brokers(kafka_bootstrap, AlterConfigOpType.DELETE, None)
+    alter_broker(kafka_bootstrap, AlterConfigOpType.DELETE, None)
 
 
 def stored(bootstrap: str, topic: str) -> list[str]:
