@@ -282,9 +282,10 @@ def _missing_checkpoint(name: str, noted: TransactionalLane) -> DriverError:
         "topic was deleted, or this is another broker. "
     )
     if not noted.location:
-        message += (
-            "Or an earlier version of outbox ran here whose 'outboxTable' was written in another way, with "
-            "or without its schema: then write it so again until this lane has begun. "
+        message = (
+            f"lane {name!r} has published in transactions of an early version of outbox, which did not note "
+            "where its checkpoint is. Stop all harvesters, start one of that version with its configuration "
+            "once more, and stop it with SIGTERM: then it leaves nothing behind. If that cannot be done: "
         )
     message += (
         "The earliest records of the outbox may be in the log or not; look, and then let 'outbox fence "
