@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 
 import pytest
@@ -12,6 +13,8 @@ SPARK_FILES = frozenset(("test_demo.py", "test_goharvest_file.py", "test_outages
 """Files with tests that start Spark's JVMs: a machine has room for few of these."""
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
+
+os.environ["OUTBOX_CLASS_DATA"] = "off"  # the one JVM of a test is enough; some tests switch it on
 
 
 class OneSparkAtATime(LoadFileScheduling):

@@ -36,7 +36,13 @@ def start_harvester(
         name,
         [sys.executable, "-m", "outbox_core", "run", "--file", settings.name, *options],
         log=folder / f"{name}.log",
-        environment={**os.environ, **places, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        environment={
+            **os.environ,
+            **places,
+            "PYTHONUNBUFFERED": "1",
+            "OUTBOX_CLASS_DATA": "off",  # it runs for too short a time to make an archive of class data
+            **(environment or {}),
+        },
         orphan_folder=orphan_folder,
     )
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.drive import Sleep, drive
 from outbox_core.engines.spark.session import Application
-from outbox_core.engines.spark.task import RECEIPT, Task, harvest_task, warming_task
+from outbox_core.engines.spark.task import Task, harvest_task, warming_task
 from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
 from outbox_core.lanes.plan import Plan
 from outbox_core.leadership.leader import Leadership
@@ -87,11 +87,12 @@ class SparkEngine:
         giving_up.daemon = True
         giving_up.start()
         try:
-            self._run(0, self._groups, warming_task(choices, server.address))
+            application.run(0, self._groups, warming_task(choices, server.address))
         except LOST as error:
             raise OutboxError(f"lanes cannot run on {self._master}: {_reason(error)}") from error
         finally:
             giving_up.cancel()
+        application.prepare_next_start()
 
     def _listen(self, conf: SparkConf) -> ControlServer:
         host = conf.get("spark.driver.host", "127.0.0.1")
@@ -195,17 +196,11 @@ class SparkEngine:
         assert self._application is not None  # noqa: S101 - started after warm
         try:
             self._application.session.sparkContext.setJobDescription(description)
-            self._run(group, group + 1, task)
+            self._application.run(group, group + 1, task)
         except Exception as error:  # noqa: BLE001 - judged by the caller
             return GroupEnd(error, isinstance(error, LOST), _reason(error))
         lost = ConnectionError("the lanes lost touch with their leader")
         return GroupEnd(lost, lost=True, reason=str(lost))
-
-    def _run(self, first: int, last: int, task: Task) -> None:
-        """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
-        assert self._application is not None  # noqa: S101 - started by warm
-        groups = self._application.session.range(first, last, 1, last - first)
-        groups.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
 
 
 def refuse_shrinking(conf: SparkConf) -> None:

@@ -90,12 +90,16 @@ class Jvm:
         """What it said last, a line each, without stack frames; each line is led by a line break."""
         return "".join(f"\n  {line}" for line in self._said if not _FRAME.match(line))
 
-    def end(self) -> None:
-        """Has the JVM exit, kills it if it does not, and returns when it is gone. Idempotent."""
+    def end(self, seconds: float | None = None) -> None:
+        """Has the JVM exit, kills it if it does not in time, and returns when it is gone. Idempotent.
+
+        Args:
+            seconds: How long it may take; left out: :data:`EXIT_SECONDS`.
+        """
         assert self._process.stdin is not None  # noqa: S101 - opened above
         self._process.stdin.close()
         try:
-            self._process.wait(EXIT_SECONDS)
+            self._process.wait(EXIT_SECONDS if seconds is None else seconds)
         except TimeoutExpired:
             self._process.kill()
             self._process.wait()

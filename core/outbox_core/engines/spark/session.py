@@ -14,10 +14,13 @@ from pathlib import Path
 from outbox_sdk import OutboxError
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from outbox_core.engines.spark.class_data import Archive, Training, find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import Jvm
+from outbox_core.engines.spark.task import RECEIPT, Task
 from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
@@ -27,6 +30,10 @@ STOP_SECONDS = 5.0
 """How long an application may take to stop before its JVM is ended all the same."""
 STRANGER = "outbox"
 """What Spark calls a user without a name, as containers have them."""
+JAVA_OPTIONS = (
+    f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m"
+)
+"""The JVM's options. So much room for classes that loading them causes no collection of all garbage."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -37,6 +44,7 @@ class Application:
         name: The harvester's name.
         master: The master's URL.
         settings: Spark's settings, above this engine's own defaults.
+        training: The JVM's options to make an archive of class data, instead of those to use one.
 
     Raises:
         OutboxError: There is no Java, or Spark does not start; the message carries what the JVM said.
@@ -45,8 +53,9 @@ class Application:
         session: The way to run jobs.
     """
 
-    def __init__(self, name: str, master: str, settings: Mapping[str, str]) -> None:
-        os.environ["JAVA_HOME"] = str(java_home())
+    def __init__(self, name: str, master: str, settings: Mapping[str, str], training: str = "") -> None:
+        java = java_home()
+        os.environ["JAVA_HOME"] = str(java)
         # Workers must be an interpreter that has our plugins, not the first python3 of PATH.
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
@@ -54,7 +63,12 @@ class Application:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(_is_not_py4j)  # has no effect when it is there already
         stranger = _is_stranger()
+        self._archive: Archive | None = None
+        self._training: Training | None = None
+        if not training and may_archive(master, settings):
+            self._archive = find_archive(java, Path(_find_spark_home()), JAVA_OPTIONS)
         wanted = {**_defaults(name, master), **settings}
+        wanted[_JAVA_OPTIONS] += training or (self._archive.options if self._archive else "")
         if stranger:
             os.environ.setdefault("SPARK_USER", STRANGER)
             wanted[_JAVA_OPTIONS] += f" -Duser.name={STRANGER} -Duser.home={tempfile.gettempdir()}"
@@ -83,12 +97,30 @@ class Application:
         """Whether its JVM is there; it may hang."""
         return self._jvm.alive
 
-    def stop(self) -> None:
-        """Stops the application and ends its JVM, hanging or not, so that a process can start another."""
+    def run(self, first: int, last: int, task: Task) -> None:
+        """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
+        groups = self.session.range(first, last, 1, last - first)
+        groups.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
+
+    def prepare_next_start(self) -> None:
+        """Has an archive of class data made in the background, unless there is one.
+
+        :meth:`stop` ends that, complete or not.
+        """
+        self._training = self._archive.train() if self._archive else None
+
+    def stop(self, exit_seconds: float | None = None) -> None:
+        """Stops the application and ends its JVM, hanging or not, so that a process can start another.
+
+        Args:
+            exit_seconds: How long the JVM may take to exit before it is killed.
+        """
+        if self._training is not None:
+            self._training.end()
         stopping = ContextThread(target=self._stop, name="spark-stop", daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
-        self._jvm.end()
+        self._jvm.end(exit_seconds)
         stopping.join(STOP_SECONDS)  # what hung in the JVM has failed
         _forget()
 
@@ -138,7 +170,7 @@ def _defaults(name: str, master: str) -> dict[str, str]:
         # Receipts are few rows a second: compiling queries, or the JVM's code twice, only delays the start.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG4J} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        _JAVA_OPTIONS: JAVA_OPTIONS,
     }
     if local:
         defaults |= {

@@ -1,0 +1,151 @@
+"""Archives of class data for Spark's JVM: where they are, who makes them, and what becomes of broken ones."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from outbox_core.engines.spark import training
+from outbox_core.engines.spark.class_data import SWITCH, Archive, find_archive, may_archive
+from outbox_core.engines.spark.java import java_home
+from outbox_sdk import OutboxError
+
+
+@pytest.fixture
+def homes(tmp_path, monkeypatch) -> tuple[Path, Path]:
+    """Homes of a Java and a Spark, and a cache."""
+    java, spark = tmp_path / "java", tmp_path / "spark"
+    for file in (java / "lib/modules", java / "lib/server/classes.jsa", spark / "jars/core.jar"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(SWITCH, raising=False)
+    return java, spark
+
+
+@pytest.fixture
+def archive(tmp_path) -> Archive:
+    return Archive(tmp_path / "cache" / "outbox" / "spark-1.jsa")
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[Path]:
+    """Trains without Spark; the drafts of all trainings."""
+    drafts: list[Path] = []
+
+    def train(draft: Path) -> None:
+        drafts.append(draft)
+        draft.write_text("classes")
+
+    monkeypatch.setattr(training, "_train", train)
+    return drafts
+
+
+def test_an_archive_belongs_to_a_java_its_options_and_a_set_of_jars(homes, tmp_path):
+    java, spark = homes
+    found = [find_archive(java, spark, "-a"), find_archive(java, spark, "-b")]
+    (spark / "jars/more.jar").touch()
+    found.append(find_archive(java, spark, "-a"))
+    (java / "lib/modules").write_text("another")
+    found.append(find_archive(java, spark, "-a"))
+    paths = {archive.path for archive in found if archive}
+    assert len(paths) == 4
+    assert {path.parent for path in paths} == {tmp_path / "cache" / "outbox"}
+
+
+def test_some_have_no_archive(homes, monkeypatch, tmp_path):
+    java, spark = homes
+    monkeypatch.setenv(SWITCH, "off")
+    assert find_archive(java, spark, "") is None
+    monkeypatch.delenv(SWITCH)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two words"))  # the JVM's options are split there
+    assert find_archive(java, spark, "") is None
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert find_archive(java, spark, "") is not None
+    (java / "lib/server/classes.jsa").unlink()  # a Java that has none of its own
+    assert find_archive(java, spark, "") is None
+
+
+def test_only_an_embedded_jvm_without_options_of_the_user_has_an_archive():
+    assert may_archive("local[2]", {"spark.driver.memory": "1g"})
+    assert not may_archive("spark://master:7077", {})
+    assert not may_archive("local[2]", {"spark.driver.extraJavaOptions": "-Xss4m"})
+
+
+def test_an_archive_is_made_once(archive, trained):
+    assert not archive.options
+    assert training.make(archive.path) == training.make(archive.path) == archive.path
+    assert len(trained) == 1
+    assert f"-XX:SharedArchiveFile={archive.path} " in archive.options
+    assert archive.train() is None
+    assert set(archive.path.parent.iterdir()) == {archive.path, archive.refusal}
+
+
+def test_of_two_at_once_one_makes_the_archive(archive, trained):
+    archive.path.parent.mkdir(parents=True)
+    with archive.refusal.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        training.make(archive.path)
+    assert not trained
+    assert training.make(archive.path).is_file()
+
+
+def test_an_archive_that_a_jvm_refuses_to_make_is_not_tried_at_every_start(archive, monkeypatch, trained):
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_train", lambda _: None)
+        with pytest.raises(OutboxError, match="SPARK_CONF_DIR"):
+            training.make(archive.path)
+    assert archive.train() is None
+    assert training.make(archive.path).is_file(), "whoever asks for it may try again"
+    assert not archive.refusal.read_text()
+
+
+def test_a_training_that_fails_leaves_nothing_and_is_repeated(archive, monkeypatch):
+    def fail(draft: Path) -> None:
+        draft.touch()
+        raise OutboxError("Spark did not start")
+
+    monkeypatch.setattr(training, "_train", fail)
+    with pytest.raises(OutboxError, match="did not start"):
+        training.make(archive.path)
+    assert list(archive.path.parent.iterdir()) == [archive.refusal]
+    assert not archive.refusal.read_text()
+
+
+def test_a_start_goes_on_where_no_archive_can_be_stored(tmp_path):
+    (tmp_path / "cache").write_text("no folder")
+    assert Archive(tmp_path / "cache" / "outbox" / "spark-1.jsa").train() is None
+
+
+def test_archives_that_nobody_has_made_for_long_are_removed(archive, trained):
+    archive.path.parent.mkdir(parents=True)
+    old, new = (archive.path.with_name(f"spark-{name}.jsa") for name in ("old", "new"))
+    for file in (old, new):
+        file.touch()
+    os.utime(old, (0, 0))
+    training.make(archive.path)
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_training_ends_with_whoever_started_it(archive, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    started = archive.train()
+    assert started is not None
+    started.end()
+    started.end()
+    assert not archive.path.exists()
+
+
+def test_a_broken_archive_is_ignored_without_a_word(archive):
+    archive.path.parent.mkdir(parents=True)
+    archive.path.write_bytes(b"broken" * 1000)
+    command = [str(java_home() / "bin" / "java"), *archive.options.split(), "-version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    said = (done.stdout + done.stderr).lower()
+    assert "version" in said
+    assert "archive" not in said
+    assert "cds" not in said
