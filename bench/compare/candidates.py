@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from outbox_servers.services.process import ServerProcess
@@ -127,6 +128,7 @@ class Product(Candidate):
         super().__init__(name)
         if own_ddl:
             self.ddl = None
+        self._engine = engine
         groups = {"laneGroups": lanes} if lanes and engine == "spark" else {}
         self._harvest: dict[str, object] = {
             "delivery": delivery,
@@ -149,6 +151,8 @@ class Product(Candidate):
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
             raise CandidateError(f"outbox init failed:\n{done.stdout}{done.stderr}")
+        if self._engine == "spark":
+            _make_class_data()
 
     @contextmanager
     def running(self, place: Place) -> Iterator[Subject]:
@@ -165,6 +169,13 @@ class Product(Candidate):
         command = ["git", "describe", "--always", "--dirty"]
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parent)
         return done.stdout.strip()
+
+
+@cache
+def _make_class_data() -> None:
+    """Makes the archive that a harvester otherwise makes in the background, after its first start."""
+    command = [sys.executable, "-m", "outbox_core.engines.spark.training"]
+    subprocess.run(command, check=False, capture_output=True)
 
 
 def started(
