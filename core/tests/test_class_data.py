@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from outbox_core.engines.spark import training
-from outbox_core.engines.spark.class_data import SWITCH, Archive, find_archive, may_archive
+from outbox_core.engines.spark.class_data import SWITCH, Archive, draft_of, find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_sdk import OutboxError
 
@@ -135,9 +136,12 @@ def test_a_training_ends_with_whoever_started_it(archive, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     started = archive.train()
     assert started is not None
+    draft = draft_of(archive.path, started._process.pid)
+    draft.touch()
     started.end()
     started.end()
-    assert not archive.path.exists()
+    assert started._process.returncode == -signal.SIGKILL
+    assert not draft.exists()
 
 
 def test_a_broken_archive_is_ignored_without_a_word(archive):

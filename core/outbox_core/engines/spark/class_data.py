@@ -11,17 +11,17 @@ import hashlib
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from subprocess import DEVNULL, PIPE, Popen
 
 log = logging.getLogger(__name__)
 
 SWITCH = "OUTBOX_CLASS_DATA"
 """The environment variable that says ``off`` if no archive is to be made or used."""
-END_SECONDS = 3.0
-"""How long a training may take to end before it is killed."""
 # A JVM refuses some archives; it then starts without, and need not talk about it.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _PLAIN = re.compile(r"[\w./+@=-]+")
@@ -72,21 +72,28 @@ class Training:
     """A process that makes an archive at the lowest priority, and ends with this process at the latest."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         command = [sys.executable, "-m", "outbox_core.engines.spark.training", str(path)]
-        # It ends when its standard input is closed, and all processes of its session with it.
+        # In a session of its own, it is ended with its JVM; by itself when its standard input is closed.
         self._process = Popen(  # noqa: S603 - a module of ours
             command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
         )
 
     def end(self) -> None:
-        """Ends it, complete or not. Idempotent."""
+        """Ends it at once, complete or not. Idempotent."""
         assert self._process.stdin is not None  # noqa: S101 - opened above
-        self._process.stdin.close()
-        try:
-            self._process.wait(END_SECONDS)
-        except TimeoutExpired:
-            self._process.kill()
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            with suppress(OSError):
+                draft_of(self._path, self._process.pid).unlink(missing_ok=True)
+        self._process.stdin.close()
+
+
+def draft_of(archive: Path, pid: int) -> Path:
+    """Returns the file that a process writes before it is an archive."""
+    return archive.with_suffix(f".{pid}")
 
 
 def find_archive(java: Path, spark: Path, options: str) -> Archive | None:

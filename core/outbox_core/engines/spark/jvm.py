@@ -86,6 +86,11 @@ class Jvm:
         return self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """With which code it has ended, a negative one by a signal; ``None`` before."""
+        return self._process.poll()
+
+    @property
     def words(self) -> str:
         """What it said last, a line each, without stack frames; each line is led by a line break."""
         return "".join(f"\n  {line}" for line in self._said if not _FRAME.match(line))

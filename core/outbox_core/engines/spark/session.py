@@ -97,6 +97,11 @@ class Application:
         """Whether its JVM is there; it may hang."""
         return self._jvm.alive
 
+    @property
+    def exit_code(self) -> int | None:
+        """With which code its JVM has ended, a negative one by a signal; ``None`` before."""
+        return self._jvm.exit_code
+
     def run(self, first: int, last: int, task: Task) -> None:
         """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
         groups = self.session.range(first, last, 1, last - first)

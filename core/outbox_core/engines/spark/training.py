@@ -19,7 +19,7 @@ from threading import Thread
 from outbox_sdk import OutboxError
 from pyspark.find_spark_home import _find_spark_home
 
-from outbox_core.engines.spark.class_data import Archive, find_archive
+from outbox_core.engines.spark.class_data import Archive, draft_of, find_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.session import JAVA_OPTIONS, Application
 from outbox_core.engines.spark.task import Batches, receipts
@@ -58,7 +58,7 @@ def make(archive: Path | None = None) -> Path:
         if archive.is_file():
             return archive
         lock.truncate(0)
-        draft = _draft(archive)
+        draft = draft_of(archive, os.getpid())
         try:
             _train(draft)
             if not draft.is_file():
@@ -71,10 +71,6 @@ def make(archive: Path | None = None) -> Path:
     return archive
 
 
-def _draft(archive: Path) -> Path:
-    return archive.with_suffix(f".{os.getpid()}")
-
-
 def _train(draft: Path) -> None:
     """Runs what the engine runs until lanes deliver, so that the JVM loads the same classes."""
     application = Application("class-data", "local[1]", {}, f" -XX:ArchiveClassesAtExit={draft}")
@@ -82,6 +78,8 @@ def _train(draft: Path) -> None:
         application.run(0, 1, _deliver)
     finally:
         application.stop(DUMP_SECONDS)
+    if application.exit_code:  # killed, say, when memory ran out; what it has written is not complete
+        raise OutboxError(f"the JVM ended with {application.exit_code} while it wrote the archive")
 
 
 def _deliver(batches: Batches) -> Batches:
@@ -108,7 +106,7 @@ def _yield_to_others() -> None:
 def _end_with_parent(archive: Path) -> None:
     """Waits until the parent has ended, or closes the pipe; then ends all processes of this session."""
     sys.stdin.buffer.read()
-    _draft(archive).unlink(missing_ok=True)
+    draft_of(archive, os.getpid()).unlink(missing_ok=True)
     os.killpg(0, signal.SIGKILL)
 
 
