@@ -44,6 +44,10 @@ POSTGRES = Speech(asks=bool, done=lambda data: data[-6:-1] == READY)
 MYSQL = Speech(asks=lambda data: data[4:] == COMMIT, done=bool)
 
 
+Observer = Callable[[bytes, bool], None]
+"""Receives the data of one connection as it is forwarded, and whether it comes from the client."""
+
+
 class Trap(Enum):
     """When a connection is cut: the first two to the database, the others to Kafka."""
 
@@ -60,6 +64,7 @@ class Proxy:
     Args:
         target: Returns the server's port; called for each connection.
         speech: The protocol of the server, if it is a database.
+        observe: Called for each connection; returns what receives its data.
 
     Attributes:
         port: The port on which it listens.
@@ -67,9 +72,16 @@ class Proxy:
         sprung: How many traps have cut their connection.
     """
 
-    def __init__(self, target: Callable[[], int], speech: Speech = POSTGRES) -> None:
+    def __init__(
+        self,
+        target: Callable[[], int],
+        speech: Speech = POSTGRES,
+        *,
+        observe: Callable[[], Observer] | None = None,
+    ) -> None:
         self._target = target
         self.speech = speech
+        self.observe = observe
         self.port = free_port()
         self.delay = 0.0
         self.sprung = 0
@@ -152,6 +164,7 @@ class _Connection:
         self._asked: bytes | None = None  # the client's request since the trap was set, if it may be a commit
         self._mute = False
         self._proxy = proxy
+        self._observe = proxy.observe() if proxy.observe else None
         self._client = client
         self._server = server
         self._left = 2
@@ -169,6 +182,8 @@ class _Connection:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while data := source.recv(CHUNK):
+                if self._observe:
+                    self._observe(data, source is self._client)
                 self._proxy.hold_back()
                 data, springs = self._trapped(data, from_client=source is self._client)
                 if data and not self._mute:
