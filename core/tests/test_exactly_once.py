@@ -232,12 +232,12 @@ def test_the_life_of_each_batch_is_told():
 def test_attempts_end_with_a_delivery():
     line = machine()
     now = abort(line, 0.0, record(1), retryable=True)
-    assert set(line.attempts) == {"k"}
+    assert set(line.failed.attempts) == {"k"}
     only(line.decide(now), Advance)
     advanced(line, now, [record(1)])
     only(line.decide(now), Publish)
     line.published(now)
-    assert line.attempts == {}
+    assert line.failed.attempts == {}
 
 
 def test_nothing_is_begun_without_leadership():

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
-from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
+from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
 from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, OUTBOX_COLUMNS
-from outbox_sdk.portable.statements import UNCLAIMED, Statements, without_runs
+from outbox_sdk.portable.statements import UNCLAIMED, Statements
 
 
 class ScriptedConnection:

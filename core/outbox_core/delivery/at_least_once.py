@@ -36,23 +36,17 @@ from outbox_sdk import Failure, MarkedRecord
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
-from outbox_core.delivery.retries import RetryPolicy, jittered
+from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
 
 KEY_ROWS = 100
 """A key with this many waiting records is excluded from marks; or a sixteenth of the lane's capacity."""
 MAX_HELD_ROWS = 250_000
 """The lane marks nothing while it has this many marked rows of held and full keys."""
-PASSING_SHARE = 10
-"""After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
-PASSING_SECONDS = 1.0
-"""The longest such wait."""
 MIN_RETRIED_ROWS = 100
 """Held keys that are retried within ``RETRY_SECONDS``; doubles when one of them is then delivered."""
 RETRY_SECONDS = 0.5
 """See ``MIN_RETRIED_ROWS``. Between retries, rows of other keys are marked."""
-IO_BACKOFF_SECONDS = 5.0
-"""The longest pause between two tries at a database that fails."""
 PURGE_SECONDS = 0.01
 """How long a purge may be delayed, to delete more records at once, while no record waits for it."""
 SCAN_SECONDS = 1.0
@@ -89,7 +83,6 @@ class MarkPurgeReset:
     ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
-        self._chance = chance
         self._limits = limits
         self._new_leader_id = new_leader_id
         self._capacity = limits.max_in_flight_records + limits.send_buffer
@@ -109,9 +102,8 @@ class MarkPurgeReset:
         self._remark = False
         self._draining = False
         self._batch_size = BatchSize(limits.mark_backoff, limits.mark_query_records)
-        self._marking_since = self._next_passing = self._next_retry = 0.0
-        self._next_purge = self._next_database = self._next_scan = 0.0
-        self._database_errors = 0
+        self._database = Backoff(limits.io_error_backoff, chance)
+        self._marking_since = self._next_retry = self._next_purge = self._next_scan = 0.0
 
     # --- what to do ---------------------------------------------------------------------------------
 
@@ -149,14 +141,14 @@ class MarkPurgeReset:
             return 0.0
         wake = min(self._next_scan, self.scoreboard.next_hold_end())
         if self._repeat:
-            wake = min(wake, self._next_database)
+            wake = min(wake, self._database.due)
         if self._expired and self._finishing is None and self._mark is None:
-            wake = min(wake, max(self._next_retry, self._next_database))
+            wake = min(wake, max(self._next_retry, self._database.due))
         if self._delivered and self._finishing is None:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
-            wake = min(wake, max(due, self._next_database))
+            wake = min(wake, max(due, self._database.due))
         if self._may_mark() and self._room() > 0:
-            wake = min(wake, max(self._mark_due(), self._next_database))
+            wake = min(wake, max(self._mark_due(), self._database.due))
         return wake
 
     def drain(self) -> None:
@@ -185,7 +177,7 @@ class MarkPurgeReset:
         return failed
 
     def _next_to_finish(self, now: float) -> Purge | Reset | Park | None:
-        if now < self._next_database or (self._finishing is not None and not self._repeat):
+        if now < self._database.due or (self._finishing is not None and not self._repeat):
             return None
         if self._repeat:
             self._repeat = False
@@ -210,7 +202,7 @@ class MarkPurgeReset:
     def _next_mark_command(self, now: float) -> Mark | None:
         if not self._may_mark():
             return None
-        if now < max(self._mark_due(), self._next_database) or (room := self._room()) <= 0:
+        if now < max(self._mark_due(), self._database.due) or (room := self._room()) <= 0:
             return None
         self._marking_since = now
         excluded = self.scoreboard.excluded()
@@ -222,7 +214,8 @@ class MarkPurgeReset:
         return self._mark is None and not self._retrying and not isinstance(self._finishing, Reset | Park)
 
     def _mark_due(self) -> float:
-        return max(self._batch_size.due, self._next_passing if self.scoreboard.excludes else 0.0)
+        size = self._batch_size
+        return max(size.due, size.passing_due) if self.scoreboard.excludes else size.due
 
     def _purge_is_awaited(self) -> bool:
         return self._draining or self._remark or self.scoreboard.waiting > 0
@@ -252,14 +245,14 @@ class MarkPurgeReset:
         mark, self._mark = self._mark, None
         if mark is None:
             raise TypeError("a mark was answered, but none is out")
-        self._database_errors = 0
+        self._database.answered()
         size = 0
         if not self._remark and not self._draining:  # otherwise ignored: the next leader id marks them again
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
         self._batch_size.marked(now, full=full, empty=not records)
         if mark.excluded_keys and not full:  # it may have passed rows up to the end of the table
-            self._next_passing = now + min(PASSING_SHARE * (now - self._marking_since), PASSING_SECONDS)
+            self._batch_size.passed(now, now - self._marking_since)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Handles records that the broker has acknowledged; they are purged soon (B1)."""
@@ -315,7 +308,7 @@ class MarkPurgeReset:
         """
         self._mark = None
         self._remark = True
-        self._back_off(now)
+        self._database.failed(now)
 
     def finishing_unknown(self, now: float) -> None:
         """Handles a purge, reset or park that failed, or whose reply was lost.
@@ -325,15 +318,10 @@ class MarkPurgeReset:
         """
         self._repeat = True
         self._remark |= isinstance(self._finishing, Reset | Park)
-        self._back_off(now)
+        self._database.failed(now)
 
     def _answered(self, kind: type[Purge | Reset | Park]) -> None:
         if not isinstance(self._finishing, kind):
             raise TypeError(f"a {kind.__name__} was answered, but {self._finishing} is out")
         self._finishing = None
-        self._database_errors = 0
-
-    def _back_off(self, now: float) -> None:
-        pause = self._limits.io_error_backoff * 2.0 ** min(self._database_errors, 10)
-        self._next_database = now + jittered(min(pause, IO_BACKOFF_SECONDS), self._chance)
-        self._database_errors += 1
+        self._database.answered()

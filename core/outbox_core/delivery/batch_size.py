@@ -9,6 +9,11 @@ TRICKLE_SECONDS = 0.002
 IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox."""
 
+PASSING_SHARE = 10
+"""After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
+PASSING_SECONDS = 1.0
+"""The longest such wait."""
+
 
 class BatchSize:
     """The size and the time of one lane's next mark.
@@ -20,11 +25,12 @@ class BatchSize:
     Attributes:
         limit: The limit of the next mark, in records.
         due: When the next mark is due, in the caller's time.
+        passing_due: When the next mark is due that excludes keys.
     """
 
     def __init__(self, backoff: float, most: int) -> None:
         self.limit = self._least = min(FIRST_LIMIT, most)
-        self.due = 0.0
+        self.due = self.passing_due = 0.0
         self._backoff = self._pause = backoff
         self._most = most
 
@@ -45,6 +51,10 @@ class BatchSize:
         self.due = now if full else now + min(TRICKLE_SECONDS, self._pause)
         if full and grow:  # a backlog
             self.limit = min(self.limit * 2, self._most)
+
+    def passed(self, now: float, seconds: float) -> None:
+        """Handles a mark of so many seconds that may have read excluded rows up to the end of the table."""
+        self.passing_due = now + min(PASSING_SHARE * seconds, PASSING_SECONDS)
 
     def begin_anew(self, records: int = 0) -> None:
         """Sets the limit of the next mark; 0 means the limit of the first mark."""

@@ -34,7 +34,7 @@ from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
-from outbox_core.delivery.retries import Attempts, RetryPolicy
+from outbox_core.delivery.retries import FailedKeys, RetryPolicy
 from outbox_core.delivery.size import size_of
 from outbox_core.delivery.stages import BatchStage
 
@@ -72,7 +72,7 @@ class SelectPublishPurge:
 
     Attributes:
         moves: Changes of batches' stages that nobody has read yet.
-        attempts: Key → the failures of its first record, for keys that failed and were not delivered since.
+        failed: The keys that failed and were not delivered since.
         policy: Decides when a failed record is tried again, and when its key is parked.
     """
 
@@ -84,8 +84,8 @@ class SelectPublishPurge:
         locked: Sequence[Batch] = (),
     ) -> None:
         self.moves: list[tuple[Batch, BatchStage]] = []
-        self.attempts: dict[str, Attempts] = {}
         self.policy = RetryPolicy(failures, chance)
+        self.failed = FailedKeys(self.policy)
         self._database: Advance | Park | None = None
         self._publishing: _Selected | None = None
         self._selected: _Selected | None = None
@@ -96,7 +96,7 @@ class SelectPublishPurge:
         self._locked_due = 0.0
         self._crowded = False  # the checkpoint has no room for the selected batch before a purge
         self._park: Park | None = None
-        self._failed: list[Failure] = []
+        self._unreported: list[Failure] = []
         self._abandon = False  # ignore the rows of the outstanding advance
         self._draining = False
         self._batch_size = BatchSize(limits.mark_backoff, limits.max_batch_records)
@@ -121,9 +121,9 @@ class SelectPublishPurge:
         commands: list[BatchCommand] = []
         if publish := self._next_to_publish(now):
             commands.append(publish)
-        if self._failed:
-            commands.append(ReportFailures(self._failed))
-            self._failed = []
+        if self._unreported:
+            commands.append(ReportFailures(self._unreported))
+            self._unreported = []
         if command := self._next_for_database(now):
             commands.append(command)
         return commands
@@ -133,7 +133,7 @@ class SelectPublishPurge:
 
         That includes that leadership does not change.
         """
-        if self._failed or (self._park and self._leading and self._database is None):
+        if self._unreported or (self._park and self._leading and self._database is None):
             return 0.0
         wake = float("inf")
         if self._selected and self._leading and self._publishing is None and not self._crowded:
@@ -181,10 +181,6 @@ class SelectPublishPurge:
         if self._selected:
             found.append((self._selected.batch, BatchStage.SELECTED))
         return found
-
-    def blocked(self, now: float) -> tuple[int, float]:
-        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
-        return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
 
     def _in_log(self) -> list[Batch]:
         """Returns the batches that may be in the log and in the outbox: an outstanding purge may fail."""
@@ -278,11 +274,7 @@ class SelectPublishPurge:
         done = self._take_published()
         self._finished.append(done.batch)
         self._move(done, BatchStage.PUBLISHED)
-        if self.attempts:
-            for record in done.records:
-                attempts = self.attempts.get(record.key)
-                if attempts is not None and attempts.head <= record.id:
-                    del self.attempts[record.key]
+        self.failed.delivered(done.records)
         if now - self._published_at > LONG_SECONDS:
             self._batch_size.shrink()
         if not self._full:
@@ -311,8 +303,7 @@ class SelectPublishPurge:
         """Abandons a batch and the one selected after it; both are selected again in order.
 
         The next batch ends before the first failed record. A batch that begins with the failed record is
-        small, so that few others share its transactions, and no earlier record is parked with it. There is no
-        pause after a failure that is not retryable, since the whole lane would wait.
+        small, so that few others share its transactions, and no earlier record is parked with it.
         """
         if taken is not self._selected:
             self._move(taken, BatchStage.ABANDONED)
@@ -321,20 +312,12 @@ class SelectPublishPurge:
         before = itertools.takewhile(lambda record: record.id not in culprits, taken.records)
         self._batch_size.begin_anew(sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
-        self._failed.extend(failures)
-        first = {record.key: record.id for record in reversed(taken.records)}
-        parking: set[str] = set()
-        pause = 0.0
-        for failure in failures:
-            attempts = self._count(now, failure)
-            if first[failure.record.key] == failure.record.id and self.policy.parks(attempts):
-                parking.add(failure.record.key)
-            elif failure.retryable or self.policy.full:
-                pause = max(pause, self.policy.pause(attempts))
+        self._unreported.extend(failures)
+        pause, poisons = self.failed.add(now, taken.records, failures)
         self._resume = now + pause
         self._batch_size.due = now
-        if parking:
-            self._park = Park(None, [self.attempts.pop(key).poison() for key in parking], [])
+        if poisons:
+            self._park = Park(None, poisons, [])
 
     def _drop_selected(self) -> None:
         if self._selected is not None:
@@ -343,11 +326,3 @@ class SelectPublishPurge:
 
     def _move(self, selected: _Selected, stage: BatchStage) -> None:
         self.moves.append((selected.batch, stage))
-
-    def _count(self, now: float, failure: Failure) -> Attempts:
-        record = failure.record
-        attempts = self.attempts.get(record.key)
-        if attempts is None or attempts.head != record.id:
-            attempts = self.attempts[record.key] = Attempts(record.id, now)
-        attempts.add(failure)
-        return attempts

@@ -1,15 +1,17 @@
-"""The retry policy: how often a key's first record has failed, and whether it is tried again or parked."""
+"""Retries: how often a key's first record has failed, whether it is tried again or parked, and when."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from sys import intern
 
-from outbox_sdk import Failure, Poison
+from outbox_sdk import Failure, MarkedRecord, Poison
 
 from outbox_core.config.settings import Failures
 
+IO_BACKOFF_SECONDS = 5.0
+"""The longest pause between two tries at a database that fails."""
 JITTER = 0.2
 """The random share of a pause that is added or subtracted, so that retries spread."""
 
@@ -41,6 +43,21 @@ class Attempts:
     def poison(self) -> Poison:
         """Returns the record as the head of a key to be parked."""
         return Poison(self.head, self.reason, self.failures)
+
+
+@dataclass(slots=True)
+class Hold(Attempts):
+    """The hold of a key that failed.
+
+    Attributes:
+        until: When the key may be tried again, in the caller's time.
+        parking: Whether the key is to be parked rather than tried again.
+        ids: While the key is held, its marked rows, to be reset when the hold ends.
+    """
+
+    until: float = 0.0
+    parking: bool = False
+    ids: list[int] = field(default_factory=list)
 
 
 class RetryPolicy:
@@ -92,6 +109,94 @@ class RetryPolicy:
         settings = self._settings
         grown = settings.first_backoff * 2.0 ** min(attempts.failures - 1, 30)
         return jittered(min(grown, settings.longest_backoff), self._chance)
+
+
+class FailedKeys:
+    """The keys of an exactly-once lane that failed, and of which nothing was delivered since.
+
+    Args:
+        policy: Decides when a failed record is tried again, and when its key is parked.
+    """
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self.policy = policy
+        self.attempts: dict[str, Attempts] = {}
+
+    def add(
+        self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure]
+    ) -> tuple[float, list[Poison]]:
+        """Counts the failures of an aborted batch.
+
+        There is no pause after a failure that is not retryable, since the whole lane would wait.
+
+        Args:
+            now: The caller's time.
+            batch: All records of the batch, ordered by id.
+            failures: Those because of which it was aborted.
+
+        Returns:
+            The seconds to wait before the next batch, and the records whose keys are to be parked, which are
+            forgotten. A record is parked only if it is the first of its key in the batch.
+        """
+        first = {record.key: record.id for record in reversed(batch)}
+        parking: set[str] = set()
+        pause = 0.0
+        for failure in failures:
+            attempts = self._count(now, failure)
+            if first[failure.record.key] == failure.record.id and self.policy.parks(attempts):
+                parking.add(failure.record.key)
+            elif failure.retryable or self.policy.full:
+                pause = max(pause, self.policy.pause(attempts))
+        return pause, [self.attempts.pop(key).poison() for key in parking]
+
+    def delivered(self, records: Iterable[MarkedRecord]) -> None:
+        """Forgets the keys of delivered records, unless the record that failed is a later one."""
+        if not self.attempts:
+            return
+        for record in records:
+            attempts = self.attempts.get(record.key)
+            if attempts is not None and attempts.head <= record.id:
+                del self.attempts[record.key]
+
+    def blocked(self, now: float) -> tuple[int, float]:
+        """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
+        return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
+
+    def _count(self, now: float, failure: Failure) -> Attempts:
+        record = failure.record
+        attempts = self.attempts.get(record.key)
+        if attempts is None or attempts.head != record.id:
+            attempts = self.attempts[record.key] = Attempts(record.id, now)
+        attempts.add(failure)
+        return attempts
+
+
+class Backoff:
+    """When a database that fails is tried again.
+
+    Args:
+        first: Seconds after the first error; they double with each further one, up to ``IO_BACKOFF_SECONDS``.
+        chance: Returns a number from 0 up to 1, for the jitter.
+
+    Attributes:
+        due: When the next request may be made, in the caller's time.
+    """
+
+    def __init__(self, first: float, chance: Callable[[], float]) -> None:
+        self.due = 0.0
+        self._first = first
+        self._chance = chance
+        self._errors = 0
+
+    def failed(self, now: float) -> None:
+        """Handles an error."""
+        pause = self._first * 2.0 ** min(self._errors, 10)
+        self.due = now + jittered(min(pause, IO_BACKOFF_SECONDS), self._chance)
+        self._errors += 1
+
+    def answered(self) -> None:
+        """Handles an answer without an error."""
+        self._errors = 0
 
 
 def jittered(seconds: float, chance: Callable[[], float]) -> float:

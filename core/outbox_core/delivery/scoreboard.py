@@ -10,34 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain, islice
 
 from outbox_sdk import Failure, MarkedRecord, Poison
 
-from outbox_core.delivery.retries import Attempts, RetryPolicy
+from outbox_core.delivery.retries import Hold, RetryPolicy
 from outbox_core.delivery.size import size_of
 
 MAX_EXCLUDED_KEYS = 1000
 """The largest number of keys that one mark excludes; rows of further ones are marked."""
 FORGET_SECONDS = 60.0
 """A formerly held key of which no row is marked for this long is forgotten: its rows were deleted."""
-
-
-@dataclass(slots=True)
-class Hold(Attempts):
-    """The hold of a key that failed.
-
-    Attributes:
-        until: When the key may be tried again, in the caller's time.
-        parking: Whether the key is to be parked rather than tried again.
-        ids: While the key is held, its marked rows, to be reset when the hold ends.
-    """
-
-    until: float = 0.0
-    parking: bool = False
-    ids: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)

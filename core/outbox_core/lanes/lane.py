@@ -200,7 +200,7 @@ class ExactlyOnceLane:
         self._report_moves()
         metrics = self._telemetry.metrics
         metrics.in_flight, metrics.waiting = machine.in_flight, machine.waiting
-        self._telemetry.gauge(now, machine.policy, machine.blocked)
+        self._telemetry.gauge(now, machine.policy, machine.failed.blocked)
         return requests + self._telemetry.heartbeat(now, machine.policy, self._batches)
 
     def wake_at(self) -> float:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outbox_sdk.fence import Fence
-from outbox_sdk.portable.by_ids import SelectByIds
+from outbox_sdk.portable.by_ids import SelectByIds, bounds, without_runs
 from outbox_sdk.portable.choosing import Choosing, Row, Wanted
 from outbox_sdk.portable.session import Session
-from outbox_sdk.portable.statements import Statements, bounds, without_runs
+from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import Batch, MarkedRecord
 
 _LISTED_RUNS = (1, 2, 4, 8, 16)

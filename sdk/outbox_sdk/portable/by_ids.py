@@ -7,6 +7,7 @@ knows how the ids are sent (as numbers, as an array, as one parameter), the idio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -69,3 +70,17 @@ class ChangeByIds:
         if self.assignments:
             return f"UPDATE {self.table} SET {self.assignments} WHERE {where}"
         return f"DELETE FROM {self.table} WHERE {where}"
+
+
+def without_runs(runs: int) -> str:
+    """Makes the condition that a row's id is in none of so many runs; see :func:`bounds`."""
+    return " AND ".join(f"id NOT BETWEEN {{first{n}}} AND {{last{n}}}" for n in range(runs))
+
+
+def bounds(runs: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """Makes the parameters for runs of ids: ``first0`` and ``last0``, and so on."""
+    return {
+        name: end
+        for n, (first, last) in enumerate(runs)
+        for name, end in ((f"first{n}", first), (f"last{n}", last))
+    }

@@ -266,7 +266,7 @@ class Statements:
         return self.idiom.limit(select, "{limit}")
 
     def _remove_runs(self, runs: int, *, guarded: bool) -> str:
-        """Makes the DELETE of so many runs of ids; see :func:`bounds`.
+        """Makes the DELETE of so many runs of ids; see :func:`.by_ids.bounds`.
 
         Args:
             runs: How many runs, one at least.
@@ -274,20 +274,6 @@ class Statements:
         """
         change = self.remove_old if guarded else self.remove
         return self.idiom.delete_runs(change, runs)
-
-
-def without_runs(runs: int) -> str:
-    """Makes the condition that a row's id is in none of so many runs; see :func:`bounds`."""
-    return " AND ".join(f"id NOT BETWEEN {{first{n}}} AND {{last{n}}}" for n in range(runs))
-
-
-def bounds(runs: Sequence[tuple[int, int]]) -> dict[str, int]:
-    """Makes the parameters for runs of ids: ``first0`` and ``last0``, and so on."""
-    return {
-        name: end
-        for n, (first, last) in enumerate(runs)
-        for name, end in ((f"first{n}", first), (f"last{n}", last))
-    }
 
 
 def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:
