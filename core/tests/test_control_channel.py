@@ -27,8 +27,8 @@ def server():
     server.close()
 
 
-def report(run="a", token=7, **more):
-    return Report(token, group=0, run=run, metrics_by_lane={0: LaneMetrics(purged=1)}, **more)
+def report(incarnation="a", token=7, **more):
+    return Report(token, group=0, incarnation=incarnation, metrics_by_lane={0: LaneMetrics(purged=1)}, **more)
 
 
 def test_a_report_is_answered_by_the_term(server):
@@ -230,7 +230,7 @@ def test_an_older_run_of_a_group_is_told_to_end():
     assert leadership.exchange(report("new")) == Orders(3.0)
     assert leadership.exchange(report("old")).stopped
     assert not leadership.exchange(report("new")).stopped
-    assert leadership.metrics().purged == 2, "what the older run did still counts"
+    assert leadership.metrics().purged == 2, "what the older incarnation did still counts"
 
 
 def test_a_group_of_an_earlier_term_is_told_to_end_and_counts_for_nothing():

@@ -17,8 +17,8 @@ class World:
         self.now = 1000.0
         self.leadership = Leadership(7, lambda: 3.0, lambda: self.now)
 
-    def hear(self, group, run="run", token=7):
-        return self.leadership.exchange(Report(token, group, run, {group: LaneMetrics()}))
+    def hear(self, group, incarnation="first", token=7):
+        return self.leadership.exchange(Report(token, group, incarnation, {group: LaneMetrics()}))
 
     def live(self, seconds, *talking):
         """Lets time pass while these groups report; returns who is found silent, and after how long."""

@@ -29,7 +29,7 @@ class Engine:
         workers: How many workers the lanes are spread over; 0 for the leader's own process.
 
     Attributes:
-        groups: The latest run of each group of the latest term.
+        groups: The latest incarnation of each group of the latest term.
         busy: How many groups have not ended.
     """
 

@@ -36,7 +36,7 @@ def suspend(world: World) -> None:
 
 
 def freeze_copy(world: World) -> None:
-    """Freezes a run of a lane group, while its leader starts another."""
+    """Freezes an incarnation of a lane group, while its leader starts another."""
     if groups := _on_workers(world):
         _replace(world, world.chance.choice(groups))
 
@@ -217,7 +217,7 @@ def _on_workers(world: World) -> list[Group]:
 
 
 def _replace(world: World, group: Group) -> None:
-    """Freezes a run of a lane group; its leader starts another soon."""
+    """Freezes an incarnation of a lane group; its leader starts another soon."""
     _freeze(world, group.host, counted=True)
     world.scheduler.after(world.chance.random() * 0.2, setattr, group, "replaced", True)  # by its engine
 

@@ -38,7 +38,7 @@ NETWORK_SECONDS = 0.003
 
 
 class Group:
-    """One run of a lane group.
+    """One incarnation of a lane group.
 
     Args:
         process: Its leader.
@@ -80,7 +80,7 @@ class Group:
             numbers,
             interval=REPORT_SECONDS,
             new_restarts=self._restarts,
-            run=str(self.world.runs),
+            incarnation=str(self.world.runs),
             clock=host.clock,
         )
         Thread(host, self._group.run(), self._execute, self._finish)

@@ -91,7 +91,7 @@ class LaneGroup:
         numbers: The numbers of its lanes.
         interval: Seconds between two heartbeats of a lane.
         new_restarts: Returns the restart policy of one lane.
-        run: The name of this run of the group.
+        incarnation: The name of this incarnation of the group.
         clock: Returns seconds on a monotonic clock.
 
     Attributes:
@@ -107,7 +107,7 @@ class LaneGroup:
         *,
         interval: float,
         new_restarts: Callable[[], Restarts],
-        run: str = "",
+        incarnation: str = "",
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.numbers = numbers
@@ -117,7 +117,7 @@ class LaneGroup:
         self._group = group
         self._interval = interval
         self._new_restarts = new_restarts
-        self._run = run or str(uuid4())
+        self._incarnation = incarnation or str(uuid4())
         self._clock = clock
         self._past = {number: LaneMetrics() for number in numbers}  # of epochs that have ended
         self._running: dict[int, Telemetry] = {}
@@ -173,7 +173,15 @@ class LaneGroup:
 
     def _report(self, metrics_by_lane: dict[int, LaneMetrics]) -> Report:
         events = self._take_events()
-        return Report(self._token, self._group, self._run, metrics_by_lane, events, self._lost, self._refusal)
+        return Report(
+            self._token,
+            self._group,
+            self._incarnation,
+            metrics_by_lane,
+            events,
+            self._lost,
+            self._refusal,
+        )
 
     def _readings(self) -> dict[int, LaneMetrics]:
         with self._counting:

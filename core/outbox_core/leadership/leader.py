@@ -26,8 +26,8 @@ CHECK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class _Run:
-    """The latest run of one group."""
+class _Incarnation:
+    """The latest incarnation of one group."""
 
     name: str
     metrics_by_lane: dict[int, LaneMetrics] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Leadership:
         self._lost = ""
         self.refusal: DriverError | None = None
         """The error with which a database or broker has refused a lane for too long."""
-        self._runs: dict[int, _Run] = {}
+        self._latest: dict[int, _Incarnation] = {}
         self._superseded: set[str] = set()
         self._past = LaneMetrics()
         self._events: list[Event] = []
@@ -76,23 +76,23 @@ class Leadership:
     def exchange(self, report: Report) -> Orders:
         """Handles a group's report and returns its orders.
 
-        A group may run twice at once if the engine has replaced a frozen copy of it. All runs but the latest
+        A group may have two incarnations at once if the engine has replaced a frozen one. All but the latest
         are ordered to end, and so are groups of an earlier leadership. The fence rejects their statements.
         """
         for level, message in report.messages:
             log.log(level, "group %d: %s", report.group, message)
         with self._lock:
-            run = self._runs.get(report.group)
-            if report.token != self.token or report.run in self._superseded:
+            latest = self._latest.get(report.group)
+            if report.token != self.token or report.incarnation in self._superseded:
                 return Orders(0.0, stopped=True)
-            if run is None or run.name != report.run:
-                if run is not None:
-                    self._superseded.add(run.name)
-                    self._past = sum((each.ended() for each in run.metrics_by_lane.values()), self._past)
-                run = self._runs[report.group] = _Run(report.run)
+            if latest is None or latest.name != report.incarnation:
+                if latest is not None:
+                    self._superseded.add(latest.name)
+                    self._past = sum((each.ended() for each in latest.metrics_by_lane.values()), self._past)
+                latest = self._latest[report.group] = _Incarnation(report.incarnation)
             if report.group in self._due:
                 self._due[report.group] = self._any_due = self._clock() + self._silent_seconds
-            run.metrics_by_lane.update(report.metrics_by_lane)
+            latest.metrics_by_lane.update(report.metrics_by_lane)
             self._events.extend(report.events)
             if report.refusal is not None:
                 self.refusal = report.refusal
@@ -155,7 +155,7 @@ class Leadership:
         """Returns the sum of what all lanes of this leadership have done."""
         with self._lock:
             return sum(
-                (metrics for run in self._runs.values() for metrics in run.metrics_by_lane.values()),
+                (metrics for each in self._latest.values() for metrics in each.metrics_by_lane.values()),
                 self._past,
             )
 

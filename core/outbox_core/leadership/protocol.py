@@ -27,8 +27,8 @@ class Report:
     Attributes:
         token: The fence token of the leadership that the group works for.
         group: The group's number.
-        run: Names this run of the group; a later run of the same group has another name.
-        metrics_by_lane: Lane number → what the lane has done in this run of the group.
+        incarnation: Names this incarnation of the group; a later one of the same group has another name.
+        metrics_by_lane: Lane number → what the lane has done in this incarnation of the group.
         events: What lanes have to tell observers since the last report.
         lost: Why a lane found that somebody else leads, or empty.
         refusal: The error with which a database or broker has refused a lane for too long, or ``None``.
@@ -37,7 +37,7 @@ class Report:
 
     token: int
     group: int
-    run: str
+    incarnation: str
     metrics_by_lane: Mapping[int, LaneMetrics]
     events: tuple[Event, ...] = ()
     lost: str = ""
