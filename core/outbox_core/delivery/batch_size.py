@@ -7,7 +7,10 @@ FIRST_LIMIT = 100
 TRICKLE_SECONDS = 0.002
 """The pause after a mark that was not full, so that a few more records gather."""
 IDLE_SECONDS = 0.05
-"""The longest pause between two marks of an empty outbox."""
+"""The longest pause between two marks of an empty outbox, for the first seconds."""
+LONG_IDLE_SECONDS = 0.1
+"""The longest pause once it has been empty for some five seconds."""
+_LONG_IDLE_GROWTH = 1.01
 
 PASSING_SHARE = 10
 """After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
@@ -45,7 +48,10 @@ class BatchSize:
         """
         if empty:
             self.due = now + self._pause
-            self._pause = min(self._pause * 2, IDLE_SECONDS)
+            if self._pause < IDLE_SECONDS:
+                self._pause = min(self._pause * 2, IDLE_SECONDS)
+            else:
+                self._pause = min(self._pause * _LONG_IDLE_GROWTH, LONG_IDLE_SECONDS)
             return
         self._pause = self._backoff
         self.due = now if full else now + min(TRICKLE_SECONDS, self._pause)
