@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from outbox_core.delivery.checkpoint import encode
-from outbox_neli_kafka.leadership import Leadership, LeadershipEvent
 from outbox_sdk import Batch
+from outbox_sdk.election.leadership import Leadership, LeadershipEvent
 
 from .simulation.audit import Audit
 from .simulation.checkpoints import check_checkpoint

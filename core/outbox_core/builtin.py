@@ -1,19 +1,25 @@
-"""The drivers that come with core: the affinity ``none`` and the elector ``static``."""
+"""The drivers that come with core: the affinity ``none``, the electors ``static`` and ``lease``."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outbox_sdk.affinity import Affinity, Condition
+from outbox_sdk.election import LeaseElector, LeaseTimes
 from outbox_sdk.elector import Candidate, Elector
+from outbox_sdk.errors import ConfigError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.hooks import Driver, hookimpl
+from outbox_sdk.hooks import GIVEN, Driver, Duration, hookimpl
+from outbox_sdk.lease import Lease
 
 _JOIN_SECONDS = 60.0
+
+LEAST_SESSION = 1.0
+"""Seconds of the shortest session: a database may need a good part of one for a durable commit."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,46 @@ class StaticElector:
             self._leads.clear()
 
 
+@dataclass(frozen=True)
+class LeaseOptions:
+    """The elector ``lease``: a row in the outbox's own database says who leads.
+
+    Attributes:
+        lease: Connects to that row.
+        table: The outbox.
+        session_timeout: Seconds without a renewal before another process may lead. The same for all
+            processes.
+        heartbeat_timeout: Seconds without a renewal before the leader steps down.
+        min_poll_interval: The shortest time between two renewals, in seconds.
+        stop_after: Seconds for which the database may refuse this process before its candidacy ends.
+    """
+
+    lease: Callable[[], Lease] = field(metadata=GIVEN)
+    table: str = "outbox"
+    session_timeout: Duration = 10.0
+    heartbeat_timeout: Duration = 5.0
+    min_poll_interval: Duration = 0.1
+    stop_after: Duration = 60.0
+
+    def __post_init__(self) -> None:
+        if self.session_timeout < LEAST_SESSION:
+            raise ConfigError(f"the session timeout must be {LEAST_SESSION:g} s or longer")
+
+
+def lease_elector(options: LeaseOptions) -> LeaseElector:
+    """Makes the elector ``lease``."""
+    times = LeaseTimes(
+        options.session_timeout, options.heartbeat_timeout, options.min_poll_interval, options.stop_after
+    )
+    found = Finding(
+        Level.OK,
+        "elector",
+        f"a lease in the database of '{options.table}': a leader that dies is replaced within "
+        f"{options.session_timeout + 0.5:g} s",
+    )
+    return LeaseElector(options.lease, times, options.table, check=lambda: [found])
+
+
 class NonePlugin:
     """The plugin behind the name ``none``."""
 
@@ -101,5 +147,15 @@ class StaticPlugin:
         return Driver(options=NoOptions, create=StaticElector)
 
 
+class LeasePlugin:
+    """The plugin behind the name ``lease``."""
+
+    @hookimpl
+    def outbox_elector(self) -> Driver[Elector]:
+        """Offers the elector ``lease``."""
+        return Driver(options=LeaseOptions, create=lease_elector)
+
+
 NONE = NonePlugin()
 STATIC = StaticPlugin()
+LEASE = LeasePlugin()

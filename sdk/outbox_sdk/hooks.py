@@ -36,6 +36,10 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 Seam_co = TypeVar("Seam_co", covariant=True)
 
 
+GIVEN = {"given": True}
+"""The metadata of an option that core gives, and that users cannot write."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Marks an option's unit, so that the configuration reader knows how it is written."""
@@ -57,6 +61,8 @@ class Driver(Generic[Seam_co]):
             picklable. Fields with these names take their defaults from the settings that the seams of
             one outbox share: ``data_source``, ``table``, ``kafka`` (client settings), ``leader_topic``,
             ``leader_group_id``, ``min_poll_interval``, ``heartbeat_timeout``, ``stop_after``.
+            A field ``lease`` whose metadata is ``GIVEN`` receives a function that connects to the lease in
+            the outbox's own database (:meth:`outbox_sdk.Dialect.lease`).
             The first two of an election are ``None`` unless they are written: an elector is made again with
             those that follow from the outbox once the database has named it, and started then.
         create: Makes the seam's object from an instance of ``options``, without connecting.

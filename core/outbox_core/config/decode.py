@@ -52,12 +52,12 @@ def decode(
         The instance, or ``None`` if a problem was added.
     """
     before, defaults = len(problems.found), defaults or {}
-    keys = {camel(field.name): field for field in fields(kind) if field.init}  # type: ignore[arg-type]  # a dataclass
+    keys = {camel(field.name): field for field in fields(kind) if field.init and not is_given(field)}  # type: ignore[arg-type]  # a dataclass
     hints, section = _hints(kind), _with_present_names(section, keys)
     for key, (place, _) in section.entries.items():
         if key not in keys:
             problems.unknown_key(place, path, key, list(keys), _nested_keys(keys, hints))
-    values: dict[str, Any] = {}
+    values = {field.name: defaults[field.name] for field in fields(kind) if is_given(field)}  # type: ignore[arg-type]  # likewise
     for key, field in keys.items():
         value = _UNSET
         if _has_value(section, key):
@@ -75,6 +75,11 @@ def decode(
     except (ConfigError, ValueError) as error:
         problems.add(section.place, path, str(error))
         return None
+
+
+def is_given(field: Field[Any]) -> bool:
+    """Returns whether core gives the value of the field, and users cannot write it."""
+    return bool(field.metadata.get("given"))
 
 
 def _with_present_names(section: Section, keys: Mapping[str, Field[Any]]) -> Section:

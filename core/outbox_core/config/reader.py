@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,4 +203,9 @@ def _seams(section: Section, keys: HarvestKeys, problems: Problems) -> dict[Seam
         heartbeat_timeout=keys.limits.heartbeat_timeout,
         stop_after=keys.failures.stop_after,
     )
-    return {seam: choose(seam, nodes[seam], section.place, shared, problems) for seam in Seam}
+    dialect = choose(Seam.DIALECT, nodes[Seam.DIALECT], section.place, shared, problems)
+    shared = replace(shared, dialect=dialect)
+    rest = [seam for seam in Seam if seam is not Seam.DIALECT]
+    return {Seam.DIALECT: dialect} | {
+        seam: choose(seam, nodes[seam], section.place, shared, problems) for seam in rest
+    }

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
+from outbox_sdk.dialect import Dialect
 from outbox_sdk.errors import PluginError
+from outbox_sdk.lease import Lease
 from outbox_sdk.registry import Seam, find
 
 from outbox_core.config.decode import camel, decode
@@ -39,6 +42,7 @@ class Shared:
         min_poll_interval: Seconds.
         heartbeat_timeout: Seconds.
         stop_after: Seconds.
+        dialect: The dialect; ``None`` until it is chosen, or if it cannot be.
     """
 
     table: str
@@ -50,6 +54,7 @@ class Shared:
     min_poll_interval: float
     heartbeat_timeout: float
     stop_after: float
+    dialect: Choice[Dialect] | None = None
 
     def defaults(self, seam: Seam) -> dict[str, Any]:
         """Returns option name → value for the drivers of ``seam``."""
@@ -65,6 +70,7 @@ class Shared:
             "min_poll_interval": self.min_poll_interval,
             "heartbeat_timeout": self.heartbeat_timeout,
             "stop_after": self.stop_after,
+            "lease": partial(_lease, self.dialect),
         }
         return shared if self.data_source is None else {**shared, "data_source": self.data_source}
 
@@ -114,6 +120,11 @@ def choose(
         problems.add(place, join(path, "driver"), str(error), plugin=True)
         return None
     return None if chosen is None else Choice(seam, name, chosen)
+
+
+def _lease(dialect: Choice[Dialect]) -> Lease:
+    """Connects to the lease in the outbox's own database."""
+    return dialect.create().lease()
 
 
 def _defaults(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from outbox_kafka_client.settings import client_settings
 from outbox_sdk import Candidate, ConfigError, Finding
+from outbox_sdk.election import elapsed
 
 from outbox_neli_kafka.options import NeliOptions
 from outbox_neli_kafka.settings import refuse_reserved
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from outbox_neli_kafka.member import Member
 
 log = logging.getLogger(__name__)
-
-
-def elapsed() -> float:
-    """Returns seconds on a clock that never goes back.
-
-    The clock includes the time that the machine was suspended, where the system has such a clock: during that
-    time another process may have been elected.
-    """
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
 
 
 class NeliElector:

@@ -20,10 +20,10 @@ from outbox_kafka_client.client_log import ClientLog
 from outbox_kafka_client.errors import concerns_all_brokers, describe
 from outbox_kafka_client.settings import client_settings, config_error
 from outbox_sdk import Candidate, OutboxError
+from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 
 from outbox_neli_kafka.errors import driver_error, is_refusal
 from outbox_neli_kafka.heartbeats import Heartbeats
-from outbox_neli_kafka.leadership import Leadership, LeadershipEvent, RefusalTimeout
 from outbox_neli_kafka.options import NeliOptions
 from outbox_neli_kafka.permissions import required
 from outbox_neli_kafka.settings import consumer_settings, heartbeat_settings

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Thread
 
 from outbox_neli_kafka import NeliElector, NeliOptions
-from outbox_neli_kafka.elector import elapsed
+from outbox_sdk.election import elapsed
 
 
 class Teller:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from outbox_neli_kafka.elector import elapsed
+from outbox_sdk.election import elapsed
 
 from .rival import Rival, Told
 

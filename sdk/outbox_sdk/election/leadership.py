@@ -1,6 +1,6 @@
-"""Decides whether this process leads, for how long, and how long it tolerates refusals of the broker.
+"""Decides whether this process leads, for how long, and how long it tolerates refusals.
 
-Pure: receives events and the time, and returns events for the candidate. No Kafka, clock or thread.
+Pure: receives events and the time, and returns events for the candidate. No coordinator, clock or thread.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class LeadershipEvent(Enum):
 
 
 class Leadership:
-    """The state machine that the diagram in :mod:`outbox_neli_kafka` shows.
+    """The state machine that the diagram in :mod:`outbox_sdk.election` shows.
 
     Times are seconds on any clock that never goes back. Every method first checks the lease: if it expired
     unnoticed, because the process was frozen, its event comes first.
 
     Attributes:
-        owns: Whether the group has assigned partition 0 to this process.
+        owns: Whether the coordinator has assigned leadership to this process.
         leads: Whether the candidate's last event was ``ACQUIRED``.
-        assignment: The number of assignments of partition 0; a confirmation counts for its own one only.
+        assignment: The number of assignments; a confirmation counts for its own one only.
     """
 
     def __init__(self, lease_duration: float) -> None:
@@ -39,6 +39,7 @@ class Leadership:
         """
         self._lease_duration = lease_duration
         self._expires = _NEVER
+        self._resigning = False
         self.owns = False
         self.leads = False
         self.assignment = 0
@@ -58,7 +59,7 @@ class Leadership:
         return []
 
     def assigned(self, now: float) -> Sequence[LeadershipEvent]:
-        """Handles the assignment of partition 0. The candidate leads only after the first confirmation."""
+        """Handles an assignment. The candidate leads only after the first confirmation."""
         events = self.tick(now)
         if not self.owns:
             self.owns = True
@@ -67,7 +68,7 @@ class Leadership:
         return events
 
     def confirmed(self, assignment: int, sent_at: float, now: float) -> Sequence[LeadershipEvent]:
-        """Handles a confirmation: the group's coordinator accepted a commit of this member.
+        """Handles a confirmation: the coordinator accepted a request that only the assigned process may make.
 
         Args:
             assignment: The value of :attr:`assignment` when the request was sent.
@@ -79,15 +80,27 @@ class Leadership:
         if not self.owns or assignment != self.assignment or expires <= now:
             return events
         self._expires = max(self._expires, expires)
-        if self.leads:
+        if self.leads or self._resigning:
             return events
         self.leads = True
         return [*events, LeadershipEvent.ACQUIRED]
 
-    def revoked(self, now: float) -> Sequence[LeadershipEvent]:
-        """Handles a handover: the group revokes partition 0, or this process stops.
+    def resigned(self, now: float) -> Sequence[LeadershipEvent]:
+        """Handles that this process stops: nothing is acquired from now on.
 
-        The lease continues while the candidate drains; :meth:`ended` ends it.
+        Confirmations extend the lease while the candidate drains; :meth:`ended` ends it.
+        """
+        events = self.tick(now)
+        self._resigning = True
+        if not self.leads:
+            return events
+        self.leads = False
+        return [*events, LeadershipEvent.REVOKED]
+
+    def revoked(self, now: float) -> Sequence[LeadershipEvent]:
+        """Handles a handover: the coordinator takes the assignment back, or this process stops.
+
+        The lease continues while the candidate drains, without being extended; :meth:`ended` ends it.
         """
         events = self.tick(now)
         self.owns = False
@@ -98,10 +111,11 @@ class Leadership:
 
     def ended(self) -> None:
         """Ends the lease, once the candidate has drained."""
+        self.owns = False
         self._expires = _NEVER
 
     def lost(self, now: float) -> Sequence[LeadershipEvent]:
-        """Handles the loss of membership: another process may own partition 0 already."""
+        """Handles the loss of the assignment: another process may have it already."""
         events = self.tick(now)
         self.owns = False
         self._expires = _NEVER
@@ -112,11 +126,11 @@ class Leadership:
 
 
 class RefusalTimeout:
-    """Limits the time for which the broker may refuse this process.
+    """Limits the time for which the coordinator may refuse this process.
 
     Somebody may restore a permission that was withdrawn by mistake, so a refusal is tolerated for a while. It
-    ends when the coordinator accepts a commit, or declines one for another reason, as a commit needs the same
-    permissions as the election. Times are seconds on any clock that never goes back.
+    ends when the coordinator accepts a confirmation, or declines one for another reason, as a confirmation
+    needs the same permissions as the election. Times are seconds on any clock that never goes back.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -130,7 +144,7 @@ class RefusalTimeout:
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker refuses this process at present."""
+        """Whether the coordinator refuses this process at present."""
         return self._since is not None
 
     def refused(self, now: float) -> None:
@@ -139,7 +153,7 @@ class RefusalTimeout:
             self._since = now
 
     def permitted(self) -> None:
-        """Handles an answer that shows that the broker permits what the election needs."""
+        """Handles an answer that shows that the coordinator permits what the election needs."""
         self._since = None
 
     def has_expired(self, now: float) -> bool:

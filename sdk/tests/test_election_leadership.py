@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from outbox_neli_kafka.leadership import Leadership, LeadershipEvent, RefusalTimeout
+from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 
 TERM = 5.0
 ACQUIRED, REVOKED, FENCED = LeadershipEvent.ACQUIRED, LeadershipEvent.REVOKED, LeadershipEvent.FENCED

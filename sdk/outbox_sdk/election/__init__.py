@@ -1,0 +1,37 @@
+"""What electors share: the decisions of a candidate's leadership, and an elector over any lease.
+
+::
+
+                         assigned                     first confirmation
+     +---------+                        +---------+                        +---------+
+     | standby | ---------------------> | elected | ---------------------> | leading |
+     +---------+                        +---------+      (acquired)        +---------+
+          ^                              |       ^                          |   |   |
+          |     revoked, lost            |       |   no confirmation in     |   |   |
+          |<-----------------------------+       |   time (fenced)          |   |   |
+          |                                      +--------------------------+   |   |
+          |     lost (fenced)                                                   |   |
+          |<--------------------------------------------------------------------+   |
+          |     revoked, or told to stop (revoked: may block)                       |
+          +<------------------------------------------------------------------------+
+
+A confirmation is the coordinator's answer to a request that only the process that it has assigned may make.
+It counts from the moment when the request was *sent*, on a clock of this process that never goes back. So a
+leader that was frozen, or cut off from the coordinator, stops by itself before a successor can be elected.
+"""
+
+from __future__ import annotations
+
+from outbox_sdk.election.clock import elapsed
+from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
+from outbox_sdk.election.lease_elector import LeaseElector, LeaseTimes, WatchedLease
+
+__all__ = [
+    "Leadership",
+    "LeadershipEvent",
+    "LeaseElector",
+    "LeaseTimes",
+    "RefusalTimeout",
+    "WatchedLease",
+    "elapsed",
+]
