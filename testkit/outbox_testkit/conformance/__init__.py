@@ -17,7 +17,9 @@ the same database each time.
 reports (``--junit-xml``).
 """
 
+from outbox_testkit.conformance.contender import ElectorUnderTest
 from outbox_testkit.conformance.dialect import DialectConformance
+from outbox_testkit.conformance.elector import ElectorConformance
 from outbox_testkit.conformance.publisher import (
     PublisherConformance,
     PublisherUnderTest,
@@ -27,6 +29,8 @@ from outbox_testkit.conformance.under_test import OutboxUnderTest
 
 __all__ = [
     "DialectConformance",
+    "ElectorConformance",
+    "ElectorUnderTest",
     "OutboxUnderTest",
     "PublisherConformance",
     "PublisherUnderTest",

@@ -1,0 +1,152 @@
+"""A process that takes part in an election and says what happens to it, a line each.
+
+It stops when its standard input ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import pickle
+import queue
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any
+
+from outbox_sdk import Elector, Seam, find
+from outbox_sdk.election import elapsed
+
+_PROGRAM = f"import sys; from {__name__} import main; main(sys.argv[1])"
+"""Runs :func:`main` with the specification: the elector, and for how many seconds a hand-over drains."""
+
+
+@dataclass(frozen=True)
+class ElectorUnderTest:
+    """An elector with its service, for one election that nothing else takes part in.
+
+    Attributes:
+        driver: The entry-point name.
+        options: The driver's options; picklable.
+        session: Seconds after which another process leads once a leader has died.
+    """
+
+    driver: str
+    options: Any = field(repr=False)
+    session: float
+
+    def create(self) -> Elector:
+        """Creates an elector; does not connect."""
+        return find(Seam.ELECTOR, self.driver).create(self.options)
+
+
+@dataclass(frozen=True)
+class Told:
+    """An event in a contender's life.
+
+    Attributes:
+        at: When, on the clock that all processes share, in seconds.
+        what: ``started``, ``acquired``, ``revoking`` and ``revoked`` (before and after the draining),
+            ``fenced``, ``failed`` with the reason, or ``stopped``.
+        contender: Whose.
+    """
+
+    at: float
+    what: str
+    contender: Contender
+
+
+class Contender:
+    """The parent's view of one process."""
+
+    def __init__(self, under: ElectorUnderTest, told: queue.Queue[Told], drain: float = 0.0) -> None:
+        """Starts the process.
+
+        Args:
+            under: The elector.
+            told: Receives its events.
+            drain: For how many seconds a hand-over drains.
+        """
+        self._told = told
+        self.killed_at = math.inf
+        specification = base64.b64encode(pickle.dumps((under, drain))).decode()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, specification],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def stop(self) -> None:
+        """Asks the process to stop, and waits for its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()  # not communicate, which would read what the reader is to read
+        self.process.wait(timeout=60)
+        self._reader.join()
+
+    def kill(self) -> float:
+        """Kills the process, whatever state it is in; returns when."""
+        self.killed_at = min(self.killed_at, elapsed())
+        self.process.kill()
+        self.process.wait()
+        return self.killed_at
+
+    def close(self) -> None:
+        """Kills the process if it is alive, and closes what leads to it."""
+        self.kill()
+        self._reader.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            at, _, what = line.strip().partition(" ")
+            self._told.put(Told(float(at), what, self))
+
+
+class Teller:
+    """A candidate that prints its events with their times."""
+
+    def __init__(self, drain: float) -> None:
+        self._drain = drain
+
+    def acquired(self) -> None:
+        """Prints it."""
+        tell("acquired")
+
+    def revoked(self) -> None:
+        """Prints it, before and after draining."""
+        tell("revoking")
+        time.sleep(self._drain)
+        tell("revoked")
+
+    def fenced(self) -> None:
+        """Prints it."""
+        tell("fenced")
+
+    def failed(self, error: Exception) -> None:
+        """Prints the reason."""
+        tell(f"failed {error}")
+
+
+def tell(what: str) -> None:
+    """Prints an event with its time."""
+    sys.stdout.write(f"{elapsed()} {what}\n")
+    sys.stdout.flush()
+
+
+def main(specification: str) -> None:
+    """Takes part until it is told to stop."""
+    under, drain = pickle.loads(base64.b64decode(specification))
+    elector = under.create()
+    elector.start(Teller(drain))
+    tell("started")
+    sys.stdin.readline()
+    elector.stop()
+    tell("stopped")

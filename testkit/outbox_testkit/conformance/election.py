@@ -1,0 +1,107 @@
+"""Competing processes, and the order of what happens to them."""
+
+from __future__ import annotations
+
+import math
+import queue
+import time
+from itertools import pairwise
+
+from outbox_sdk.election import elapsed
+
+from outbox_testkit.conformance.contender import Contender, ElectorUnderTest, Told
+
+
+class Election:
+    """The contenders of one election."""
+
+    def __init__(self, under: ElectorUnderTest) -> None:
+        """Begins without a contender.
+
+        Args:
+            under: The elector.
+        """
+        self._under = under
+        self._new: queue.Queue[Told] = queue.Queue()
+        self._heard = 0
+        self.session = under.session
+        self.told: list[Told] = []
+        self.contenders: list[Contender] = []
+
+    def enter(self, count: int = 1, *, drain: float = 0.0) -> list[Contender]:
+        """Starts processes, and waits until they take part."""
+        entered = [Contender(self._under, self._new, drain) for _ in range(count)]
+        self.contenders += entered
+        deadline = elapsed() + 60
+        while {told.contender for told in self.told if told.what == "started"} < set(self.contenders):
+            self._receive(deadline)
+        return entered
+
+    def hear(self, what: str, timeout: float, contender: Contender | None = None) -> Told:
+        """Returns the next event of that name that was not returned before; passes over those before it."""
+        deadline = elapsed() + timeout
+        while True:
+            while self._heard == len(self.told):
+                self._receive(deadline, what)
+            told = self.told[self._heard]
+            self._heard += 1
+            if told.what == what and contender in (None, told.contender):
+                return told
+
+    def hear_all(self, seconds: float) -> list[str]:
+        """Returns what candidates are told in the next seconds, and what nobody has asked for yet."""
+        time.sleep(seconds)
+        while not self._new.empty():
+            self._receive(math.inf)
+        names = [told.what for told in self.told[self._heard :] if told.what in _MAY_FOLLOW]
+        self._heard = len(self.told)
+        return names
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for contender in self.contenders:
+            contender.close()
+
+    def assert_orderly(self) -> None:
+        """Asserts that nobody was told what cannot be, and that no two led at once.
+
+        Who is killed leads no more, nor does a frozen process once it is told so: until then its lease has
+        run out, but it cannot say so. So frozen ones are not to be judged.
+        """
+        for contender in self.contenders:
+            story = [told.what for told in self.told if told.contender is contender]
+            story = [what for what in story if what in _MAY_FOLLOW]
+            for earlier, later in pairwise(["", *story]):
+                assert later in _MAY_FOLLOW[earlier], story
+        terms = sorted(term for contender in self.contenders for term in self._terms(contender))
+        for (_, end), (begin, _) in pairwise(terms):
+            assert end <= begin, f"two led at once: {terms}"
+
+    def _terms(self, contender: Contender) -> list[tuple[float, float]]:
+        """Returns from when to when the contender has led."""
+        terms: list[tuple[float, float]] = []
+        since: float | None = None
+        for told in self.told:
+            if told.contender is contender and told.what == "acquired":
+                since = told.at
+            elif told.contender is contender and told.what in ("revoked", "fenced") and since is not None:
+                terms.append((since, told.at))
+                since = None
+        return terms if since is None else [*terms, (since, contender.killed_at)]
+
+    def _receive(self, deadline: float, what: str = "an event") -> None:
+        try:
+            self.told.append(self._new.get(timeout=min(max(0.001, deadline - elapsed()), 600)))
+        except queue.Empty:
+            raise AssertionError(f"{what} expected, told were {[told.what for told in self.told]}") from None
+
+
+_MAY_FOLLOW = {
+    "": {"acquired", "failed"},
+    "acquired": {"revoking", "fenced"},
+    "revoking": {"revoked"},
+    "revoked": {"acquired", "failed"},
+    "fenced": {"acquired", "failed"},
+    "failed": set(),
+}
+"""What a contender may be told after what."""
