@@ -70,7 +70,7 @@ class Shared:
             "min_poll_interval": self.min_poll_interval,
             "heartbeat_timeout": self.heartbeat_timeout,
             "stop_after": self.stop_after,
-            "lease": partial(_lease, self.dialect),
+            "lease": self.dialect and partial(_lease, self.dialect),
         }
         return shared if self.data_source is None else {**shared, "data_source": self.data_source}
 
