@@ -29,6 +29,7 @@ DISTRIBUTIONS = {
     "sqlite": "outbox-sqlite",
     "kafka": "outbox-kafka",
     "neli-kafka": "outbox-neli-kafka",
+    "etcd": "outbox-etcd",
 }
 """Driver name → the distribution of this repository that provides it."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outbox_servers.services import (
+    EtcdServer,
     KafkaBroker,
     MariaDbServer,
     MySqlServer,
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="outbox-services", description=__doc__)
     parser.add_argument(
-        "services", nargs="+", choices=["postgres", "mysql", "mariadb", "kafka", "spark", "all"]
+        "services", nargs="+", choices=["postgres", "mysql", "mariadb", "kafka", "etcd", "spark", "all"]
     )
     parser.add_argument(
         "--folder", type=Path, help="keep the data in this folder; by default it is deleted at the end"
@@ -67,6 +68,8 @@ def _start(service: str, stack: ExitStack, folder: Path | None) -> str:
         return stack.enter_context(MariaDbServer(folder=data, progress=_log)).dsn
     if service == "kafka":
         return stack.enter_context(KafkaBroker(folder=data, progress=_log)).bootstrap
+    if service == "etcd":
+        return stack.enter_context(EtcdServer(folder=data, progress=_log)).endpoint
     return stack.enter_context(SparkStandalone(progress=_log)).master_url
 
 

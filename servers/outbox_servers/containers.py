@@ -12,13 +12,15 @@ from testcontainers.community.kafka import KafkaContainer
 from testcontainers.community.mysql import MySqlContainer
 from testcontainers.community.postgres import PostgresContainer
 from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from outbox_servers.services.external import ExternalKafka, ExternalMySql, ExternalPostgres
+from outbox_servers.services.external import ExternalEtcd, ExternalKafka, ExternalMySql, ExternalPostgres
 from outbox_servers.services.process import ServiceError
 
 POSTGRES_IMAGE = "postgres:17"
 MYSQL_IMAGE = "mysql:9"
 MARIADB_IMAGE = "mariadb:11"
+ETCD_IMAGE = "quay.io/coreos/etcd:v3.5.17"
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
 C = TypeVar("C", bound=DockerContainer)
@@ -86,11 +88,29 @@ def kafka() -> Iterator[ExternalKafka]:
         yield ExternalKafka(container.get_bootstrap_server())
 
 
+@contextmanager
+def etcd() -> Iterator[ExternalEtcd]:
+    """Yields an etcd server in a container, which is removed afterwards.
+
+    Raises:
+        ServiceError: Docker is not available, or could not start the image.
+    """
+    options = "--listen-client-urls=http://0.0.0.0:2379 --advertise-client-urls=http://127.0.0.1:2379"
+
+    def make() -> DockerContainer:
+        container = DockerContainer(ETCD_IMAGE).with_exposed_ports(2379).with_command(f"etcd {options}")
+        return container.waiting_for(LogMessageWaitStrategy("ready to serve client requests"))
+
+    with _running(ETCD_IMAGE, make) as container:
+        yield ExternalEtcd(f"{container.get_container_host_ip()}:{container.get_exposed_port(2379)}")
+
+
 START: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "postgres": postgres,
     "mysql": mysql,
     "mariadb": mariadb,
     "kafka": kafka,
+    "etcd": etcd,
 }
 """The services by name."""
 

@@ -7,7 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.etcd import EtcdServer
 from outbox_servers.services.external import (
+    Etcd,
+    ExternalEtcd,
     ExternalKafka,
     ExternalMySql,
     ExternalPostgres,
@@ -27,6 +30,7 @@ POSTGRES_VARIABLE = "OUTBOX_TEST_POSTGRES"
 MYSQL_VARIABLE = "OUTBOX_TEST_MYSQL"
 MARIADB_VARIABLE = "OUTBOX_TEST_MARIADB"
 KAFKA_VARIABLE = "OUTBOX_TEST_KAFKA"
+ETCD_VARIABLE = "OUTBOX_TEST_ETCD"
 
 T = TypeVar("T")
 
@@ -93,6 +97,20 @@ def open_kafka(
         ServiceError: On entering: none is available; the message says why for each.
     """
     return _found("kafka", environment, KAFKA_VARIABLE, ExternalKafka, lambda: KafkaBroker(progress=progress))
+
+
+def open_etcd(
+    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+) -> AbstractContextManager[Etcd]:
+    """Opens an etcd cluster; closing stops it if this call started it.
+
+    In this order: the address in ``OUTBOX_TEST_ETCD``; a local installation or else Debian's package; a
+    container.
+
+    Raises:
+        ServiceError: On entering: none is available; the message says why for each.
+    """
+    return _found("etcd", environment, ETCD_VARIABLE, ExternalEtcd, lambda: EtcdServer(progress=progress))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from outbox_servers.services.external import Kafka, MySql, Postgres
+    from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +77,15 @@ def kafka_broker() -> Iterator[Kafka]:
 def kafka_bootstrap(kafka_broker: Kafka) -> str:
     """The address of the session's Kafka, for ``bootstrap.servers``."""
     return kafka_broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[Etcd]:
+    """An etcd cluster that the whole session shares; do not stop it."""
+    from outbox_servers.finding import open_etcd  # noqa: PLC0415 - see above
+
+    with open_etcd() as server:
+        yield server
 
 
 @pytest.fixture

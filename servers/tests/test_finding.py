@@ -9,7 +9,14 @@ from contextlib import contextmanager
 
 import pytest
 from outbox_servers import containers, finding
-from outbox_servers.services import KafkaBroker, MariaDbServer, MySqlServer, PostgresServer, ServiceError
+from outbox_servers.services import (
+    EtcdServer,
+    KafkaBroker,
+    MariaDbServer,
+    MySqlServer,
+    PostgresServer,
+    ServiceError,
+)
 from outbox_servers.services.external import ExternalPostgres
 
 
@@ -18,7 +25,7 @@ def nothing_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_self: object) -> None:
         raise ServiceError("nothing embedded here")
 
-    for service in (PostgresServer, MySqlServer, MariaDbServer, KafkaBroker):
+    for service in (PostgresServer, MySqlServer, MariaDbServer, KafkaBroker, EtcdServer):
         monkeypatch.setattr(service, "start", refuse)
 
 
@@ -37,6 +44,8 @@ def test_the_environment_is_asked_first() -> None:
             assert other.dsn_of("odd/name") == mysql.replace("3307/", "3307/odd%2Fname")
     with finding.open_kafka({"OUTBOX_TEST_KAFKA": "kafka.example:9092"}) as broker:
         assert broker.bootstrap == "kafka.example:9092"
+    with finding.open_etcd({"OUTBOX_TEST_ETCD": "etcd.example:2379"}) as etcd:
+        assert etcd.endpoint == "etcd.example:2379"
 
 
 @pytest.mark.usefixtures("nothing_embedded")
@@ -56,7 +65,7 @@ def test_docker_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_embedded")
-@pytest.mark.parametrize("service", ["postgres", "mysql", "mariadb", "kafka"])
+@pytest.mark.parametrize("service", ["postgres", "mysql", "mariadb", "kafka", "etcd"])
 def test_none_at_all_is_an_error_with_every_reason(monkeypatch: pytest.MonkeyPatch, service: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     opened = getattr(finding, f"open_{service}")({})

@@ -1,6 +1,7 @@
 """Real servers as child processes, for tests, demonstrations and benchmarks; imports no test library."""
 
-from outbox_servers.services.external import Kafka, MySql, Postgres, connect_mysql
+from outbox_servers.services.etcd import EtcdServer
+from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, connect_mysql
 from outbox_servers.services.java import Java, find_java, truststore_options
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
@@ -10,6 +11,8 @@ from outbox_servers.services.service import Service
 from outbox_servers.services.spark import SparkStandalone
 
 __all__ = [
+    "Etcd",
+    "EtcdServer",
     "Java",
     "Kafka",
     "KafkaBroker",

@@ -1,4 +1,4 @@
-"""What tests need of a PostgreSQL, MySQL, MariaDB or Kafka server, even if others started it."""
+"""What tests need of a PostgreSQL, MySQL, MariaDB, Kafka or etcd server, even if others started it."""
 
 from __future__ import annotations
 
@@ -118,6 +118,15 @@ class Kafka(ABC):
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
 
+class Etcd(ABC):
+    """An etcd cluster."""
+
+    @property
+    @abstractmethod
+    def endpoint(self) -> str:
+        """The address of a member, ``host:port``."""
+
+
 class ExternalPostgres(Postgres):
     """A server that is not ours, given by its connection string."""
 
@@ -152,3 +161,15 @@ class ExternalKafka(Kafka):
     def bootstrap(self) -> str:
         """The address as it was given."""
         return self._bootstrap
+
+
+class ExternalEtcd(Etcd):
+    """A cluster that is not ours, given by the address of a member."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    @property
+    def endpoint(self) -> str:
+        """The address as it was given."""
+        return self._endpoint

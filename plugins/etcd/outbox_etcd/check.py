@@ -1,0 +1,94 @@
+"""Checks times, members and permissions, for ``outbox check``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from outbox_sdk import AccessDenied, Finding, Level, OutboxError
+
+from outbox_etcd.client import connect, translated
+from outbox_etcd.options import EtcdOptions
+
+_NO_GROUP = Finding(
+    Level.WARNING,
+    "leader group",
+    "not checked: its name follows from the outbox, and the database could not tell it",
+    "correct what the check says about the database, or set leaderGroupID",
+)
+
+
+def findings(options: EtcdOptions) -> Sequence[Finding]:
+    """Checks each member, and at the first that answers the permissions and the session; raises nothing."""
+    found, asked = _times(options), False
+    for endpoint in options.endpoints:
+        subject = f"etcd {endpoint}"
+        client: Any = None
+        try:
+            client = connect(options, endpoint)
+            with translated(endpoint):
+                granted = client.lease(options.ttl)
+                found.append(Finding(Level.OK, subject, "reached, and the cluster has a leader"))
+                if not asked:
+                    asked = True
+                    found.append(_session(options, granted.ttl))
+                client.revoke_lease(granted.id)
+                found.append(_permissions(options, client, endpoint))
+        except AccessDenied as error:
+            cure = "correct user and password, or enable authentication in etcd"
+            found.append(Finding(Level.ERROR, subject, str(error), cure))
+        except OutboxError as error:
+            cure = "start this member, or correct endpoints and the TLS settings"
+            found.append(Finding(Level.ERROR, subject, str(error), cure))
+        finally:
+            with suppress(Exception):
+                client.close()
+    return found
+
+
+def _times(options: EtcdOptions) -> list[Finding]:
+    times, subject = options.times, "election times"
+    found = []
+    if times.lease_duration < options.heartbeat_timeout:
+        message = (
+            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat timeout of "
+            f"{options.heartbeat_timeout:g} s has no effect at a session timeout of {times.session:g} s"
+        )
+        cure = "set heartbeatTimeout to about half of sessionTimeout"
+        found.append(Finding(Level.WARNING, subject, message, cure))
+    if options.min_poll_interval * 2 > times.lease_duration:
+        message = "one late confirmation ends leadership"
+        cure = "set minPollInterval to less than half of heartbeatTimeout and of sessionTimeout"
+        found.append(Finding(Level.ERROR, subject, message, cure))
+    return found
+
+
+def _session(options: EtcdOptions, granted: int) -> Finding:
+    subject = "election session"
+    if granted <= options.session_timeout:
+        return Finding(Level.OK, subject, f"etcd grants leases of {granted} s")
+    return Finding(
+        Level.WARNING,
+        subject,
+        f"etcd grants a lease of {granted} s instead of {options.session_timeout:g} s; a takeover takes that long",
+        f"set sessionTimeout to {granted}s, or lower etcd's --election-timeout if it grants no shorter lease",
+    )
+
+
+def _permissions(options: EtcdOptions, client: Any, endpoint: str) -> Finding:
+    """Asks for all that the election needs, in a transaction whose condition is never met."""
+    if options.leader_group_id is None:
+        return _NO_GROUP
+    operations = client.transactions
+    try:
+        with translated(endpoint):
+            client.transaction(
+                compare=[operations.version(options.key) < 0],
+                success=[operations.put(options.key, "")],
+                failure=[operations.get(options.key)],
+            )
+    except AccessDenied as error:
+        cure = f"etcdctl role grant-permission ROLE readwrite '{options.key}'"
+        return Finding(Level.ERROR, "election key", str(error), cure)
+    return Finding(Level.OK, "election key", f"'{options.key}' may be read and written")

@@ -1,0 +1,109 @@
+"""The options of the elector, as users write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from outbox_sdk import ConfigError, Duration
+from outbox_sdk.election import LeaseTimes
+
+_LEAST_SESSION = 2.0
+"""Seconds: with its default settings, etcd grants no shorter lease."""
+
+_REQUESTS = 4
+"""So many requests may run out of time, one after another, before a leader's confirmation does."""
+
+_MOST_REQUEST_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class EtcdOptions:
+    """Where etcd is, and how to take part in the election.
+
+    Attributes:
+        leader_group_id: The name of the election, which the competing processes share; required for an
+            election.
+        session_timeout: Seconds without a renewal before etcd deletes the leader's key; whole seconds. The same
+            for all processes.
+        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
+        min_poll_interval: The shortest time between two confirmations, in seconds.
+        stop_after: Seconds for which etcd may refuse this process before its candidacy ends.
+        endpoints: The members of the cluster, ``host:port`` each.
+        key_prefix: What precedes the election's name in the key.
+        user: The user, if etcd has authentication enabled.
+        password: The user's password.
+        ca_cert: The file with the authority that signed the servers' certificates. It turns TLS on.
+        client_cert: The file with this client's certificate.
+        client_key: The file with its key.
+    """
+
+    leader_group_id: str | None = None
+    session_timeout: Duration = 10.0
+    heartbeat_timeout: Duration = 5.0
+    min_poll_interval: Duration = 0.1
+    stop_after: Duration = 60.0
+    endpoints: Sequence[str] = ("localhost:2379",)
+    key_prefix: str = "outbox/leader/"
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_cert: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.session_timeout < _LEAST_SESSION:
+            raise ConfigError(
+                f"etcd grants leases of {_LEAST_SESSION:g} s or more: set sessionTimeout to that or more"
+            )
+        if not self.endpoints:
+            raise ConfigError("endpoints must name at least one member of the cluster, as host:port")
+        for endpoint in self.endpoints:
+            address(endpoint)
+        if (self.user is None) != (self.password is None):
+            raise ConfigError("user and password must be set together")
+        if (self.client_cert is None) != (self.client_key is None):
+            raise ConfigError("clientCert and clientKey must be set together")
+        if self.client_cert is not None and self.ca_cert is None:
+            raise ConfigError("clientCert needs TLS, which caCert turns on")
+
+    @property
+    def key(self) -> str:
+        """The key for which the processes compete.
+
+        Raises:
+            ConfigError: The election has no name.
+        """
+        if not self.leader_group_id:
+            raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
+        return f"{self.key_prefix}{self.leader_group_id}"
+
+    @property
+    def times(self) -> LeaseTimes:
+        """The times of the election."""
+        return LeaseTimes(
+            self.session_timeout, self.heartbeat_timeout, self.min_poll_interval, self.stop_after
+        )
+
+    @property
+    def ttl(self) -> int:
+        """The seconds of the lease; etcd counts whole ones."""
+        return math.ceil(self.session_timeout)
+
+    @property
+    def request_timeout(self) -> float:
+        """Seconds that a request may take."""
+        return min(_MOST_REQUEST_SECONDS, self.times.lease_duration / _REQUESTS)
+
+
+def address(endpoint: str) -> tuple[str, int]:
+    """Returns host and port of an endpoint.
+
+    Raises:
+        ConfigError: It is not ``host:port``.
+    """
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise ConfigError(f"an endpoint is written as host:port, not '{endpoint}'")
+    return host, int(port)
