@@ -1,9 +1,9 @@
 """Elects a leader among competing processes with a lease of etcd (driver ``etcd``).
 
-The processes compete for one key. The leader creates it in a transaction that requires that it does not exist,
-bound to a lease that the leader renews. The key's create revision is the number of the leadership: it grows with
-each new leader. A leader that dies renews no more, and etcd deletes the key when the lease has run out. Standbys
-watch the key.
+The processes compete for one key. The leader creates it in a transaction that requires that it does not
+exist, bound to a lease that the leader renews. The key's create revision is the number of the leadership: it
+grows with each new leader. A leader that dies renews no more, and etcd deletes the key when the lease has run
+out. Standbys watch the key.
 """
 
 from __future__ import annotations

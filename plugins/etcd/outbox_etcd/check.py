@@ -22,6 +22,9 @@ _NO_GROUP = Finding(
 def findings(options: EtcdOptions) -> Sequence[Finding]:
     """Checks each member, and at the first that answers the permissions and the session; raises nothing."""
     found, asked = _times(options), False
+    if options.user is not None and options.ca_cert is None:
+        message = "the password is sent over the network in clear"
+        found.append(Finding(Level.WARNING, "etcd password", message, "turn TLS on: set caCert"))
     for endpoint in options.endpoints:
         subject = f"etcd {endpoint}"
         client: Any = None
@@ -52,8 +55,8 @@ def _times(options: EtcdOptions) -> list[Finding]:
     found = []
     if times.lease_duration < options.heartbeat_timeout:
         message = (
-            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat timeout of "
-            f"{options.heartbeat_timeout:g} s has no effect at a session timeout of {times.session:g} s"
+            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat "
+            f"timeout of {options.heartbeat_timeout:g} s has no effect at a session timeout of {times.session:g} s"
         )
         cure = "set heartbeatTimeout to about half of sessionTimeout"
         found.append(Finding(Level.WARNING, subject, message, cure))
@@ -71,8 +74,8 @@ def _session(options: EtcdOptions, granted: int) -> Finding:
     return Finding(
         Level.WARNING,
         subject,
-        f"etcd grants a lease of {granted} s instead of {options.session_timeout:g} s; a takeover takes that long",
-        f"set sessionTimeout to {granted}s, or lower etcd's --election-timeout if it grants no shorter lease",
+        f"etcd grants a lease of {granted} s, not {options.session_timeout:g} s; a takeover takes that long",
+        f"set sessionTimeout to {granted}s, or lower etcd's --election-timeout if it grants none shorter",
     )
 
 

@@ -42,7 +42,7 @@ def connect(options: EtcdOptions, endpoint: str) -> Any:
     host, port = address(endpoint)
     with translated(endpoint):
         try:
-            return etcd.client(
+            client = etcd.client(
                 host=host,
                 port=port,
                 ca_cert=options.ca_cert,
@@ -55,6 +55,11 @@ def connect(options: EtcdOptions, endpoint: str) -> Any:
             )
         except OSError as error:
             raise ConfigError(f"etcd: cannot read '{error.filename}': {error.strerror}") from error
+        if options.user is not None and options.ca_cert is None:
+            # gRPC sends no call credentials without TLS; the client has the token in its metadata, too.
+            client.call_credentials = None
+            client.watcher._credentials = None  # noqa: SLF001 - python-etcd3 has made it already
+        return client
 
 
 @contextmanager

@@ -77,8 +77,8 @@ class EtcdLease:
     def take(self, holder: str, seconds: float) -> int | None:
         """Takes or renews the lease; see :meth:`outbox_sdk.Lease.take`.
 
-        A renewal alone is no proof, since the member that leads the cluster answers it without the others. The
-        read after it needs a quorum.
+        A renewal alone is no proof, since the member that leads the cluster answers it without the others.
+        The read after it needs a quorum.
         """
         del seconds  # the options have it, in etcd's whole seconds
         with translated(self._endpoint):

@@ -25,7 +25,7 @@ class EtcdOptions:
     Attributes:
         leader_group_id: The name of the election, which the competing processes share; required for an
             election.
-        session_timeout: Seconds without a renewal before etcd deletes the leader's key; whole seconds. The same
+        session_timeout: Seconds without a renewal before etcd deletes the leader's key. The same
             for all processes.
         heartbeat_timeout: Seconds without a confirmation before the leader steps down.
         min_poll_interval: The shortest time between two confirmations, in seconds.
