@@ -56,7 +56,8 @@ def _times(options: EtcdOptions) -> list[Finding]:
     if times.lease_duration < options.heartbeat_timeout:
         message = (
             f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat "
-            f"timeout of {options.heartbeat_timeout:g} s has no effect at a session timeout of {times.session:g} s"
+            f"timeout of {options.heartbeat_timeout:g} s has no effect at a session "
+            f"timeout of {times.session:g} s"
         )
         cure = "set heartbeatTimeout to about half of sessionTimeout"
         found.append(Finding(Level.WARNING, subject, message, cure))
