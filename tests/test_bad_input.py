@@ -156,12 +156,12 @@ def test_database_down_at_start(site: Site) -> None:
 
 
 def test_absent_plugin(site: Site) -> None:
-    site.settings["elector"] = "etcd"
+    site.settings["elector"] = "consul"
     code, said = site.run("absent plugin")
     assert code == 78
-    assert "no installed plugin provides the elector driver 'etcd'" in said
+    assert "no installed plugin provides the elector driver 'consul'" in said
     assert "neli-kafka" in said, "what is installed is not told"
-    assert "install the distribution that registers 'etcd'" in said
+    assert "install the distribution that registers 'consul'" in said
 
 
 def test_absent_java(site: Site) -> None:

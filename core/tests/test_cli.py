@@ -119,14 +119,14 @@ def test_a_misspelt_key_is_one_clear_message(tmp_path: Path):
 
 
 def test_an_absent_plugin_is_one_clear_message(tmp_path: Path):
-    (tmp_path / "reaper.yaml").write_text("harvest:\n  elector: etcd\n")
+    (tmp_path / "reaper.yaml").write_text("harvest:\n  elector: consul\n")
     done = call("check", "-f", "reaper.yaml", folder=tmp_path)
     assert done.returncode == ExitCode.CONFIG
     assert done.stderr.startswith(
         "error: reaper.yaml:2: harvest.elector.driver: no installed plugin provides"
     )
     assert done.stderr.endswith(
-        "; install the distribution that registers 'etcd' in the entry-point group 'outbox'\n"
+        "; install the distribution that registers 'consul' in the entry-point group 'outbox'\n"
     )
 
 

@@ -119,9 +119,9 @@ def test_one_mistake(text: str):
 
 
 ABSENT = {
-    "harvest:\n  elector: {driver: etcd}": (
-        "f.yaml:2: harvest.elector.driver: no installed plugin provides the elector driver 'etcd'",
-        "; install the distribution that registers 'etcd' in the entry-point group 'outbox'",
+    "harvest:\n  elector: {driver: consul}": (
+        "f.yaml:2: harvest.elector.driver: no installed plugin provides the elector driver 'consul'",
+        "; install the distribution that registers 'consul' in the entry-point group 'outbox'",
     ),
     "harvest:\n\n  dialect: postgress": (
         "f.yaml:3: harvest.dialect.driver: no installed plugin provides ",
