@@ -30,6 +30,7 @@ DISTRIBUTIONS = {
     "kafka": "outbox-kafka",
     "neli-kafka": "outbox-neli-kafka",
     "etcd": "outbox-etcd",
+    "zookeeper": "outbox-zookeeper",
 }
 """Driver name → the distribution of this repository that provides it."""
 

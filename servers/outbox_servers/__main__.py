@@ -17,6 +17,7 @@ from outbox_servers.services import (
     PostgresServer,
     ServiceError,
     SparkStandalone,
+    ZooKeeperServer,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="outbox-services", description=__doc__)
     parser.add_argument(
-        "services", nargs="+", choices=["postgres", "mysql", "mariadb", "kafka", "etcd", "spark", "all"]
+        "services",
+        nargs="+",
+        choices=["postgres", "mysql", "mariadb", "kafka", "etcd", "zookeeper", "spark", "all"],
     )
     parser.add_argument(
         "--folder", type=Path, help="keep the data in this folder; by default it is deleted at the end"
@@ -70,6 +73,8 @@ def _start(service: str, stack: ExitStack, folder: Path | None) -> str:
         return stack.enter_context(KafkaBroker(folder=data, progress=_log)).bootstrap
     if service == "etcd":
         return stack.enter_context(EtcdServer(folder=data, progress=_log)).endpoint
+    if service == "zookeeper":
+        return stack.enter_context(ZooKeeperServer(folder=data, progress=_log)).hosts
     return stack.enter_context(SparkStandalone(progress=_log)).master_url
 
 

@@ -14,7 +14,13 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from outbox_servers.services.external import ExternalEtcd, ExternalKafka, ExternalMySql, ExternalPostgres
+from outbox_servers.services.external import (
+    ExternalEtcd,
+    ExternalKafka,
+    ExternalMySql,
+    ExternalPostgres,
+    ExternalZooKeeper,
+)
 from outbox_servers.services.process import ServiceError
 
 POSTGRES_IMAGE = "postgres:17"
@@ -22,6 +28,9 @@ MYSQL_IMAGE = "mysql:9"
 MARIADB_IMAGE = "mariadb:11"
 ETCD_IMAGE = "quay.io/coreos/etcd:v3.5.17"
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
+ZOOKEEPER_IMAGE = "zookeeper:3.9"
+
+_ZOOKEEPER_PORT = 2181
 
 C = TypeVar("C", bound=DockerContainer)
 
@@ -105,12 +114,31 @@ def etcd() -> Iterator[ExternalEtcd]:
         yield ExternalEtcd(f"{container.get_container_host_ip()}:{container.get_exposed_port(2379)}")
 
 
+@contextmanager
+def zookeeper() -> Iterator[ExternalZooKeeper]:
+    """Yields a ZooKeeper server in a container, which is removed afterwards.
+
+    Raises:
+        ServiceError: Docker is not available, or could not start the image.
+    """
+
+    def make() -> DockerContainer:
+        container = DockerContainer(ZOOKEEPER_IMAGE).with_exposed_ports(_ZOOKEEPER_PORT)
+        container.with_env("ZOO_TICK_TIME", "100").with_env("ZOO_MAX_SESSION_TIMEOUT", "60000")
+        return container.waiting_for(LogMessageWaitStrategy("binding to port"))
+
+    with _running(ZOOKEEPER_IMAGE, make) as container:
+        host, port = container.get_container_host_ip(), container.get_exposed_port(_ZOOKEEPER_PORT)
+        yield ExternalZooKeeper(f"{host}:{port}")
+
+
 START: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "postgres": postgres,
     "mysql": mysql,
     "mariadb": mariadb,
     "kafka": kafka,
     "etcd": etcd,
+    "zookeeper": zookeeper,
 }
 """The services by name."""
 

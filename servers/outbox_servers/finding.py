@@ -14,14 +14,17 @@ from outbox_servers.services.external import (
     ExternalKafka,
     ExternalMySql,
     ExternalPostgres,
+    ExternalZooKeeper,
     Kafka,
     MySql,
     Postgres,
+    ZooKeeper,
 )
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
 from outbox_servers.services.postgres import PostgresServer
 from outbox_servers.services.process import ServiceError
+from outbox_servers.services.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +34,7 @@ MYSQL_VARIABLE = "OUTBOX_TEST_MYSQL"
 MARIADB_VARIABLE = "OUTBOX_TEST_MARIADB"
 KAFKA_VARIABLE = "OUTBOX_TEST_KAFKA"
 ETCD_VARIABLE = "OUTBOX_TEST_ETCD"
+ZOOKEEPER_VARIABLE = "OUTBOX_TEST_ZOOKEEPER"
 
 T = TypeVar("T")
 
@@ -111,6 +115,26 @@ def open_etcd(
         ServiceError: On entering: none is available; the message says why for each.
     """
     return _found("etcd", environment, ETCD_VARIABLE, ExternalEtcd, lambda: EtcdServer(progress=progress))
+
+
+def open_zookeeper(
+    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+) -> AbstractContextManager[ZooKeeper]:
+    """Opens a ZooKeeper; closing stops it if this call started it.
+
+    In this order: the addresses in ``OUTBOX_TEST_ZOOKEEPER``; the installation at ``ZOOKEEPER_HOME``, jars
+    from Maven Central, or those of Debian's package; a container.
+
+    Raises:
+        ServiceError: On entering: none is available; the message says why for each.
+    """
+    return _found(
+        "zookeeper",
+        environment,
+        ZOOKEEPER_VARIABLE,
+        ExternalZooKeeper,
+        lambda: ZooKeeperServer(progress=progress),
+    )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres
+    from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper
 
 
 @pytest.fixture(scope="session")
@@ -85,6 +85,15 @@ def etcd_server() -> Iterator[Etcd]:
     from outbox_servers.finding import open_etcd  # noqa: PLC0415 - see above
 
     with open_etcd() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeper]:
+    """A ZooKeeper that the whole session shares; do not stop it."""
+    from outbox_servers.finding import open_zookeeper  # noqa: PLC0415 - see above
+
+    with open_zookeeper() as server:
         yield server
 
 

@@ -16,6 +16,7 @@ from outbox_servers.services import (
     MySqlServer,
     PostgresServer,
     ServiceError,
+    ZooKeeperServer,
 )
 from outbox_servers.services.external import ExternalPostgres
 
@@ -25,7 +26,7 @@ def nothing_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_self: object) -> None:
         raise ServiceError("nothing embedded here")
 
-    for service in (PostgresServer, MySqlServer, MariaDbServer, KafkaBroker, EtcdServer):
+    for service in (PostgresServer, MySqlServer, MariaDbServer, KafkaBroker, EtcdServer, ZooKeeperServer):
         monkeypatch.setattr(service, "start", refuse)
 
 
@@ -44,6 +45,8 @@ def test_the_environment_is_asked_first() -> None:
             assert other.dsn_of("odd/name") == mysql.replace("3307/", "3307/odd%2Fname")
     with finding.open_kafka({"OUTBOX_TEST_KAFKA": "kafka.example:9092"}) as broker:
         assert broker.bootstrap == "kafka.example:9092"
+    with finding.open_zookeeper({"OUTBOX_TEST_ZOOKEEPER": "zk-1:2181,zk-2:2181"}) as zookeeper:
+        assert zookeeper.hosts == "zk-1:2181,zk-2:2181"
     with finding.open_etcd({"OUTBOX_TEST_ETCD": "etcd.example:2379"}) as etcd:
         assert etcd.endpoint == "etcd.example:2379"
 
@@ -65,7 +68,7 @@ def test_docker_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_embedded")
-@pytest.mark.parametrize("service", ["postgres", "mysql", "mariadb", "kafka", "etcd"])
+@pytest.mark.parametrize("service", ["postgres", "mysql", "mariadb", "kafka", "etcd", "zookeeper"])
 def test_none_at_all_is_an_error_with_every_reason(monkeypatch: pytest.MonkeyPatch, service: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     opened = getattr(finding, f"open_{service}")({})

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from outbox_sdk.election.clock import elapsed
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
-from outbox_sdk.election.lease_elector import LeaseElector, LeaseTimes, WatchedLease
+from outbox_sdk.election.lease_elector import LeaseElector, LeaseTimes, SessionLease, WatchedLease
 
 __all__ = [
     "Leadership",
@@ -32,6 +32,7 @@ __all__ = [
     "LeaseElector",
     "LeaseTimes",
     "RefusalTimeout",
+    "SessionLease",
     "WatchedLease",
     "elapsed",
 ]

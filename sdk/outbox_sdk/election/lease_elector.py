@@ -48,6 +48,22 @@ class WatchedLease(Lease, Protocol):
         ...
 
 
+@runtime_checkable
+class SessionLease(WatchedLease, Protocol):
+    """A lease that ends with a session, which survives a broken connection.
+
+    It reconnects by itself, so it is closed at the end only: closing it would end the session, and a leader
+    would lose the lease by a single failed request.
+    """
+
+    def recover(self) -> None:
+        """Prepares for the next request after an error, in the same session if that may still live.
+
+        Never raises.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
     """The times of an election, in seconds.
@@ -190,7 +206,10 @@ class LeaseElector:
     def _unanswered(self, error: DriverError) -> None:
         """Handles an error: a refusal is tolerated for a while, anything else for ever."""
         log.warning("election '%s': %s", self._election, error)
-        self._disconnect()
+        if isinstance(self._lease, SessionLease):
+            self._lease.recover()
+        else:
+            self._disconnect()
         if error.retryable:
             return
         self._refusal_timeout.refused(self._clock())

@@ -1,7 +1,7 @@
 """Real servers as child processes, for tests, demonstrations and benchmarks; imports no test library."""
 
 from outbox_servers.services.etcd import EtcdServer
-from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, connect_mysql
+from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper, connect_mysql
 from outbox_servers.services.java import Java, find_java, truststore_options
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
@@ -9,6 +9,7 @@ from outbox_servers.services.postgres import PostgresServer
 from outbox_servers.services.process import ServiceError, free_port
 from outbox_servers.services.service import Service
 from outbox_servers.services.spark import SparkStandalone
+from outbox_servers.services.zookeeper import ZooKeeperServer
 
 __all__ = [
     "Etcd",
@@ -24,6 +25,8 @@ __all__ = [
     "Service",
     "ServiceError",
     "SparkStandalone",
+    "ZooKeeper",
+    "ZooKeeperServer",
     "connect_mysql",
     "find_java",
     "free_port",

@@ -127,6 +127,15 @@ class Etcd(ABC):
         """The address of a member, ``host:port``."""
 
 
+class ZooKeeper(ABC):
+    """A ZooKeeper in which nodes may be created."""
+
+    @property
+    @abstractmethod
+    def hosts(self) -> str:
+        """The addresses of its servers, ``host:port`` with commas in between."""
+
+
 class ExternalPostgres(Postgres):
     """A server that is not ours, given by its connection string."""
 
@@ -173,3 +182,15 @@ class ExternalEtcd(Etcd):
     def endpoint(self) -> str:
         """The address as it was given."""
         return self._endpoint
+
+
+class ExternalZooKeeper(ZooKeeper):
+    """Servers that are not ours, given by their addresses."""
+
+    def __init__(self, hosts: str) -> None:
+        self._hosts = hosts
+
+    @property
+    def hosts(self) -> str:
+        """The addresses as they were given."""
+        return self._hosts

@@ -1,0 +1,22 @@
+"""Elects a leader among competing processes on ZooKeeper (driver ``zookeeper``).
+
+The leader owns the ephemeral node ``<root>/<election>/leader``, and confirms its leadership with writes to
+it, which ZooKeeper commits on a quorum of its servers. ZooKeeper deletes the node when its owner's session
+ends. Standbys watch the parent node, as the writes would wake a watch of the node itself. The number of a
+leadership is the transaction that created the node. :mod:`outbox_sdk.election` has the states of a candidate.
+"""
+
+from __future__ import annotations
+
+from outbox_sdk import Driver, Elector, hookimpl
+
+from outbox_zookeeper.elector import zookeeper_elector
+from outbox_zookeeper.options import ZooKeeperOptions
+
+__all__ = ["ZooKeeperOptions", "outbox_elector", "zookeeper_elector"]
+
+
+@hookimpl
+def outbox_elector() -> Driver[Elector]:
+    """Offers the election on ZooKeeper."""
+    return Driver(options=ZooKeeperOptions, create=zookeeper_elector)

@@ -1,0 +1,96 @@
+"""Checks the election's settings, the servers and their permissions, for ``outbox check``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from outbox_sdk import AccessDenied, ConfigError, Finding, Level, OutboxError
+
+from outbox_zookeeper.client import Client, required
+from outbox_zookeeper.options import ZooKeeperOptions
+
+_TIMES = "election times"
+_SERVER = "ZooKeeper"
+_NODE = "election node"
+_SESSION = "election session"
+
+
+def findings(options: ZooKeeperOptions) -> Sequence[Finding]:
+    """Checks times, connection, session and permissions; raises nothing."""
+    found = [_times(options)]
+    if options.authentication == "sasl" and find_spec("puresasl") is None:
+        cure = "install outbox-zookeeper with its extra: sasl"
+        return [*found, Finding(Level.ERROR, _SERVER, "SASL needs the package pure-sasl", cure)]
+    try:
+        client = Client(options)
+    except AccessDenied as error:
+        return [*found, Finding(Level.ERROR, _SERVER, str(error), required(options))]
+    except OutboxError as error:
+        cure = "start ZooKeeper, or correct hosts and the settings of TLS"
+        return [*found, Finding(Level.ERROR, _SERVER, str(error), cure)]
+    try:
+        found.append(_node(client, options))
+        found.append(Finding(Level.OK, _SERVER, f"reached at {options.hosts}"))
+        found.append(_session(client, options))
+    finally:
+        client.stop()
+    return found
+
+
+def _times(options: ZooKeeperOptions) -> Finding:
+    times = options.times
+    if times.lease_duration < times.heartbeat_timeout:
+        message = (
+            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat "
+            f"timeout of {times.heartbeat_timeout:g} s has no effect at a session timeout of {times.session:g} s"
+        )
+        cure = "set the heartbeat timeout to about half of the session timeout"
+        return Finding(Level.WARNING, _TIMES, message, cure)
+    if times.min_poll_interval * 2 > times.lease_duration:
+        message = (
+            f"leadership is confirmed every {times.confirm_interval:g} s and ends {times.lease_duration:g} s "
+            "after the last confirmation: one late confirmation ends it"
+        )
+        cure = "lower the minimum poll interval, or raise the heartbeat and session timeouts"
+        return Finding(Level.WARNING, _TIMES, message, cure)
+    message = (
+        f"confirmed every {times.confirm_interval:g} s, ends {times.lease_duration:g} s after the last "
+        f"confirmation, taken over after {times.session:g} s"
+    )
+    return Finding(Level.OK, _TIMES, message)
+
+
+def _session(client: Client, options: ZooKeeperOptions) -> Finding:
+    granted, wanted = client.log.session, options.session_timeout
+    message = f"the session timeout is {wanted:g} s, the server grants {granted:g} s"
+    if granted < wanted:
+        cure = "lower sessionTimeout for all processes, or raise maxSessionTimeout on the servers"
+        return Finding(Level.ERROR, _SESSION, message, cure)
+    if granted > wanted:
+        cure = "raise sessionTimeout, or lower minSessionTimeout on the servers, for the takeover expected"
+        return Finding(Level.WARNING, _SESSION, message, cure)
+    return Finding(Level.OK, _SESSION, message)
+
+
+def _node(client: Client, options: ZooKeeperOptions) -> Finding:
+    """Checks the permissions on the election's node, and on the nearest one that exists."""
+    try:
+        path = options.election
+    except ConfigError:
+        message = "not checked: its name follows from the outbox, and the database could not tell it"
+        cure = "correct what the check says about the database, or set leaderGroupID"
+        return Finding(Level.WARNING, _NODE, message, cure)
+    try:
+        while client.ask("exists", path) is None:
+            path = path.rpartition("/")[0] or "/"
+        client.ask("get_children", path)
+        if path != options.election:
+            message = f"'{options.election}' does not exist yet; it is created at the start below '{path}'"
+            return Finding(Level.OK, _NODE, message)
+        client.probe(path)
+    except AccessDenied as error:
+        return Finding(Level.ERROR, _NODE, str(error), required(options))
+    except OutboxError as error:
+        return Finding(Level.ERROR, _NODE, str(error), "check again: the connection was lost meanwhile")
+    return Finding(Level.OK, _NODE, f"'{path}' can be used")

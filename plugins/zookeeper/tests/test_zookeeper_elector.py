@@ -1,0 +1,258 @@
+"""What is particular to the election on ZooKeeper, on a real server."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from outbox_sdk import AccessDenied, ConfigError, DriverError, Level
+from outbox_sdk.election import LeaseElector, SessionLease
+from outbox_servers.services import ZooKeeper, ZooKeeperServer
+from outbox_zookeeper import ZooKeeperOptions, zookeeper_elector
+from outbox_zookeeper.lease import ZooKeeperLease
+
+SESSION = 2.0
+PASSWORD = "pa55-of-the-user"
+
+
+class Story:
+    """A candidate that records its events."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def acquired(self) -> None:
+        self.events.append("acquired")
+
+    def revoked(self) -> None:
+        self.events.append("revoked")
+
+    def fenced(self) -> None:
+        self.events.append("fenced")
+
+    def failed(self, error: Exception) -> None:
+        self.events.append(f"failed: {error}")
+
+    def wait(self, *events: str, seconds: float = 10.0) -> float:
+        """Waits until exactly these events have come; returns the seconds that it took."""
+        began = time.monotonic()
+        while tuple(self.events) != events:
+            assert time.monotonic() - began < seconds, self.events
+            time.sleep(0.005)
+        return time.monotonic() - began
+
+
+@pytest.fixture
+def options(zookeeper_server: ZooKeeper, topic: str) -> ZooKeeperOptions:
+    return ZooKeeperOptions(
+        hosts=zookeeper_server.hosts, root="/outbox-test", leader_group_id=topic, session_timeout=SESSION
+    )
+
+
+@pytest.fixture
+def own_server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+@pytest.fixture
+def other(zookeeper_server: ZooKeeper) -> Iterator[Any]:
+    """A client that is not ours."""
+    client = KazooClient(zookeeper_server.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]]]:
+    started: list[LeaseElector] = []
+
+    def begin(options: ZooKeeperOptions) -> tuple[LeaseElector, Story]:
+        elector, story = zookeeper_elector(options), Story()
+        elector.start(story)
+        started.append(elector)
+        return elector, story
+
+    yield begin
+    for elector in started:
+        elector.stop()
+
+
+def test_numbers_grow_with_each_holder_and_stay_while_it_renews(options: ZooKeeperOptions) -> None:
+    one, two = ZooKeeperLease(options), ZooKeeperLease(options)
+    try:
+        assert isinstance(one, SessionLease)
+        first = one.take("one", SESSION)
+        assert first is not None
+        assert two.take("two", SESSION) is None
+        assert [one.take("one", SESSION) for _ in range(3)] == [first] * 3
+        one.release("one")
+        one.release("one")
+        two.wait(SESSION)
+        second = two.take("two", SESSION)
+        assert second is not None
+        assert second > first
+        assert one.take("one", SESSION) is None
+        two.release("two")
+        one.wait(SESSION)
+        third = one.take("one", SESSION)
+        assert third is not None
+        assert third > second
+    finally:
+        one.close()
+        two.close()
+
+
+def test_a_watch_wakes_a_standby_at_once_and_renewals_do_not(options: ZooKeeperOptions) -> None:
+    one, two = ZooKeeperLease(options), ZooKeeperLease(options)
+    try:
+        one.take("one", SESSION)
+        assert two.take("two", SESSION) is None
+        for _ in range(3):
+            one.take("one", SESSION)
+        began = time.monotonic()
+        two.wait(0.3)
+        assert time.monotonic() - began > 0.29
+        one.close()
+        began = time.monotonic()
+        two.wait(SESSION)
+        assert time.monotonic() - began < SESSION / 2
+        assert two.take("two", SESSION) is not None
+    finally:
+        one.close()
+        two.close()
+
+
+def test_a_deleted_node_ends_the_leadership_and_starts_another(
+    options: ZooKeeperOptions, other: Any, start: Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]]
+) -> None:
+    _, story = start(options)
+    story.wait("acquired")
+    other.delete(f"{options.election}/leader")
+    story.wait("acquired", "fenced", "acquired")
+
+
+def test_a_node_that_another_process_has_made_is_not_taken_over(
+    options: ZooKeeperOptions, other: Any
+) -> None:
+    lease = ZooKeeperLease(options)
+    try:
+        assert lease.take("one", SESSION) is not None
+        other.delete(f"{options.election}/leader")
+        other.create(f"{options.election}/leader", b"other", ephemeral=True)
+        assert lease.take("one", SESSION) is None
+        assert other.get(f"{options.election}/leader")[0] == b"other"
+    finally:
+        lease.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_restarted_server_fences_in_time_and_leadership_returns_by_itself(
+    own_server: ZooKeeperServer,
+    options: ZooKeeperOptions,
+    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]],
+    end: str,
+) -> None:
+    elector, story = start(replace(options, hosts=own_server.hosts))
+    story.wait("acquired")
+    began = time.monotonic()
+    getattr(own_server, end)()
+    story.wait("acquired", "fenced", seconds=SESSION)
+    assert time.monotonic() - began < SESSION
+    assert elector.lease() == 0
+    own_server.start()
+    assert story.wait("acquired", "fenced", "acquired") < 2 * SESSION + 2
+
+
+def test_a_server_that_is_silent_for_a_moment_costs_no_leadership(
+    own_server: ZooKeeperServer,
+    options: ZooKeeperOptions,
+    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]],
+) -> None:
+    slow = replace(options, hosts=own_server.hosts, session_timeout=6.0)
+    _, story = start(slow)
+    story.wait("acquired")
+    own_server.pause()
+    time.sleep(slow.request_timeout + 0.5)  # so that a confirmation fails
+    own_server.resume()
+    time.sleep(1.5 * slow.times.lease_duration)
+    assert story.events == ["acquired"]
+
+
+def test_wrong_credentials_are_refused_without_a_word_of_them(
+    options: ZooKeeperOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    mine = replace(options, user="owner", password=PASSWORD)
+    owner = ZooKeeperLease(mine)
+    try:
+        assert owner.take("one", SESSION) is not None
+        for stranger in (replace(mine, password="wrong-pa55"), options):
+            # Newer servers refuse at once, older ones when the node is used.
+            with (
+                pytest.raises(AccessDenied, match="NoAuthError") as caught,
+                closing(ZooKeeperLease(stranger)) as intruder,
+            ):
+                intruder.take("two", SESSION)
+            assert not caught.value.retryable
+            assert "pa55" not in str(caught.value)
+            found = [each for each in zookeeper_elector(stranger).check() if each.level is Level.ERROR]
+            assert [each.subject for each in found] == ["election node"]
+            assert "grant" in found[0].cure
+        assert PASSWORD not in repr(mine)
+        assert "pa55" not in caplog.text
+        assert [
+            each
+            for each in zookeeper_elector(replace(mine, heartbeat_timeout=1.0)).check()
+            if each.level is not Level.OK
+        ] == []
+    finally:
+        owner.close()
+
+
+def test_a_session_that_the_server_shortens_is_an_error(options: ZooKeeperOptions) -> None:
+    long = replace(options, session_timeout=90.0)
+    with pytest.raises(ConfigError, match="maxSessionTimeout"):
+        zookeeper_elector(long).start(Story())
+    found = {each.subject: each for each in zookeeper_elector(long).check()}
+    assert found["election session"].level is Level.ERROR
+
+
+def test_a_session_that_the_server_lengthens_is_a_warning(options: ZooKeeperOptions) -> None:
+    found = {each.subject: each for each in zookeeper_elector(replace(options, session_timeout=0.1)).check()}
+    assert found["election session"].level is Level.WARNING
+
+
+def test_an_unreachable_server_is_found_and_can_be_retried(
+    options: ZooKeeperOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_zookeeper.client.CONNECT_TIMEOUT", 0.5)
+    elector = zookeeper_elector(replace(options, hosts="127.0.0.1:1"))
+    with pytest.raises(DriverError, match=r"127\.0\.0\.1:1") as caught:
+        elector.start(Story())
+    assert caught.value.retryable
+    found = {each.subject: each for each in elector.check()}
+    assert found["ZooKeeper"].level is Level.ERROR
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"root": "outbox"}, "root"),
+        ({"user": "me"}, "password"),
+        ({"authentication": "sasl"}, "sasl"),
+        ({"ca_file": "ca.pem"}, "tls"),
+        ({"session_timeout": 0.0}, "longer than 0"),
+    ],
+)
+def test_contradictions_are_refused(options: ZooKeeperOptions, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        zookeeper_elector(replace(options, **wrong))
