@@ -42,8 +42,9 @@ def _times(options: ZooKeeperOptions) -> Finding:
     times = options.times
     if times.lease_duration < times.heartbeat_timeout:
         message = (
-            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat "
-            f"timeout of {times.heartbeat_timeout:g} s has no effect at a session timeout of {times.session:g} s"
+            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the "
+            f"heartbeat timeout of {times.heartbeat_timeout:g} s has no effect at a session timeout of "
+            f"{times.session:g} s"
         )
         cure = "set the heartbeat timeout to about half of the session timeout"
         return Finding(Level.WARNING, _TIMES, message, cure)

@@ -57,6 +57,9 @@ class Client:
     """A connection to ZooKeeper, and the session that it serves; kazoo reconnects by itself.
 
     Every method raises ``DriverError`` if ZooKeeper refuses or cannot be reached.
+
+    Attributes:
+        request_timeout: Seconds that one request may take.
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
@@ -67,6 +70,7 @@ class Client:
             DriverError: ZooKeeper cannot be reached or refuses.
         """
         self.options = options
+        self.request_timeout = CONNECT_TIMEOUT
         self.log = ClientLog()
         self.acl = OPEN_ACL_UNSAFE if options.user is None else CREATOR_ALL_ACL
         try:
@@ -97,9 +101,7 @@ class Client:
         """
         self.check_connected()
         with self._errors(f"cannot {what} the election's node"):
-            return getattr(self._kazoo, f"{what}_async")(*arguments, **more).get(
-                timeout=self.options.request_timeout
-            )
+            return getattr(self._kazoo, f"{what}_async")(*arguments, **more).get(timeout=self.request_timeout)
 
     def check_connected(self) -> None:
         """Checks that the connection is not suspended at present.

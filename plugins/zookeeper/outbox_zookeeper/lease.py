@@ -42,6 +42,7 @@ class ZooKeeperLease:
         try:
             self._check_session()
             self._client.ask("ensure_path", self._election, acl=self._client.acl)
+            self._client.request_timeout = options.request_timeout  # a new server may take longer before
         except BaseException:
             self.close()
             raise
