@@ -63,19 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _start(service: str, stack: ExitStack, folder: Path | None) -> str:
     """Starts a service, which the stack stops, and returns its address."""
     data = folder and folder / service
-    if service == "postgres":
-        return stack.enter_context(PostgresServer(folder=data, progress=_log)).dsn
-    if service == "mysql":
-        return stack.enter_context(MySqlServer(folder=data, progress=_log)).dsn
-    if service == "mariadb":
-        return stack.enter_context(MariaDbServer(folder=data, progress=_log)).dsn
-    if service == "kafka":
-        return stack.enter_context(KafkaBroker(folder=data, progress=_log)).bootstrap
-    if service == "etcd":
-        return stack.enter_context(EtcdServer(folder=data, progress=_log)).endpoint
-    if service == "zookeeper":
-        return stack.enter_context(ZooKeeperServer(folder=data, progress=_log)).hosts
-    return stack.enter_context(SparkStandalone(progress=_log)).master_url
+    match service:
+        case "postgres":
+            address = stack.enter_context(PostgresServer(folder=data, progress=_log)).dsn
+        case "mysql":
+            address = stack.enter_context(MySqlServer(folder=data, progress=_log)).dsn
+        case "mariadb":
+            address = stack.enter_context(MariaDbServer(folder=data, progress=_log)).dsn
+        case "kafka":
+            address = stack.enter_context(KafkaBroker(folder=data, progress=_log)).bootstrap
+        case "etcd":
+            address = stack.enter_context(EtcdServer(folder=data, progress=_log)).endpoint
+        case "zookeeper":
+            address = stack.enter_context(ZooKeeperServer(folder=data, progress=_log)).hosts
+        case _:
+            address = stack.enter_context(SparkStandalone(progress=_log)).master_url
+    return address
 
 
 def _print(line: str) -> None:
