@@ -11,6 +11,9 @@ from outbox_core.builtin import LeaseOptions
 from outbox_sdk import Lease, Seam, find
 from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest
 
+SESSION = 3.0
+"""Seconds: short, but more than the pauses of a busy machine."""
+
 
 def connect(dialect: str, options: Any) -> Lease:
     return find(Seam.DIALECT, dialect).create(options).lease()
@@ -20,7 +23,9 @@ def lease(dialect: str, **options: Any) -> ElectorUnderTest:
     driver = find(Seam.DIALECT, dialect)
     made = driver.options(**options)
     driver.create(made).create()
-    return ElectorUnderTest("lease", LeaseOptions(partial(connect, dialect, made), session_timeout=2.0), 2.0)
+    return ElectorUnderTest(
+        "lease", LeaseOptions(partial(connect, dialect, made), session_timeout=SESSION), SESSION
+    )
 
 
 class TestLeaseOnPostgres(ElectorConformance):

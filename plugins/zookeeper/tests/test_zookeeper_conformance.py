@@ -7,7 +7,7 @@ from outbox_servers.services import ZooKeeper
 from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest
 from outbox_zookeeper import ZooKeeperOptions
 
-SESSION = 2.0
+SESSION = 3.0
 
 
 class TestZooKeeper(ElectorConformance):

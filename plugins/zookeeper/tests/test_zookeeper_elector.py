@@ -17,7 +17,7 @@ from outbox_servers.services import ZooKeeper, ZooKeeperServer
 from outbox_zookeeper import ZooKeeperOptions, zookeeper_elector
 from outbox_zookeeper.lease import ZooKeeperLease
 
-SESSION = 2.0
+SESSION = 3.0
 PASSWORD = "pa55-of-the-user"
 
 
