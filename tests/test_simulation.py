@@ -72,7 +72,7 @@ def test_the_product_needs_what_servers_keep():
 
 def test_a_failure_tells_its_seed_and_what_led_to_it():
     mutant = BY_NAME["early-release"]
-    history = next(each for each in (run(seed, mutant) for seed in range(50)) if each.invariant)
+    history = next(each for each in (run(seed, mutant) for seed in range(50)) if each.invariant == "I3")
     text = report(history, mutant)
     assert f"--seed {history.seed} --mutant early-release" in text
     assert "I3" in text

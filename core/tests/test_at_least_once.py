@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.delivery.at_least_once import PURGE_SECONDS, MarkPurgeReset
+from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
 from outbox_sdk import Failure, MarkedRecord
 
@@ -402,14 +403,16 @@ def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
 
 
 def test_an_empty_outbox_is_asked_less_and_less_often():
-    mpr = machine()
+    size = BatchSize(0.01, 1000)
     now, pauses = 0.0, []
-    for _ in range(6):
-        only(mpr.decide(now), Mark)
-        mpr.marked(now, [])
-        pauses.append(mpr.wake_at() - now)
-        now = mpr.wake_at()
-    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05, 0.05])
+    for _ in range(200):
+        size.marked(now, full=False, empty=True)
+        pauses.append(size.due - now)
+        now = size.due
+    assert pauses[:4] == pytest.approx([0.01, 0.02, 0.04, 0.05])
+    assert pauses == pytest.approx(sorted(pauses))
+    assert sum(pauses[:60]) < 5
+    assert pauses[-1] == pytest.approx(0.1)
 
 
 def test_large_records_bound_what_is_marked():

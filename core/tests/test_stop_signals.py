@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 from outbox_core.cli import invocation
@@ -55,3 +56,18 @@ def test_a_hangup_that_is_ignored_stays_so(left):
     with StopSignals() as signals:
         tell(signal.SIGHUP)
         assert not signals.requested.is_set()
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_may_arrive_while_the_request_is_waited_for(left):
+    """A lock that the interrupted code holds would block the handler for ever."""
+    for _ in range(100):
+        with StopSignals() as signals:
+            sender = threading.Timer(0.002, tell, (signal.SIGHUP,))
+            sender.start()
+            while not signals.requested.wait(0):
+                pass
+            sender.join()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+    assert left == []

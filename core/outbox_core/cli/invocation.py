@@ -4,9 +4,12 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Annotated, Self
 
@@ -25,6 +28,8 @@ FileOption = Annotated[
         help="The configuration. Default: $OUTBOX_FILE, ./outbox.yaml, or a local Postgres and Kafka.",
     ),
 ]
+_LONG_SECONDS = 3600.0
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
 
 
@@ -66,6 +71,34 @@ def log_warnings_only(settings: Settings) -> Settings:
     return settings
 
 
+class StopRequest:
+    """Whether a signal has asked to stop.
+
+    An event of ``threading`` would not do: its lock may be held by the code that the signal interrupts, which
+    waits for the event, and then the signal's handler waits for ever. A simple queue takes items there.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """Asks to stop; may be called in a signal's handler."""
+        self._set = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        """Returns whether to stop."""
+        return self._set
+
+    def wait(self, timeout: float) -> bool:
+        """Waits until somebody asks to stop, at most ``timeout`` seconds; returns whether somebody did."""
+        with suppress(Empty):
+            self._wake.get(timeout=max(0.0, timeout))
+            self._wake.put(None)  # for whoever waits beside, or later
+        return self._set
+
+
 class StopSignals:
     """Turns the first SIGINT, SIGTERM or SIGHUP into a request to stop, and the second into a hard stop.
 
@@ -79,7 +112,7 @@ class StopSignals:
     """
 
     def __init__(self, grace: float | None = None) -> None:
-        self.requested = threading.Event()
+        self.requested = StopRequest()
         self._grace = grace
         self._previous: dict[int, object] = {}
 
@@ -88,6 +121,9 @@ class StopSignals:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue
             self._previous[number] = signal.signal(number, self._on_signal)
+        if self._grace is not None:
+            # Ahead of the signal, as its handler must not start a thread.
+            threading.Thread(target=self._limit, args=(self._grace,), name="grace", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,10 +138,12 @@ class StopSignals:
                 exit_now(128 + number)
             return
         self.requested.set()
-        if self._grace is not None:
-            timer = threading.Timer(self._grace, exit_now, (0,))
-            timer.daemon = True
-            timer.start()
+
+    def _limit(self, grace: float) -> None:
+        while not self.requested.wait(_LONG_SECONDS):
+            pass
+        time.sleep(grace)
+        exit_now(0)
 
 
 def exit_now(code: int) -> None:
