@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import PurePath
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
@@ -15,6 +16,10 @@ SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
 
 os.environ["OUTBOX_CLASS_DATA"] = "off"  # the one JVM of a test is enough; some tests switch it on
+
+# Tests assert behaviour, not time: other tests run beside each example.
+hypothesis.settings.register_profile("outbox", deadline=None)
+hypothesis.settings.load_profile("outbox")
 
 
 class OneSparkAtATime(LoadFileScheduling):

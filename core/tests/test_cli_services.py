@@ -120,8 +120,11 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
     log = wait_for(running, "500 purged in all")
     line = r"INFO    outbox_core\.run \[.+\] [\d,]+ records/s over \d\.\d s; 500 purged in all"
     assert re.search(line, log)
-    time.sleep(0.5)  # the lanes' last heartbeats reach the fence
+    deadline = time.monotonic() + 30  # the lanes' last heartbeats reach the fence
     status = json.loads(told(file, "status", "--json"))
+    while status["total"]["purged_total"] != 500 and time.monotonic() < deadline:
+        time.sleep(0.2)
+        status = json.loads(told(file, "status", "--json"))
     assert status["backlog"]["records"] == 0
     assert status["leader"]["token"] == 1
     assert [lane["lane"] for lane in status["lanes"]] == [0, 1]
