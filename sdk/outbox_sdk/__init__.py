@@ -17,6 +17,7 @@ from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
+from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Backlog, OutboxTable
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import MAX_CHECKPOINT, Deliveries, Failure, Publisher, Sender, TransactionalSender
@@ -59,6 +60,7 @@ __all__ = [
     "Lease",
     "Level",
     "MarkedRecord",
+    "Members",
     "OlderThan",
     "OutboxError",
     "OutboxTable",

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from outbox_sdk.affinity import Condition
 from outbox_sdk.finding import Finding
 from outbox_sdk.lease import Lease
+from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import OutboxTable
 from outbox_sdk.parking import DeadLetters
 from outbox_sdk.record import Record
@@ -75,6 +76,34 @@ class Dialect(Protocol):
 
         Raises:
             DriverError: As for :meth:`connect`.
+        """
+        ...
+
+    def members(self) -> Members:
+        """Connects to the list of the harvesters that are alive, which is kept beside the outbox's fence.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
+        ...
+
+    def find_outboxes(self, pattern: str) -> Sequence[str]:
+        """Returns the names of the outboxes that a pattern matches: one configuration for many tenants.
+
+        The outbox that the options name need not exist. Connects for this call only.
+
+        Args:
+            pattern: ``schema.table``, or ``table`` for those in the connection's own schema, with ``*`` for
+                any characters in either part: ``tenant_*.outbox``. Quoted as the option ``table`` is.
+
+        Returns:
+            Names as the option ``table`` takes them, sorted, with a schema if the pattern has one: of
+            ordinary and partitioned tables that have the columns of an outbox, at least topic, key and
+            leader id. A dialect whose names have no case may ignore it.
+
+        Raises:
+            ConfigError: The pattern is malformed.
+            DriverError: Unreachable (retryable), or not permitted.
         """
         ...
 

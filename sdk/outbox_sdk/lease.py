@@ -18,6 +18,9 @@ class Lease(Protocol):
     def take(self, holder: str, seconds: float) -> int | None:
         """Takes the lease if it is free or has run out, or renews the holder's own; durable on return.
 
+        Standbys call it several times a second: it writes nothing and locks nothing for a process that does
+        not get the lease.
+
         Args:
             holder: A name that no other process has ever used.
             seconds: For how long, from now on.

@@ -131,7 +131,7 @@ def test_a_port_that_another_broker_has_taken_is_given_up(
     def choose(chooser: KafkaBroker) -> None:
         real(chooser)
         if ports:
-            chooser._client_port = ports.pop()
+            chooser._port = ports.pop()
 
     monkeypatch.setattr(KafkaBroker, "_choose_ports", choose)
     with KafkaBroker() as other:

@@ -14,6 +14,8 @@ from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
 from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.members import MemberStatements
+from outbox_sdk.portable.outboxes import find_outboxes
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
 
 
@@ -103,6 +105,7 @@ def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str,
             yield name, statements.idiom.change_by_ids(value, ids)
         elif isinstance(value, str) and name[0] != "_" and " " in value:
             yield name, value
+    yield from _beside_statements(statements)
     for runs in (1, 4):
         if remove := statements.remove_runs(runs, guarded=False):
             yield f"remove {runs} runs", remove
@@ -113,6 +116,13 @@ def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str,
         for name, conditions in outside.items():
             yield f"choose {lanes} without {name}", statements.choose(lanes, conditions)
             yield f"choose sized {lanes} without {name}", statements.choose(lanes, conditions, sized=True)
+
+
+def _beside_statements(statements: Statements) -> Iterator[tuple[str, str]]:
+    for name, sql in vars(MemberStatements(statements)).items():
+        yield f"members {name}", sql
+    for where, everywhere in (("here", False), ("everywhere", True)):
+        yield f"find outboxes {where}", find_outboxes(statements.idiom, everywhere=everywhere)
 
 
 def intake_statements(session: Session, outbox: TableName, ids: str) -> dict[str, str]:

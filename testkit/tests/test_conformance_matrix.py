@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ from outbox_testkit.conformance.matrix import suite
 
 ALL = [name for names in suite().values() for name in names]
 MARK, LANES = "test_marks_the_earliest_rows_in_order", "test_each_key_belongs_to_one_lane_and_stays_there"
-WRITERS = '<skipped message="the dialect does not declare: concurrent writers" />'
+WRITERS = '<skipped message="the plugin does not declare: concurrent writers" />'
 
 
-def report(path: Path, kind: str, **outcomes: tuple[str, str]) -> str:
+def report(path: Path, kind: str, names: Sequence[str] = ALL, **outcomes: tuple[str, str]) -> str:
     """Writes a report in which both variants of every test passed, but for those named."""
-    cases = dict.fromkeys(ALL, ("", "")) | outcomes
+    cases = dict.fromkeys(names, ("", "")) | outcomes
     body = "".join(
         f'<testcase classname="tests.test_x.{kind}" name="{name}[{variant}]">{outcome}</testcase>'
         for name, both in cases.items()
@@ -72,6 +73,17 @@ def test_what_should_not_be_shows(
     code, rows = printed(capsys, monkeypatch, report(tmp_path / "one.xml", "TestOne", **{MARK: both}))
     assert code == 1
     assert rows["marks the earliest rows in order"] == [shown]
+
+
+def test_electors_have_a_table_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for names in suite("electors").values() for name in names]
+    one = report(tmp_path / "one.xml", "TestOne", names)
+    code, rows = printed(capsys, monkeypatch, "--suite", "electors", one)
+    assert code == 0
+    assert rows["a killed leader is replaced whoever joins meanwhile"] == ["passed"]
+    assert rows["**sum**"] == [f"{len(names)} passed"]
 
 
 def test_a_class_of_a_few_themes_has_no_column(

@@ -21,7 +21,7 @@ def create(options: EtcdOptions) -> LeaseElector:
     from outbox_etcd.check import findings  # noqa: PLC0415 - loads gRPC
     from outbox_etcd.lease import Connector  # noqa: PLC0415 - likewise
 
-    return LeaseElector(Connector(options), options.times, options.key, check=lambda: findings(options))
+    return LeaseElector(Connector(options), options, options.key, check=lambda: findings(options))
 
 
 @hookimpl

@@ -7,21 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 from outbox_sdk import AccessDenied, Finding, Level, OutboxError
+from outbox_sdk.election import NO_GROUP
 
 from outbox_etcd.client import connect, translated
 from outbox_etcd.options import EtcdOptions
 
-_NO_GROUP = Finding(
-    Level.WARNING,
-    "leader group",
-    "not checked: its name follows from the outbox, and the database could not tell it",
-    "correct what the check says about the database, or set leaderGroupID",
-)
-
 
 def findings(options: EtcdOptions) -> Sequence[Finding]:
     """Checks each member, and at the first that answers the permissions and the session; raises nothing."""
-    found, asked = _times(options), False
+    found, asked = [*options.findings()], False
     if options.user is not None and options.ca_cert is None:
         message = "the password is sent over the network in clear"
         found.append(Finding(Level.WARNING, "etcd password", message, "turn TLS on: set caCert"))
@@ -50,24 +44,6 @@ def findings(options: EtcdOptions) -> Sequence[Finding]:
     return found
 
 
-def _times(options: EtcdOptions) -> list[Finding]:
-    times, subject = options.times, "election times"
-    found = []
-    if times.lease_duration < options.heartbeat_timeout:
-        message = (
-            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the heartbeat "
-            f"timeout of {options.heartbeat_timeout:g} s has no effect at a session "
-            f"timeout of {times.session:g} s"
-        )
-        cure = "set heartbeatTimeout to about half of sessionTimeout"
-        found.append(Finding(Level.WARNING, subject, message, cure))
-    if options.min_poll_interval * 2 > times.lease_duration:
-        message = "one late confirmation ends leadership"
-        cure = "set minPollInterval to less than half of heartbeatTimeout and of sessionTimeout"
-        found.append(Finding(Level.ERROR, subject, message, cure))
-    return found
-
-
 def _session(options: EtcdOptions, granted: int) -> Finding:
     subject = "election session"
     if granted <= options.session_timeout:
@@ -83,7 +59,7 @@ def _session(options: EtcdOptions, granted: int) -> Finding:
 def _permissions(options: EtcdOptions, client: Any, endpoint: str) -> Finding:
     """Asks for all that the election needs, in a transaction whose condition is never met."""
     if options.leader_group_id is None:
-        return _NO_GROUP
+        return NO_GROUP
     operations = client.transactions
     try:
         with translated(endpoint):

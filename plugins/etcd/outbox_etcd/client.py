@@ -32,8 +32,17 @@ _REFUSED = (
 )
 
 
-def connect(options: EtcdOptions, endpoint: str) -> Any:
+CONNECT_TIMEOUT = 5.0
+"""Seconds that a request may take before there is anything to lose by waiting."""
+
+
+def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOUT) -> Any:
     """Returns a client of the member ``endpoint``, authenticated if there is a user.
+
+    Args:
+        options: The options.
+        endpoint: The member.
+        timeout: Seconds that each request may take.
 
     Raises:
         DriverError: etcd cannot be reached, or refuses.
@@ -48,7 +57,7 @@ def connect(options: EtcdOptions, endpoint: str) -> Any:
                 ca_cert=options.ca_cert,
                 cert_cert=options.client_cert,
                 cert_key=options.client_key,
-                timeout=options.request_timeout,
+                timeout=timeout,
                 user=options.user,
                 password=options.password,
                 grpc_options=_CHANNEL,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 from outbox_sdk import DriverError, OutboxError
 
-from outbox_etcd.client import connect, translated
+from outbox_etcd.client import CONNECT_TIMEOUT, connect, translated
 from outbox_etcd.options import EtcdOptions
+
+_CLOSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Connector:
         """Does not connect."""
         self._options = options
         self._next = 0
+        self._timeout = CONNECT_TIMEOUT
+        """Of a connection's first request; a leader that connects again has no time to lose."""
 
     def __call__(self) -> EtcdLease:
         """Returns a lease over the next member that answers; used by one thread at a time.
@@ -41,10 +45,13 @@ class Connector:
             endpoint = endpoints[self._next % len(endpoints)]
             self._next += 1
             try:
-                return EtcdLease(self._options, endpoint)
+                lease = EtcdLease(self._options, endpoint, self._timeout)
             except DriverError as error:
                 if not error.retryable or attempt == len(endpoints):
                     raise
+            else:
+                self._timeout = self._options.request_timeout
+                return lease
         raise AssertionError("there is at least one endpoint")
 
 
@@ -54,8 +61,13 @@ class EtcdLease:
     What it knows it reads from the key, so a new connection goes on where a former one has failed.
     """
 
-    def __init__(self, options: EtcdOptions, endpoint: str) -> None:
+    def __init__(self, options: EtcdOptions, endpoint: str, timeout: float) -> None:
         """Connects, and reads the key once.
+
+        Args:
+            options: The options.
+            endpoint: The member.
+            timeout: Seconds that this may take.
 
         Raises:
             DriverError: etcd cannot be reached, or refuses.
@@ -67,9 +79,11 @@ class EtcdLease:
         """The revision of the last answer; the watch begins behind it."""
         self._changed = Event()
         self._watching = False
-        self._client: Any = connect(options, endpoint)
+        self._watcher: Thread | None = None
+        self._client: Any = connect(options, endpoint, timeout)
         try:
             self._look()
+            self._client.timeout = options.request_timeout
         except OutboxError:
             self.close()
             raise
@@ -102,6 +116,7 @@ class EtcdLease:
             with translated(self._endpoint):
                 self._client.add_watch_callback(self._key, self._notice, start_revision=self._revision + 1)
             self._watching = True
+            self._watcher = self._client.watcher._callback_thread  # noqa: SLF001 - nothing else tells its end
         if self._changed.wait(seconds):
             self._changed.clear()
 
@@ -116,6 +131,8 @@ class EtcdLease:
         """Disconnects; see :meth:`outbox_sdk.Lease.close`."""
         with suppress(Exception):
             self._client.close()
+        if self._watcher is not None:
+            self._watcher.join(_CLOSE_SECONDS)
 
     def _look(self) -> _Found | None:
         """Reads the key, through a quorum."""

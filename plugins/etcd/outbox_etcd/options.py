@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from outbox_sdk import ConfigError, Duration
-from outbox_sdk.election import LeaseTimes
+from outbox_sdk import ConfigError
+from outbox_sdk.election import LeaseTimes, required_group
 
 _LEAST_SESSION = 2.0
 """Seconds: with its default settings, etcd grants no shorter lease."""
@@ -19,17 +19,12 @@ _MOST_REQUEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class EtcdOptions:
+class EtcdOptions(LeaseTimes):
     """Where etcd is, and how to take part in the election.
 
     Attributes:
         leader_group_id: The name of the election, which the competing processes share; required for an
             election.
-        session_timeout: Seconds without a renewal before etcd deletes the leader's key. The same
-            for all processes.
-        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
-        min_poll_interval: The shortest time between two confirmations, in seconds.
-        stop_after: Seconds for which etcd may refuse this process before its candidacy ends.
         endpoints: The members of the cluster, ``host:port`` each.
         key_prefix: What precedes the election's name in the key.
         user: The user, if etcd has authentication enabled.
@@ -40,10 +35,6 @@ class EtcdOptions:
     """
 
     leader_group_id: str | None = None
-    session_timeout: Duration = 10.0
-    heartbeat_timeout: Duration = 5.0
-    min_poll_interval: Duration = 0.1
-    stop_after: Duration = 60.0
     endpoints: Sequence[str] = ("localhost:2379",)
     key_prefix: str = "outbox/leader/"
     user: str | None = None
@@ -75,16 +66,7 @@ class EtcdOptions:
         Raises:
             ConfigError: The election has no name.
         """
-        if not self.leader_group_id:
-            raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
-        return f"{self.key_prefix}{self.leader_group_id}"
-
-    @property
-    def times(self) -> LeaseTimes:
-        """The times of the election."""
-        return LeaseTimes(
-            self.session_timeout, self.heartbeat_timeout, self.min_poll_interval, self.stop_after
-        )
+        return f"{self.key_prefix}{required_group(self.leader_group_id)}"
 
     @property
     def ttl(self) -> int:
@@ -94,7 +76,7 @@ class EtcdOptions:
     @property
     def request_timeout(self) -> float:
         """Seconds that a request may take."""
-        return min(_MOST_REQUEST_SECONDS, self.times.lease_duration / _REQUESTS)
+        return min(_MOST_REQUEST_SECONDS, self.lease_duration / _REQUESTS)
 
 
 def address(endpoint: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The suite of electors on a real etcd, and what is particular to it: its restart, its users, its numbers."""
+"""What is particular to the elector on a real etcd: its restart, its users, its numbers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from outbox_etcd.lease import Connector, EtcdLease
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level
 from outbox_sdk.election import WatchedLease
 from outbox_servers.services import Etcd, EtcdServer
-from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest
-from outbox_testkit.conformance.elector import Recording
+from outbox_testkit.conformance.recording import RecordingCandidate
 
 
 @pytest.fixture
 def options(etcd_server: Etcd) -> EtcdOptions:
     return EtcdOptions(leader_group_id=uuid.uuid4().hex, endpoints=[etcd_server.endpoint], session_timeout=3)
-
-
-class TestEtcdElector(ElectorConformance):
-    @pytest.fixture
-    def elector(self, options: EtcdOptions) -> ElectorUnderTest:
-        return ElectorUnderTest("etcd", options, options.session_timeout)
 
 
 @pytest.fixture
@@ -91,7 +84,7 @@ def test_a_member_that_is_down_is_passed_over(options: EtcdOptions) -> None:
 
 
 def test_a_leader_is_fenced_when_etcd_goes_and_leads_again_when_it_is_back() -> None:
-    candidate = Recording()
+    candidate = RecordingCandidate()
     with EtcdServer() as server:
         options = EtcdOptions("restart", session_timeout=3, endpoints=[server.endpoint])
         elector = create(options)
@@ -144,7 +137,7 @@ def test_who_is_refused_is_told_why_without_secrets(
 ) -> None:
     options = EtcdOptions(group, endpoints=[secured.endpoint], user=user, password=password)
     with pytest.raises(AccessDenied, match=cure) as caught:
-        create(options).start(Recording())
+        create(options).start(RecordingCandidate())
     errors = [finding for finding in create(options).check() if finding.level is Level.ERROR]
     assert errors
     assert all(error.cure for error in errors)
@@ -152,9 +145,11 @@ def test_who_is_refused_is_told_why_without_secrets(
 
 
 def test_who_is_permitted_leads_also_after_a_restart_that_forgets_its_token(secured: EtcdServer) -> None:
-    options = EtcdOptions("mine", 3, endpoints=[secured.endpoint], user="outbox", password="secret-of-outbox")
+    options = EtcdOptions(
+        "mine", [secured.endpoint], user="outbox", password="secret-of-outbox", session_timeout=3
+    )
     assert [finding for finding in create(options).check() if finding.level is Level.ERROR] == []
-    elector, candidate = create(options), Recording()
+    elector, candidate = create(options), RecordingCandidate()
     elector.start(candidate)
     candidate.wait(["acquired"])
     secured.kill()
@@ -167,9 +162,11 @@ def test_who_is_permitted_leads_also_after_a_restart_that_forgets_its_token(secu
 def test_nobody_there_is_an_error_and_a_finding() -> None:
     options = EtcdOptions("nobody", endpoints=["127.0.0.1:1"])
     with pytest.raises(DriverError, match=r"127\.0\.0\.1:1") as caught:
-        create(options).start(Recording())
+        create(options).start(RecordingCandidate())
     assert caught.value.retryable
-    assert [finding.level for finding in create(options).check()] == [Level.ERROR]
+    assert [each.subject for each in create(options).check() if each.level is Level.ERROR] == [
+        "etcd 127.0.0.1:1"
+    ]
 
 
 def test_a_session_that_etcd_does_not_grant_is_found(options: EtcdOptions) -> None:
@@ -193,4 +190,4 @@ def test_a_session_that_etcd_does_not_grant_is_found(options: EtcdOptions) -> No
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        create(EtcdOptions("g", **settings)).start(Recording())
+        create(EtcdOptions("g", **settings)).start(RecordingCandidate())

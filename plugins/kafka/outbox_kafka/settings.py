@@ -23,8 +23,9 @@ _DEFAULTS: Mapping[str, object] = {
     "queue.buffering.max.messages": 0,
     # A topic that does not exist after this long is reported as missing, well before the delivery timeout.
     "topic.metadata.propagation.max.ms": 5000,
-    # librdkafka's own default waits up to 10 s before it reconnects, longer than a delivery may take.
-    "reconnect.backoff.max.ms": 1000,
+    # librdkafka's own default waits up to 10 s before it reconnects. While a broker restarts nothing is
+    # delivered, so the wait adds to the outage.
+    "reconnect.backoff.max.ms": 250,
     # A broker closes idle connections; this needs no log line.
     "log.connection.close": False,
 }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
@@ -17,8 +15,6 @@ from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.sender import KafkaSender
 from outbox_sdk import Deliveries
 
-LINGER_SECONDS = 5
-
 
 def publisher(bootstrap: str, **settings: object) -> KafkaPublisher:
     """Creates a publisher; names of settings have underscores instead of dots."""
@@ -27,34 +23,6 @@ def publisher(bootstrap: str, **settings: object) -> KafkaPublisher:
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
     return KafkaPublisher(KafkaOptions(kafka))
-
-
-class ProduceRequests:
-    """Counts the produce requests of a client, which lingers so long that only a flush ends it.
-
-    Attributes:
-        settings: The client's settings.
-    """
-
-    def __init__(self, bootstrap: str) -> None:
-        self._counts: list[int] = []
-        own = {"statistics.interval.ms": 50, "stats_cb": self._read, "linger.ms": 1000 * LINGER_SECONDS}
-        self.settings: dict[str, object] = {"bootstrap.servers": bootstrap, **own}
-
-    def count(self, poll: Callable[[], object]) -> int:
-        """Returns the number of requests up to now.
-
-        Args:
-            poll: Has the client report its statistics.
-        """
-        seen = len(self._counts)
-        while len(self._counts) < seen + 2:  # the next statistics may have been made before this call
-            poll()
-        return self._counts[-1]
-
-    def _read(self, statistics: str) -> None:
-        brokers = json.loads(statistics)["brokers"].values()
-        self._counts.append(sum(broker["req"].get("Produce", 0) for broker in brokers))
 
 
 def gather(sender: KafkaSender, count: int, limit: float = 20) -> Deliveries:

@@ -8,8 +8,9 @@ import pytest
 from outbox_kafka.sender import KafkaSender
 from outbox_kafka.settings import producer_settings
 from outbox_sdk import Deliveries, DriverError, Failure, Header, Level, MarkedRecord
+from outbox_testkit.produce_requests import ProduceRequests
 
-from .kafka_access import LINGER_SECONDS, ProduceRequests, consume, gather, publisher
+from .kafka_access import consume, gather, publisher
 
 
 def test_record_arrives_byte_for_byte(kafka_bootstrap: str, topic: str) -> None:
@@ -95,15 +96,16 @@ def test_poll_returns_with_the_first_report(kafka_bootstrap: str, topic: str) ->
 
 
 def test_wave_leaves_in_one_request_and_does_not_linger(kafka_bootstrap: str, topic: str) -> None:
-    requests = ProduceRequests(kafka_bootstrap)
-    sender = KafkaSender("outbox.0", producer_settings(requests.settings), flush_seconds=LINGER_SECONDS)
+    linger, requests = 5, ProduceRequests()  # only a flush ends a wave
+    kafka = {"bootstrap.servers": kafka_bootstrap, "linger.ms": 1000 * linger, **requests.settings}
+    sender = KafkaSender("outbox.0", producer_settings(kafka), flush_seconds=linger)
     sender.send([MarkedRecord(0, topic, "k", "v")])
     gather(sender, 1)
-    before = requests.count(lambda: sender.poll(0.1))
+    before = requests.count(sender.poll)
     for wave in range(10):
         sender.send([MarkedRecord(number, topic, f"k{number}", f"v{wave}") for number in range(1, 2001)])
         assert len(gather(sender, 2000).delivered) == 2000
-    assert requests.count(lambda: sender.poll(0.1)) - before == 10
+    assert requests.count(sender.poll) - before == 10
     sender.close(5)
 
 

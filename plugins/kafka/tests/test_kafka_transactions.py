@@ -13,8 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import MAX_CHECKPOINT, DriverError, MarkedRecord
+from outbox_testkit.produce_requests import ProduceRequests
 
-from .kafka_access import ProduceRequests, alter_topic, committed, publisher, values
+from .kafka_access import alter_topic, committed, publisher, values
 
 PARTITIONS = 3
 
@@ -143,15 +144,17 @@ def test_large_records_fit_together(
 
 
 def test_batch_leaves_in_one_request_and_does_not_linger(kafka_bootstrap: str, topic: str, lane: str) -> None:
-    requests = ProduceRequests(kafka_bootstrap)
-    kafka = KafkaPublisher(KafkaOptions(requests.settings))
+    requests = ProduceRequests()
+    kafka = KafkaPublisher(
+        KafkaOptions({"bootstrap.servers": kafka_bootstrap, "linger.ms": 5000, **requests.settings})
+    )
     kafka.prepare([topic], 1)
     sender = kafka.open_transactional(lane)
-    before = requests.count(lambda: sender.publish([], "none"))
+    before = requests.count(lambda _: sender.publish([], "none"))
     for number in range(5):
         assert sender.publish(records(topic, 5000, number * 5000), "batch") == []
     # A partition has its own request: one for the records, one for the checkpoint.
-    assert requests.count(lambda: sender.publish([], "none")) - before >= 10
+    assert requests.count(lambda _: sender.publish([], "none")) - before >= 10
     sender.close()
 
 

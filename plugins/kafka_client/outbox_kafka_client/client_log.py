@@ -33,7 +33,7 @@ class ClientLog:
         elif facility == "GETPID":
             # The client asks a broker that has only just started again; if it never answers, deliveries fail.
             level = min(level, logging.INFO)
-        elif facility in ("ADDOFFSETS", "ADDPARTS", "FATAL", "TXNERR"):
+        elif facility in ("ADDOFFSETS", "ADDPARTS", "FATAL", "METADATAUPDATE", "TXNERR"):
             # Errors of a transaction, or of the producer as a whole, are raised or returned.
             level = logging.DEBUG
         elif facility in ("FAIL", "ERROR"):

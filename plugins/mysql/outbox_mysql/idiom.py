@@ -25,6 +25,7 @@ class MySqlIdiom(Idiom):
     # What MariaDB knows too, and MySQL takes for FOR SHARE.
     shared_lock: ClassVar[str] = " LOCK IN SHARE MODE"
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
+    current_schema: ClassVar[str] = "DATABASE()"
     short_text_type: ClassVar[str] = LINE
     id_index: ClassVar[str] = "PRIMARY"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"

@@ -1,20 +1,8 @@
 """Elects a leader among competing processes with NELI, on Kafka's consumer groups (driver ``neli-kafka``).
 
 All processes of an outbox join one consumer group that subscribes to one topic. Kafka gives each of the
-topic's partitions to one member, and the owner of partition 0 leads::
-
-                    partition 0 assigned               first confirmation
-     +---------+                        +---------+                        +---------+
-     | standby | ---------------------> | elected | ---------------------> | leading |
-     +---------+                        +---------+      (acquired)        +---------+
-          ^                              |       ^                          |   |   |
-          |     revoked, lost            |       |   no confirmation in     |   |   |
-          |<-----------------------------+       |   time (fenced)          |   |   |
-          |                                      +--------------------------+   |   |
-          |     lost, expelled (fenced)                                         |   |
-          |<--------------------------------------------------------------------+   |
-          |     revoked, or told to stop (revoked: may block)                       |
-          +<------------------------------------------------------------------------+
+topic's partitions to one member. The owner of partition 0 is elected, and leads from its first confirmation
+on: :mod:`outbox_sdk.election` shows the states. A revoked or lost partition is a revoked or lost election.
 
 A confirmation is an offset commit that the group's coordinator has accepted. The coordinator accepts commits
 from members of the current generation only, and treats them like heartbeats. Each confirmation extends the
@@ -25,11 +13,13 @@ that was frozen or cut off from Kafka stops by itself before a successor can be 
 from __future__ import annotations
 
 from outbox_sdk import Driver, Elector, hookimpl
+from outbox_sdk.election import LeadershipEvent
 
 from outbox_neli_kafka.elector import NeliElector
+from outbox_neli_kafka.neli import Neli
 from outbox_neli_kafka.options import NeliOptions
 
-__all__ = ["NeliElector", "NeliOptions", "outbox_elector"]
+__all__ = ["LeadershipEvent", "Neli", "NeliElector", "NeliOptions", "outbox_elector"]
 
 
 @hookimpl

@@ -11,18 +11,12 @@ from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers, client_settings
 from outbox_sdk import ConfigError, Finding, Level, OutboxError
+from outbox_sdk.election import NO_GROUP
 
 from outbox_neli_kafka.errors import driver_error, is_refusal
 from outbox_neli_kafka.options import NeliOptions, milliseconds
 from outbox_neli_kafka.permissions import TIMEOUT, missing_on_group, missing_on_topic, required
 from outbox_neli_kafka.settings import heartbeat_interval
-
-_NO_GROUP = Finding(
-    Level.WARNING,
-    "leader group",
-    "not checked: its name follows from the outbox, and the database could not tell it",
-    "correct what the check says about the database, or set leaderGroupID",
-)
 
 
 def findings(options: NeliOptions) -> Sequence[Finding]:
@@ -41,7 +35,7 @@ def findings(options: NeliOptions) -> Sequence[Finding]:
         return [*found, Finding(Level.ERROR, "election broker", str(error), cure)]
     found.append(Finding(Level.OK, "election broker", f"reached at {bootstrap_servers(settings)}"))
     if options.leader_group_id is None:
-        found.append(_NO_GROUP)
+        found.append(NO_GROUP)
     else:
         found.append(_topic(admin.client, options, options.topic in cluster.topics, settings))
         found.append(_group(admin.client, options, settings))
@@ -76,12 +70,13 @@ def broker_findings(broker: Mapping[str, str], options: NeliOptions) -> Sequence
 def _times(options: NeliOptions) -> list[Finding]:
     found: list[Finding] = []
     session, subject = options.session, "election times"
-    if options.heartbeat_timeout >= session:
+    written = options.heartbeat_timeout != NeliOptions.heartbeat_timeout  # nobody expects much of the default
+    if written and options.lease_duration < options.heartbeat_timeout:
         message = (
             f"a leader steps down {options.lease_duration:g} s after its last confirmation; the heartbeat "
             f"timeout of {options.heartbeat_timeout:g} s has no effect at a session timeout of {session:g} s"
         )
-        cure = "set the heartbeat timeout to about half of the session timeout"
+        cure = "set the heartbeat timeout to about half of the session timeout, at most to 0.6 of it"
         found.append(Finding(Level.WARNING, subject, message, cure))
     if options.min_poll_interval * 2 > options.lease_duration:
         message = (

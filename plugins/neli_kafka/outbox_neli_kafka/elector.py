@@ -42,7 +42,7 @@ class NeliElector:
     def start(self, candidate: Candidate) -> None:
         """Creates the topic if it is missing, and joins the group; see :meth:`outbox_sdk.Elector.start`.
 
-        Waits up to ten seconds for the broker, and up to five for the group's permissions. A refusal at the
+        Waits up to ten seconds for the broker, and up to thirty for the group's coordinator. A refusal at the
         start is an error; a later one ends the candidacy once it has lasted for ``stop_after``.
 
         Raises:

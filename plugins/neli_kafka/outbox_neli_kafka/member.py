@@ -22,6 +22,7 @@ from outbox_kafka_client.settings import client_settings, config_error
 from outbox_sdk import Candidate, OutboxError
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
 
+from outbox_neli_kafka.consumer import close, leave
 from outbox_neli_kafka.errors import driver_error, is_refusal
 from outbox_neli_kafka.heartbeats import Heartbeats
 from outbox_neli_kafka.options import NeliOptions
@@ -34,9 +35,6 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 """Seconds of one poll."""
 
-CLOSE_SECONDS = 10.0
-"""How long the end waits for the client to leave the group; without a broker librdkafka may never end."""
-
 _PARTITION: Final = 0
 """The partition whose owner leads; further partitions of the topic have no meaning."""
 
@@ -45,8 +43,8 @@ _REBALANCING: Final = frozenset(
 )
 """The coordinator's errors during a rebalance; the client handles them."""
 
-Commit = tuple[int, float]
-"""The assignment for which a commit was sent, and when it was sent."""
+Commit = tuple[str, int, float]
+"""A commit's number, the assignment for which it was sent, and when it was sent."""
 
 
 class Member:
@@ -71,7 +69,7 @@ class Member:
         self._settings = consumer_settings(options)
         self._log = ClientLog()
         self._heartbeats = Heartbeats(heartbeat_settings(options), options.topic, options.group, self._log)
-        self._commits: dict[str, Commit] = {}
+        self._commit: Commit | None = None
         self._count = 0
         self._position = 0
         self._confirm_at = self._heartbeat_at = float("-inf")
@@ -79,17 +77,7 @@ class Member:
         self._refusal: KafkaError | None = None
         self._failure: Exception | None = None
         self._topic_creator: Thread | None = None
-        try:
-            self._consumer = Consumer(
-                {
-                    **self._settings,
-                    "logger": self._log,
-                    "error_cb": self._on_error,
-                    "on_commit": self._on_commit,
-                }
-            )
-        except KafkaException as error:
-            raise config_error(error.args[0].str(), self._settings) from None  # may quote a secret
+        self._consumer = self._connect()
         self._thread = Thread(target=copy_context().run, args=(self._run,), name="neli", daemon=True)
 
     def start(self) -> None:
@@ -103,11 +91,25 @@ class Member:
     def stop(self) -> None:
         """Hands over, leaves the group, and waits until that is done. Idempotent.
 
-        If the group cannot be left within ``CLOSE_SECONDS``, its session expires instead.
+        If the group cannot be left in time, its session expires instead.
         """
         self._stopping.set()
         if self._thread is not current_thread():
             self._thread.join()
+
+    def _connect(self) -> Consumer:
+        """Creates a consumer; each of this member's has the same place in the group."""
+        try:
+            return Consumer(
+                {
+                    **self._settings,
+                    "logger": self._log,
+                    "error_cb": self._on_error,
+                    "on_commit": self._on_commit,
+                }
+            )
+        except KafkaException as error:
+            raise config_error(error.args[0].str(), self._settings) from None  # may quote a secret
 
     # --- the thread ---------------------------------------------------------------------------------
 
@@ -121,12 +123,7 @@ class Member:
         self._leave()
 
     def _take_part(self) -> None:
-        self._consumer.subscribe(
-            [self._options.topic],
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
+        self._subscribe()
         while not self._stopping.is_set() and self._failure is None:
             # First, because the lease may have expired during a pause of this thread.
             self._notify(self._leadership.tick(self._clock()))
@@ -142,6 +139,26 @@ class Member:
             # meanwhile. A standby learns of changes in the group from the answers to its heartbeats.
             self._consumer.memberid()
 
+    def _subscribe(self) -> None:
+        self._consumer.subscribe(
+            [self._options.topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def _renew(self, error: KafkaError) -> None:
+        """Takes this member's place in the group with another consumer, as the present one has given up.
+
+        It does after a request of its former self, from before an outage, that came behind its return.
+        """
+        self._log.warn_once(f"election '{self._options.group}': {describe(error, self._settings)}")
+        self._notify(self._leadership.lost(self._clock()))
+        self._commit = None
+        close(self._consumer, self._options.group)
+        self._consumer = self._connect()
+        self._subscribe()
+
     def _leave(self) -> None:
         """Lets the candidate drain while this process is still a member of the group, then leaves it."""
         if self._failure is None:
@@ -150,21 +167,10 @@ class Member:
         else:
             self._notify(self._leadership.lost(self._clock()))
         self._heartbeats.close()
-        self._close()
+        leave(self._consumer)
+        close(self._consumer, self._options.group)
         if self._failure is not None:
             self._candidate.failed(self._failure)
-
-    def _close(self) -> None:
-        closing = Thread(
-            target=copy_context().run, args=(self._consumer.close,), name="neli-close", daemon=True
-        )
-        closing.start()
-        closing.join(CLOSE_SECONDS)
-        if closing.is_alive():
-            log.warning(
-                "election '%s': could not leave the group within %g s; its session expires instead",
-                *(self._options.group, CLOSE_SECONDS),
-            )
 
     def _confirm(self) -> None:
         """Requests a confirmation and sends a heartbeat, if they are due.
@@ -173,14 +179,15 @@ class Member:
         permission is restored.
         """
         now = self._clock()
-        if (self._leadership.owns or self._refusal_timeout.is_running) and now >= self._confirm_at:
+        wanted = self._leadership.owns or self._refusal_timeout.is_running
+        # One at a time: the client keeps commits while it has no coordinator, and an answer to an old one
+        # proves nothing.
+        if wanted and self._commit is None and now >= self._confirm_at:
             self._confirm_at = now + self._options.confirm_interval
             self._count += 1
-            self._commits[str(self._count)] = (self._leadership.assignment, now)
+            self._commit = number, _, _ = (str(self._count), self._leadership.assignment, now)
             # The answer arrives during poll, so an unavailable broker does not block this thread.
-            offset = TopicPartition(
-                self._options.topic, _PARTITION, self._position, metadata=str(self._count)
-            )
+            offset = TopicPartition(self._options.topic, _PARTITION, self._position, metadata=number)
             self._consumer.commit(offsets=[offset], asynchronous=True)
         if self._leadership.leads and now >= self._heartbeat_at:
             self._heartbeat_at = now + self._options.confirm_interval
@@ -209,8 +216,8 @@ class Member:
             self._notify(self._leadership.lost(self._clock()))
         elif is_refusal(error):
             self._on_refusal(error)
-        elif error.fatal():
-            self._fail(error, f"cannot take part in the election on topic '{self._options.topic}'")
+        elif error.code() == KafkaError._FATAL:  # noqa: SLF001 - likewise
+            self._renew(error)
         elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001
             self._create_topic_again()
         else:
@@ -254,6 +261,7 @@ class Member:
         )
         if _names_leadership(partitions):
             self._position = 0
+            self._commit = None
             self._confirm_at = self._heartbeat_at = float("-inf")
             self._notify(self._leadership.assigned(self._clock()))
 
@@ -267,23 +275,27 @@ class Member:
             self._notify(self._leadership.lost(self._clock()))
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        for each in partitions:
-            assignment, sent_at = self._commits.pop(each.metadata or "", (0, 0.0))
-            failure = error or each.error
-            if failure is not None and is_refusal(failure):
-                self._on_refusal(failure)
-                continue
-            if failure is None or failure.code() in _REBALANCING:
-                self._on_permitted()
-            if failure is None:
-                self._notify(self._leadership.confirmed(assignment, sent_at, self._clock()))
-                continue
-            self._confirm_at = min(self._confirm_at, self._clock() + _POLL_SECONDS)
-            text = f"election '{self._options.group}': not confirmed: {describe(failure, self._settings)}"
-            if failure.code() in _REBALANCING:
-                log.debug("%s", text)
-            else:
-                self._log.warn_once(text)
+        if self._commit is None or self._commit[0] not in [each.metadata for each in partitions]:
+            return  # of an earlier assignment
+        (_, assignment, sent_at), self._commit = self._commit, None
+        failure = error or next((each.error for each in partitions if each.error is not None), None)
+        if failure is not None and is_refusal(failure):
+            self._on_refusal(failure)
+            return
+        if failure is None or failure.code() in _REBALANCING:
+            self._on_permitted()
+        if failure is None:
+            now = self._clock()
+            if now - sent_at > self._options.lease_duration:
+                self._confirm_at = now  # it was kept until there was a coordinator
+            self._notify(self._leadership.confirmed(assignment, sent_at, now))
+            return
+        self._confirm_at = min(self._confirm_at, self._clock() + _POLL_SECONDS)
+        text = f"election '{self._options.group}': not confirmed: {describe(failure, self._settings)}"
+        if failure.code() in _REBALANCING:
+            log.debug("%s", text)
+        else:
+            self._log.warn_once(text)
 
     def _on_error(self, error: KafkaError) -> None:
         text = f"election '{self._options.group}': {describe(error, self._settings)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outbox_sdk import ConfigError, Duration
+from outbox_sdk.election import required_group
 
 _LEASE_SHARE = 0.6
 """The lease's share of the session; the rest is a margin for requests in the network when the lease ends."""
@@ -59,9 +60,7 @@ class NeliOptions:
         Raises:
             ConfigError: There is none.
         """
-        if not self.leader_group_id:
-            raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
-        return self.leader_group_id
+        return required_group(self.leader_group_id)
 
     @property
     def topic(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from outbox_kafka_client.settings import as_text, client_settings
 from outbox_sdk import ConfigError
@@ -52,7 +53,7 @@ def consumer_settings(options: NeliOptions) -> dict[str, Any]:
         "heartbeat.interval.ms": heartbeat_interval(options),
         "log.connection.close": "false",
         "max.poll.interval.ms": str(session),
-        "reconnect.backoff.max.ms": "1000",
+        "reconnect.backoff.max.ms": "250",
         # A request that is lost in the network must not block the following ones for longer than a session.
         "socket.timeout.ms": str(session),
     }
@@ -60,6 +61,9 @@ def consumer_settings(options: NeliOptions) -> dict[str, Any]:
         "auto.offset.reset": "latest",
         "enable.auto.commit": "false",
         "group.id": options.group,
+        # A member with a name takes its place again at once after an outage of the broker. Without one the
+        # client would join as somebody new, and the broker would wait until its former self times out.
+        "group.instance.id": uuid4().hex,
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": str(session),
     }
@@ -71,7 +75,7 @@ def heartbeat_settings(options: NeliOptions) -> dict[str, Any]:
     defaults = {
         "client.id": f"{options.group}.neli",
         "log.connection.close": "false",
-        "reconnect.backoff.max.ms": "1000",
+        "reconnect.backoff.max.ms": "250",
     }
     forced = {
         "acks": "1",

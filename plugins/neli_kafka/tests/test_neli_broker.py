@@ -24,49 +24,27 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourcePatternType,
     ResourceType,
 )
-from outbox_neli_kafka import NeliElector, NeliOptions, member
+from outbox_neli_kafka import NeliElector, NeliOptions
 from outbox_neli_kafka.check import broker_findings
 from outbox_sdk import ConfigError, DriverError, Level, Seam, find
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
+from outbox_testkit.conformance.recording import RecordingCandidate
 
 NOBODY = "127.0.0.1:1"
 
 
-class RecordingCandidate:
-    """A candidate that records its events with their times."""
+class BrokenCandidate(RecordingCandidate):
+    """A candidate that cannot lead any more once it is ``failing``."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, float]] = []
-        self.error: Exception | None = None
+        super().__init__()
         self.failing = Event()
 
     def acquired(self) -> None:
-        self.note("acquired")
+        super().acquired()
         if self.failing.is_set():
             raise RuntimeError("the candidate is broken")
-
-    def revoked(self) -> None:
-        self.note("revoked")
-
-    def fenced(self) -> None:
-        self.note("fenced")
-
-    def failed(self, error: Exception) -> None:
-        self.error = error
-        self.note("failed")
-
-    def note(self, what: str) -> None:
-        self.told.append((what, time.monotonic()))
-
-    @property
-    def story(self) -> list[str]:
-        return [what for what, _ in self.told]
-
-    def wait(self, story: list[str], timeout: float) -> float:
-        """Waits until exactly these events have arrived; returns the time of the last one."""
-        until(lambda: self.story == story, timeout, lambda: f"{story} expected, {self.told} told")
-        return self.told[-1][1]
 
 
 def until(condition: Callable[[], bool], timeout: float, complaint: Callable[[], str] = str) -> None:
@@ -148,10 +126,43 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
         assert candidate.story[3:] in (["revoked"], ["fenced"])
 
 
+def test_leader_leads_again_at_once_after_an_outage_that_was_longer_than_its_session(topic: str) -> None:
+    with KafkaBroker() as broker:
+        election = replace(options(broker.bootstrap, topic), session_timeout=3, heartbeat_timeout=1.5)
+        elector, candidate = NeliElector(election), RecordingCandidate()
+        standby, other = NeliElector(election), RecordingCandidate()
+        elector.start(candidate)
+        candidate.wait(["acquired"], 60)
+        standby.start(other)
+        time.sleep(2)  # it has joined
+        broker.kill()
+        time.sleep(2 * election.session)
+        broker.start()
+        back = time.monotonic()
+        # Kafka knows it by its name. It would wait for a session until its former self has timed out.
+        until(lambda: elector.lease() + standby.lease() > 0, 30)
+        assert time.monotonic() - back < election.session
+        elector.stop()
+        standby.stop()
+
+
+def test_member_whose_place_was_taken_takes_it_again(kafka_bootstrap: str, topic: str) -> None:
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
+    elector.start(candidate)
+    candidate.wait(["acquired"], 60)
+    assert elector._member is not None
+    thief = Consumer({**elector._member._settings, "log_level": 0})
+    thief.subscribe([f"{topic}.neli"])
+    until(lambda: thief.poll(0.1) is None and candidate.story == ["acquired", "fenced", "acquired"], 30)
+    assert elector.lease() > 0
+    elector.stop()
+    thief.close()
+
+
 def test_stop_does_not_wait_for_a_client_that_does_not_end(
     kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr("outbox_neli_kafka.consumer.CLOSE_SECONDS", 0.5)
     ended = Event()
 
     class Hanging:
@@ -326,7 +337,7 @@ def test_permission_that_stays_away_ends_the_candidacy(secured: SecuredKafka, to
 
 
 def test_broken_candidate_is_told_and_leaves(kafka_bootstrap: str, topic: str) -> None:
-    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), RecordingCandidate()
+    elector, candidate = NeliElector(options(kafka_bootstrap, topic)), BrokenCandidate()
     candidate.failing.set()
     elector.start(candidate)
     candidate.wait(["acquired", "fenced", "failed"], 60)
@@ -365,6 +376,7 @@ def test_what_the_broker_permits_is_judged() -> None:
     ("election", "warning"),
     [
         (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=20), "has no effect"),
+        (NeliOptions({"bootstrap.servers": NOBODY}, heartbeat_timeout=7), "has no effect"),
         (NeliOptions({"bootstrap.servers": NOBODY}, min_poll_interval=4), "one late confirmation ends it"),
         (NeliOptions({"bootstrap.servers": NOBODY, "delivery.timeout.ms": 10_000}), "could still deliver"),
         (NeliOptions({"bootstrap.servers": NOBODY, "heartbeat.interval.ms": 5000}), "a third"),

@@ -33,6 +33,11 @@ class OracleIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.NAMED
+    catalogue: ClassVar[str] = """
+        SELECT t.owner AS schema_name, t.table_name AS table_name, c.column_name AS column_name
+        FROM all_tab_columns c JOIN all_tables t ON t.owner = c.owner AND t.table_name = c.table_name
+        WHERE t.dropped = 'NO' AND t.temporary = 'N'"""
+    current_schema: ClassVar[str] = "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
     short_text_type: ClassVar[str] = "VARCHAR2(4000 BYTE)"
     now: ClassVar[str] = "SYSTIMESTAMP"
     shared_lock: ClassVar[str] = " FOR UPDATE WAIT 5"

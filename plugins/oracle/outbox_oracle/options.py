@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from outbox_sdk import Duration
 from outbox_sdk.portable import PortableOptions, TableName
+from outbox_sdk.portable.outboxes import TablePattern
 
 from outbox_oracle.data_source import DataSource
-from outbox_oracle.names import table_name
+from outbox_oracle.names import plain, table_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +52,8 @@ class OracleOptions(PortableOptions):
     def table_name(cls, text: str) -> TableName:
         """Reads a table's name; unquoted parts fold to upper case."""
         return table_name(text)
+
+    @classmethod
+    def table_pattern(cls, text: str) -> TablePattern:
+        """Reads a pattern of tables' names."""
+        return TablePattern(text, cls.table_name, plain)

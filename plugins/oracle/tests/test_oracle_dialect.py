@@ -244,3 +244,30 @@ def test_the_check_finds(
     found = checked(monkeypatch, **{pattern: reply})
     assert found[subject].level is level
     assert bool(found[subject].cure) == (level is not Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "here"),
+    [
+        ("tenant_*.outbox", ['"tenant_C"."Outbox"', "TENANT_A.OUTBOX", "TENANT_B.OUTBOX"], False),
+        ('"tenant_C".*', ['"tenant_C"."Outbox"'], False),
+        ("other.outbox", ["OTHER.OUTBOX"], False),
+        ("Out*", ['"Outbox"', "OUTBOX", "OUTBOX", "OUTBOX"], True),
+    ],
+)
+def test_outboxes_are_found_by_a_pattern(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, found: list[str], *, here: bool
+) -> None:
+    tables = [("TENANT_B", "OUTBOX"), ("TENANT_A", "OUTBOX"), ("tenant_C", "Outbox"), ("OTHER", "OUTBOX")]
+    fake = FakeOracle({"all_tab_columns": tables})
+    monkeypatch.setattr(oracledb, "connect", lambda **_: fake)
+    assert OracleDialect(OracleOptions()).find_outboxes(pattern) == found
+    [(asked, _)] = fake.sent("SELECT schema_name")
+    assert ("schema_name = SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')" in asked) == here
+    assert fake.closed
+
+
+@pytest.mark.parametrize("pattern", ["", "a b", "a.b.c", '"outbox*'])
+def test_a_malformed_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="pattern"):
+        OracleDialect(OracleOptions()).find_outboxes(pattern)

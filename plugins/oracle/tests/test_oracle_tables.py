@@ -14,6 +14,8 @@ from outbox_oracle.options import OracleOptions
 from outbox_oracle.session import OracleSession
 from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
 from outbox_sdk.portable import PortableDeadLetters, PortableTable
+from outbox_sdk.portable.members import PortableMembers
+from outbox_sdk.portable.statements import Statements
 
 from .fake_oracle import FakeOracle, database_error
 
@@ -262,3 +264,19 @@ def test_long_values_are_sent_by_themselves_in_their_place() -> None:
         [2],
         [3],
     ]
+
+
+def test_a_member_takes_its_own_row_or_a_free_one_before_it_adds_one() -> None:
+    rows = [("alive", "g", 2, 1.5), ("left", "g", -1, 3.0), ("silent", "g", 1, 700.0), ("apart", "h", 4, 1.0)]
+    fake = FakeOracle({"^UPDATE": 0, "^SELECT name": rows})
+    sql = Statements(OracleDialect.idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    members = PortableMembers(OracleSession(fake, OracleDialect.idiom, "Oracle database"), sql)
+    assert members.note("g", "one", 0, 60) == {"alive": 2, "one": 0}
+    tried = fake.sent("UPDATE")
+    assert [values["former"] for _, values in tried] == ["one", "left", "silent"]
+    assert {(each["member"], each["holder"], each["leads"], each["seconds"]) for _, each in tried} == {
+        ("one", "g", 0, 600)
+    }
+    [(_, added)] = fake.sent("INSERT")
+    assert (added["name"], added["lane"], added["holder"], added["token"]) == ("one", -3, "g", 0)
+    assert fake.verbs.count("commit") == 5, "each statement locks one row, and lets go of it"

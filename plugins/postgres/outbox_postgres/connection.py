@@ -22,6 +22,7 @@ from outbox_postgres.errors import ALREADY_THERE, translated
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.lease import PostgresLease
+from outbox_postgres.members import PostgresMembers
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.sql_ascii import is_raw, read_raw
 from outbox_postgres.table import PostgresTable
@@ -80,7 +81,18 @@ def open_dead_letters(options: PostgresOptions) -> PostgresDeadLetters:
 def open_lease(options: PostgresOptions) -> PostgresLease:
     """Connects to the lease; the work behind ``PostgresDialect.lease``."""
     source, connection, layout = _open(options, ())
-    return PostgresLease(connection, source, layout)
+    with ExitStack() as unless_it_works:
+        unless_it_works.callback(connection.close)
+        lease = PostgresLease(connection, source, layout)
+        lease.open()
+        unless_it_works.pop_all()
+    return lease
+
+
+def open_members(options: PostgresOptions) -> PostgresMembers:
+    """Connects to the list of members; the work behind ``PostgresDialect.members``."""
+    source, connection, layout = _open(options, ())
+    return PostgresMembers(connection, source, layout)
 
 
 def _open(

@@ -5,11 +5,8 @@ from __future__ import annotations
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.names import QuotedName
+from outbox_postgres.names import QuotedName, with_suffix
 from outbox_postgres.options import PostgresOptions
-
-_LONGEST_NAME = 63
-"""Bytes of a name that the server keeps."""
 
 
 def ddl(options: PostgresOptions) -> dict[TableName, str]:
@@ -95,10 +92,7 @@ def dead_letters_ddl(letters: TableName) -> str:
     any column. Marks read the parked keys through the index, which does not contain the keys, as they may be
     longer than an index permits.
     """
-    suffix = "_parked"
-    # Cut here, as the server would cut off the suffix.
-    stem = letters.table.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore")
-    index = QuotedName("", f"{stem}{suffix}")
+    index = QuotedName("", with_suffix(letters.table, "_parked"))
     return f"""CREATE TABLE IF NOT EXISTS {letters} (
     name TEXT NOT NULL,
     id BIGINT NOT NULL,

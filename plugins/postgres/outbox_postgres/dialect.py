@@ -13,6 +13,7 @@ from outbox_postgres.options import PostgresOptions
 if TYPE_CHECKING:
     from outbox_postgres.dead_letters import PostgresDeadLetters
     from outbox_postgres.lease import PostgresLease
+    from outbox_postgres.members import PostgresMembers
     from outbox_postgres.table import PostgresTable
 
 _CAPABILITIES = frozenset(
@@ -56,6 +57,18 @@ class PostgresDialect:
         from outbox_postgres.connection import open_lease  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_lease(self._options)
+
+    def members(self) -> PostgresMembers:
+        """Connects to the list of members beside the outbox's fence."""
+        from outbox_postgres.connection import open_members  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return open_members(self._options)
+
+    def find_outboxes(self, pattern: str) -> Sequence[str]:
+        """Returns the names of the outboxes in the database that match a pattern, as names fold in SQL."""
+        from outbox_postgres.outboxes import find_outboxes  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return find_outboxes(self._options, pattern)
 
     def stash_connection(self) -> Any:
         """Opens a psycopg connection with transactions on, as an application would have."""

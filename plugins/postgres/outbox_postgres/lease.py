@@ -1,54 +1,106 @@
-"""The lease of an outbox: one more row of its fence."""
-# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
+"""The lease of an outbox, see :mod:`outbox_postgres.lease_statements`."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import psycopg
-from outbox_sdk.portable.columns import LEASE
+from outbox_sdk import AccessDenied
 
 from outbox_postgres.data_source import DataSource
-from outbox_postgres.errors import translated
+from outbox_postgres.errors import ALREADY_THERE, translated
 from outbox_postgres.layout import Layout
+from outbox_postgres.lease_statements import LeaseStatements, sequence_ddl
+from outbox_postgres.names import quoted
 
 _MS = 1000
 
 
 class PostgresLease:
-    """The ``Lease`` of PostgreSQL. Made by ``PostgresDialect.lease``."""
+    """The ``WatchedLease`` of PostgreSQL. Made by ``PostgresDialect.lease``."""
 
     def __init__(self, connection: psycopg.Connection[Any], source: DataSource, layout: Layout) -> None:
         self._connection = connection
         self._source = source
         self._name = layout.name
-        self._take = f"""
-            INSERT INTO {layout.fence} AS lease (name, lane, lanes, token, attempt, holder, since)
-            VALUES ($1, {LEASE}, 0, $3, 0, $2, clock_timestamp())
-            ON CONFLICT (name, lane) DO UPDATE
-            SET token = excluded.token, attempt = lease.attempt + (lease.holder <> excluded.holder)::int,
-                holder = excluded.holder, since = clock_timestamp()
-            WHERE lease.holder = excluded.holder OR lease.token < 0
-               OR clock_timestamp() > lease.since + lease.token * interval '1 millisecond'
-            RETURNING attempt"""
-        self._release = (
-            f"UPDATE {layout.fence} SET token = -1 WHERE name = $1 AND lane = {LEASE} AND holder = $2"
+        self._user = layout.user
+        self._sql = LeaseStatements(layout)
+        self._holds = False
+        self._left = 0.0
+        """For how many seconds another process held the lease, at the last look."""
+
+    def open(self) -> None:
+        """Creates the sequence if there is none, and listens for releases.
+
+        Raises:
+            AccessDenied: There is none, and the user may not create it, or may not use it.
+            DriverError: The server is gone.
+        """
+        with translated(self._source, "look at the lease"):
+            [(allowed,)] = self._fetch(
+                "SELECT CASE WHEN to_regclass($1) IS NOT NULL THEN"
+                " has_sequence_privilege($1, 'SELECT') AND has_sequence_privilege($1, 'UPDATE') END",
+                str(self._sql.sequence),
+            )
+            try:
+                if allowed is None:
+                    with suppress(*ALREADY_THERE):  # another process was first
+                        self._connection.execute(sequence_ddl(self._sql.sequence))
+                if allowed is not False:
+                    self._connection.execute(self._sql.listen)
+                    return
+            except psycopg.errors.InsufficientPrivilege:
+                pass
+        sequence = self._sql.sequence
+        raise AccessDenied(
+            f"the elector lease needs the sequence {sequence} in {self._source}; let somebody who may run: "
+            f"{sequence_ddl(sequence)}; GRANT SELECT, UPDATE ON SEQUENCE {sequence} TO {quoted(self._user)}"
         )
 
     def take(self, holder: str, seconds: float) -> int | None:
-        """Takes the lease if it is free or has run out, or renews the holder's own."""
+        """Takes the lease if it is free or has run out, or renews the holder's own.
+
+        A process that does not get it writes nothing and locks nothing.
+        """
+        wanted = (self._name, holder, round(seconds * _MS))
         with translated(self._source, "take the lease"):
-            taken = self._connection.execute(
-                self._take, (self._name, holder, round(seconds * _MS)), binary=True
-            )
-            row = taken.fetchone()
-        return int(row[0]) if row else None
+            number = self._number(self._sql.renew, wanted) if self._holds else None
+            if number is None:
+                number = self._take(wanted)
+        self._holds = number is not None
+        return number
+
+    def _take(self, wanted: tuple[str, str, int]) -> int | None:
+        name, holder, _ = wanted
+        if not (found := self._fetch(self._sql.look, name)):
+            self._connection.execute(self._sql.make, (name,))
+            return self._number(self._sql.take, wanted)
+        [(former, _, left)] = found
+        if former == holder:
+            return self._number(self._sql.renew, wanted)
+        self._left = left / _MS
+        return None if left >= 0 else self._number(self._sql.take, wanted)
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the lease is released or has run out, or ``seconds`` have passed."""
+        with translated(self._source, "wait for the lease"):
+            for _ in self._connection.notifies(timeout=max(0.0, min(seconds, self._left)), stop_after=1):
+                pass
 
     def release(self, holder: str) -> None:
         """Gives the lease up, if ``holder`` has it."""
+        self._holds = False
         with translated(self._source, "release the lease"):
-            self._connection.execute(self._release, (self._name, holder))
+            self._connection.execute(self._sql.release, (self._name, holder))
 
     def close(self) -> None:
         """Disconnects."""
         self._connection.close()
+
+    def _number(self, statement: str, wanted: tuple[str, str, int]) -> int | None:
+        found = self._fetch(statement, *wanted)
+        return int(found[0][0]) if found else None
+
+    def _fetch(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, parameters, binary=True).fetchall()

@@ -8,6 +8,9 @@ from typing import Self
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.names import not_a_name
 
+_LONGEST_NAME = 63
+"""Bytes of a name that the server keeps."""
+
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^\W\d][\w$]*)')
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))?")
 
@@ -38,3 +41,13 @@ class QuotedName(TableName):
 def quoted(name: str) -> str:
     """Writes the name of a column, a role or a part of a table's name as it stands in SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def with_suffix(name: str, suffix: str) -> str:
+    """Adds a suffix to a name, which is cut first, as the server would cut off the suffix."""
+    return name.encode()[: _LONGEST_NAME - len(suffix)].decode(errors="ignore") + suffix
+
+
+def is_cut(name: str, suffix: str) -> bool:
+    """Returns whether :func:`with_suffix` cuts the name."""
+    return len(name.encode()) + len(suffix) > _LONGEST_NAME

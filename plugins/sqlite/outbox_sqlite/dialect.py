@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding, Level
 from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
+from outbox_sdk.portable.outboxes import TablePattern
 
 from outbox_sqlite.idiom import SqliteIdiom, lane, text
 
@@ -36,6 +37,14 @@ class SqliteOptions(PortableOptions):
             )
         if self.outbox.schema:
             raise ConfigError(f"table is '{self.table}'; in SQLite it has no schema")
+
+    @classmethod
+    def table_pattern(cls, text: str) -> TablePattern:
+        """Reads a pattern of tables' names, which have no schema."""
+        pattern = TablePattern(text, cls.table_name)
+        if pattern.schema:
+            raise ConfigError(f"the pattern is '{text}'; in SQLite tables have no schema")
+        return pattern
 
 
 class SqliteDialect(PortableDialect):

@@ -33,6 +33,10 @@ class SqliteIdiom(Idiom):
     time_text: ClassVar[str] = "CAST(create_time AS TEXT)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""
+    catalogue: ClassVar[str] = """
+        SELECT '' AS schema_name, m.name AS table_name, c.name AS column_name
+        FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"""
+    current_schema: ClassVar[str] = "''"
 
     @property
     def errors(self) -> type[Exception]:

@@ -33,6 +33,7 @@ class SqlServerIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.PYFORMAT
+    current_schema: ClassVar[str] = "SCHEMA_NAME()"
     short_text_type: ClassVar[str] = "NVARCHAR(4000)"
     now: ClassVar[str] = "SYSUTCDATETIME()"
     # Both last until the end of the transaction.

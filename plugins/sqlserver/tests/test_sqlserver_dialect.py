@@ -184,3 +184,23 @@ def test_the_check_finds(
     found = checked(monkeypatch, **{pattern: reply})
     assert found[subject].level is level
     assert bool(found[subject].cure) == (level is not Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "here"),
+    [
+        ("tenant_*.outbox", ["tenant_a.Outbox"], False),
+        ("[tenant *].outbox", ['"tenant C".outbox'], False),
+        ("outbox", ["Outbox", "outbox"], True),
+    ],
+)
+def test_outboxes_are_found_by_a_pattern(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, found: list[str], *, here: bool
+) -> None:
+    tables = [("tenant_a", "Outbox"), ("tenant C", "outbox"), ("tenant_b", "other")]
+    fake = FakeSqlServer({"INFORMATION_SCHEMA": tables})
+    monkeypatch.setattr(connection, "connect", lambda _: fake)
+    assert SqlServerDialect(SqlServerOptions()).find_outboxes(pattern) == found
+    [(asked, _)] = fake.sent("SELECT schema_name")
+    assert ("schema_name = SCHEMA_NAME()" in asked) == here
+    assert fake.closed

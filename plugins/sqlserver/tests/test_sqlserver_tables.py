@@ -12,6 +12,8 @@ import pytds
 import pytest
 from outbox_sdk import Batch, DriverError, Fence, LeadershipLost, Poison
 from outbox_sdk.portable import PortableDeadLetters, PortableTable
+from outbox_sdk.portable.members import PortableMembers
+from outbox_sdk.portable.statements import Statements
 from outbox_sqlserver.dialect import SqlServerDialect
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession, _typed
@@ -180,3 +182,19 @@ def test_short_texts_share_one_type_and_long_ones_have_no_end() -> None:
     assert _typed("🌍" * 2000 + "x") == "🌍" * 2000 + "x"
     assert isinstance(_typed(b"x"), pytds.Binary)
     assert _typed(5) == 5
+
+
+def test_a_member_takes_its_own_row_or_a_free_one_before_it_adds_one() -> None:
+    rows = [("alive", "g", 2, 1.5), ("left", "g", -1, 3.0), ("silent", "g", 1, 700.0), ("apart", "h", 4, 1.0)]
+    fake = FakeSqlServer({"^UPDATE": 0, "^SELECT name": rows})
+    sql = Statements(SqlServerDialect.idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters)
+    members = PortableMembers(SqlServerSession(fake, SqlServerDialect.idiom, "SQL Server"), sql)
+    assert members.note("g", "one", 0, 60) == {"alive": 2, "one": 0}
+    tried = fake.sent("UPDATE")
+    assert [values["former"] for _, values in tried] == ["one", "left", "silent"]
+    assert {(each["member"], each["holder"], each["leads"], each["seconds"]) for _, each in tried} == {
+        ("one", "g", 0, 600)
+    }
+    [(_, added)] = fake.sent("INSERT")
+    assert (added["name"], added["lane"], added["holder"], added["token"]) == ("one", -3, "g", 0)
+    assert fake.verbs.count("commit") == 5, "each statement locks one row, and lets go of it"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from outbox_sdk import AccessDenied, ConfigError, Finding, Level, OutboxError
+from outbox_sdk import AccessDenied, Finding, Level, OutboxError
+from outbox_sdk.election import NO_GROUP
 
 from outbox_zookeeper.client import Client, required
 from outbox_zookeeper.options import ZooKeeperOptions
 
-_TIMES = "election times"
 _SERVER = "ZooKeeper"
 _NODE = "election node"
 _SESSION = "election session"
@@ -18,7 +18,7 @@ _SESSION = "election session"
 
 def findings(options: ZooKeeperOptions) -> Sequence[Finding]:
     """Checks times, connection, session and permissions; raises nothing."""
-    found = [_times(options)]
+    found = [*options.findings()]
     if options.authentication == "sasl" and find_spec("puresasl") is None:
         cure = "install outbox-zookeeper with its extra: sasl"
         return [*found, Finding(Level.ERROR, _SERVER, "SASL needs the package pure-sasl", cure)]
@@ -38,30 +38,6 @@ def findings(options: ZooKeeperOptions) -> Sequence[Finding]:
     return found
 
 
-def _times(options: ZooKeeperOptions) -> Finding:
-    times = options.times
-    if times.lease_duration < times.heartbeat_timeout:
-        message = (
-            f"a leader steps down {times.lease_duration:g} s after its last confirmation; the "
-            f"heartbeat timeout of {times.heartbeat_timeout:g} s has no effect at a session timeout of "
-            f"{times.session:g} s"
-        )
-        cure = "set the heartbeat timeout to about half of the session timeout"
-        return Finding(Level.WARNING, _TIMES, message, cure)
-    if times.min_poll_interval * 2 > times.lease_duration:
-        message = (
-            f"leadership is confirmed every {times.confirm_interval:g} s and ends {times.lease_duration:g} s "
-            "after the last confirmation: one late confirmation ends it"
-        )
-        cure = "lower the minimum poll interval, or raise the heartbeat and session timeouts"
-        return Finding(Level.WARNING, _TIMES, message, cure)
-    message = (
-        f"confirmed every {times.confirm_interval:g} s, ends {times.lease_duration:g} s after the last "
-        f"confirmation, taken over after {times.session:g} s"
-    )
-    return Finding(Level.OK, _TIMES, message)
-
-
 def _session(client: Client, options: ZooKeeperOptions) -> Finding:
     granted, wanted = client.log.session, options.session_timeout
     message = f"the session timeout is {wanted:g} s, the server grants {granted:g} s"
@@ -76,12 +52,9 @@ def _session(client: Client, options: ZooKeeperOptions) -> Finding:
 
 def _node(client: Client, options: ZooKeeperOptions) -> Finding:
     """Checks the permissions on the election's node, and on the nearest one that exists."""
-    try:
-        path = options.election
-    except ConfigError:
-        message = "not checked: its name follows from the outbox, and the database could not tell it"
-        cure = "correct what the check says about the database, or set leaderGroupID"
-        return Finding(Level.WARNING, _NODE, message, cure)
+    if not options.leader_group_id:
+        return NO_GROUP
+    path = options.election
     try:
         while client.ask("exists", path) is None:
             path = path.rpartition("/")[0] or "/"

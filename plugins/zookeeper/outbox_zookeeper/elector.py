@@ -28,4 +28,4 @@ def zookeeper_elector(options: ZooKeeperOptions) -> LeaseElector:
 
         return findings(options)
 
-    return LeaseElector(connect, options.times, options.leader_group_id or "", check=check)
+    return LeaseElector(connect, options, options.leader_group_id or "", check=check)

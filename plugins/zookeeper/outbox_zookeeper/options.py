@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-from outbox_sdk import ConfigError, Duration
-from outbox_sdk.election import LeaseTimes
+from outbox_sdk import ConfigError
+from outbox_sdk.election import LeaseTimes, required_group
 
 
 @dataclass(frozen=True)
-class ZooKeeperOptions:
+class ZooKeeperOptions(LeaseTimes):
     """How to reach ZooKeeper, and how to take part in the election.
 
     Attributes:
@@ -27,11 +27,6 @@ class ZooKeeperOptions:
         key_file: Its private key, in PEM.
         key_password: The password of the private key.
         leader_group_id: The election's name, which the competing processes share; required for an election.
-        min_poll_interval: The shortest time between two confirmations, in seconds.
-        heartbeat_timeout: Seconds without a confirmation before the leader steps down.
-        session_timeout: If ZooKeeper does not hear from a process for this long, another may lead, in
-            seconds. The same for all processes.
-        stop_after: Seconds for which ZooKeeper may refuse this process before its candidacy ends.
     """
 
     hosts: str = "localhost:2181"
@@ -45,10 +40,6 @@ class ZooKeeperOptions:
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     leader_group_id: str | None = None
-    min_poll_interval: Duration = 0.1
-    heartbeat_timeout: Duration = 5.0
-    session_timeout: Duration = 10.0
-    stop_after: Duration = 60.0
 
     @property
     def election(self) -> str:
@@ -57,21 +48,12 @@ class ZooKeeperOptions:
         Raises:
             ConfigError: The election has no name.
         """
-        if not self.leader_group_id:
-            raise ConfigError("the election needs a name that the competing processes share: leaderGroupID")
-        return f"{self.root.rstrip('/')}/{quote(self.leader_group_id, safe=':')}"
-
-    @property
-    def times(self) -> LeaseTimes:
-        """The times of the election."""
-        return LeaseTimes(
-            self.session_timeout, self.heartbeat_timeout, self.min_poll_interval, self.stop_after
-        )
+        return f"{self.root.rstrip('/')}/{quote(required_group(self.leader_group_id), safe=':')}"
 
     @property
     def request_timeout(self) -> float:
         """Seconds that one request may take: a leader can try again before its lease ends."""
-        return self.times.lease_duration / 3
+        return self.lease_duration / 3
 
 
 def refuse_contradictions(options: ZooKeeperOptions) -> None:
@@ -80,7 +62,7 @@ def refuse_contradictions(options: ZooKeeperOptions) -> None:
     Raises:
         ConfigError: They cannot be used; the message says why.
     """
-    if options.times.lease_duration <= 0:
+    if options.lease_duration <= 0:
         raise ConfigError("the election's heartbeat timeout and session timeout must be longer than 0")
     if not options.root.startswith("/"):
         raise ConfigError(f"root must be the path of a node, such as /outbox, not '{options.root}'")

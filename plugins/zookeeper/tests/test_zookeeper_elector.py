@@ -14,38 +14,12 @@ from kazoo.client import KazooClient
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level
 from outbox_sdk.election import LeaseElector, SessionLease
 from outbox_servers.services import ZooKeeper, ZooKeeperServer
+from outbox_testkit.conformance.recording import RecordingCandidate
 from outbox_zookeeper import ZooKeeperOptions, zookeeper_elector
 from outbox_zookeeper.lease import ZooKeeperLease
 
 SESSION = 3.0
 PASSWORD = "pa55-of-the-user"
-
-
-class Story:
-    """A candidate that records its events."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def acquired(self) -> None:
-        self.events.append("acquired")
-
-    def revoked(self) -> None:
-        self.events.append("revoked")
-
-    def fenced(self) -> None:
-        self.events.append("fenced")
-
-    def failed(self, error: Exception) -> None:
-        self.events.append(f"failed: {error}")
-
-    def wait(self, *events: str, seconds: float = 10.0) -> float:
-        """Waits until exactly these events have come; returns the seconds that it took."""
-        began = time.monotonic()
-        while tuple(self.events) != events:
-            assert time.monotonic() - began < seconds, self.events
-            time.sleep(0.005)
-        return time.monotonic() - began
 
 
 @pytest.fixture
@@ -72,14 +46,14 @@ def other(zookeeper_server: ZooKeeper) -> Iterator[Any]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]]]:
+def start() -> Iterator[Callable[[ZooKeeperOptions], tuple[LeaseElector, RecordingCandidate]]]:
     started: list[LeaseElector] = []
 
-    def begin(options: ZooKeeperOptions) -> tuple[LeaseElector, Story]:
-        elector, story = zookeeper_elector(options), Story()
-        elector.start(story)
+    def begin(options: ZooKeeperOptions) -> tuple[LeaseElector, RecordingCandidate]:
+        elector, candidate = zookeeper_elector(options), RecordingCandidate()
+        elector.start(candidate)
         started.append(elector)
-        return elector, story
+        return elector, candidate
 
     yield begin
     for elector in started:
@@ -132,12 +106,14 @@ def test_a_watch_wakes_a_standby_at_once_and_renewals_do_not(options: ZooKeeperO
 
 
 def test_a_deleted_node_ends_the_leadership_and_starts_another(
-    options: ZooKeeperOptions, other: Any, start: Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]]
+    options: ZooKeeperOptions,
+    other: Any,
+    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, RecordingCandidate]],
 ) -> None:
-    _, story = start(options)
-    story.wait("acquired")
+    _, candidate = start(options)
+    candidate.wait(["acquired"])
     other.delete(f"{options.election}/leader")
-    story.wait("acquired", "fenced", "acquired")
+    candidate.wait(["acquired", "fenced", "acquired"])
 
 
 def test_a_node_that_another_process_has_made_is_not_taken_over(
@@ -158,33 +134,33 @@ def test_a_node_that_another_process_has_made_is_not_taken_over(
 def test_a_restarted_server_fences_in_time_and_leadership_returns_by_itself(
     own_server: ZooKeeperServer,
     options: ZooKeeperOptions,
-    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]],
+    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, RecordingCandidate]],
     end: str,
 ) -> None:
-    elector, story = start(replace(options, hosts=own_server.hosts))
-    story.wait("acquired")
+    elector, candidate = start(replace(options, hosts=own_server.hosts))
+    candidate.wait(["acquired"])
     began = time.monotonic()
     getattr(own_server, end)()
-    story.wait("acquired", "fenced", seconds=SESSION)
+    candidate.wait(["acquired", "fenced"], SESSION)
     assert time.monotonic() - began < SESSION
     assert elector.lease() == 0
     own_server.start()
-    assert story.wait("acquired", "fenced", "acquired") < 2 * SESSION + 2
+    candidate.wait(["acquired", "fenced", "acquired"], 2 * SESSION + 2)
 
 
 def test_a_server_that_is_silent_for_a_moment_costs_no_leadership(
     own_server: ZooKeeperServer,
     options: ZooKeeperOptions,
-    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, Story]],
+    start: Callable[[ZooKeeperOptions], tuple[LeaseElector, RecordingCandidate]],
 ) -> None:
     slow = replace(options, hosts=own_server.hosts, session_timeout=6.0)
-    _, story = start(slow)
-    story.wait("acquired")
+    _, candidate = start(slow)
+    candidate.wait(["acquired"])
     own_server.pause()
     time.sleep(slow.request_timeout + 0.5)  # so that a confirmation fails
     own_server.resume()
-    time.sleep(1.5 * slow.times.lease_duration)
-    assert story.events == ["acquired"]
+    time.sleep(1.5 * slow.lease_duration)
+    assert candidate.story == ["acquired"]
 
 
 def test_wrong_credentials_are_refused_without_a_word_of_them(
@@ -221,7 +197,7 @@ def test_wrong_credentials_are_refused_without_a_word_of_them(
 def test_a_session_that_the_server_shortens_is_an_error(options: ZooKeeperOptions) -> None:
     long = replace(options, session_timeout=90.0)
     with pytest.raises(ConfigError, match="maxSessionTimeout"):
-        zookeeper_elector(long).start(Story())
+        zookeeper_elector(long).start(RecordingCandidate())
     found = {each.subject: each for each in zookeeper_elector(long).check()}
     assert found["election session"].level is Level.ERROR
 
@@ -237,7 +213,7 @@ def test_an_unreachable_server_is_found_and_can_be_retried(
     monkeypatch.setattr("outbox_zookeeper.client.CONNECT_TIMEOUT", 0.5)
     elector = zookeeper_elector(replace(options, hosts="127.0.0.1:1"))
     with pytest.raises(DriverError, match=r"127\.0\.0\.1:1") as caught:
-        elector.start(Story())
+        elector.start(RecordingCandidate())
     assert caught.value.retryable
     found = {each.subject: each for each in elector.check()}
     assert found["ZooKeeper"].level is Level.ERROR

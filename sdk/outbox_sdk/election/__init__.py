@@ -23,10 +23,15 @@ leader that was frozen, or cut off from the coordinator, stops by itself before 
 from __future__ import annotations
 
 from outbox_sdk.election.clock import elapsed
+from outbox_sdk.election.errors import ErrorLog
+from outbox_sdk.election.group import NO_GROUP, required_group
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
-from outbox_sdk.election.lease_elector import LeaseElector, LeaseTimes, SessionLease, WatchedLease
+from outbox_sdk.election.lease_elector import LeaseElector, SessionLease, WatchedLease
+from outbox_sdk.election.times import LeaseTimes
 
 __all__ = [
+    "NO_GROUP",
+    "ErrorLog",
     "Leadership",
     "LeadershipEvent",
     "LeaseElector",
@@ -35,4 +40,5 @@ __all__ = [
     "SessionLease",
     "WatchedLease",
     "elapsed",
+    "required_group",
 ]

@@ -9,13 +9,14 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from threading import Event, Lock, Thread, current_thread
 from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
 from outbox_sdk.election.clock import elapsed
+from outbox_sdk.election.errors import ErrorLog
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
+from outbox_sdk.election.times import LeaseTimes
 from outbox_sdk.elector import Candidate
 from outbox_sdk.errors import DriverError, OutboxError
 from outbox_sdk.finding import Finding
@@ -23,16 +24,11 @@ from outbox_sdk.lease import Lease
 
 log = logging.getLogger(__name__)
 
-_LEASE_SHARE = 0.8
-"""The share of a session for which a leader trusts a confirmation; the rest is for requests under way."""
-
 _STANDBY_SECONDS = 0.4
 """How often a standby asks for the lease, unless the coordinator tells it that it may be free."""
 
 _CLOSE_SECONDS = 10.0
 """How long the end waits for a coordinator that does not answer; its session expires instead."""
-
-_LONG = 3600.0
 
 
 @runtime_checkable
@@ -62,34 +58,6 @@ class SessionLease(WatchedLease, Protocol):
         Never raises.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTimes:
-    """The times of an election, in seconds.
-
-    Attributes:
-        session: For how long the coordinator grants the lease. Another process leads that long after a
-            leader has died.
-        heartbeat_timeout: Without a confirmation for that long a leader steps down.
-        min_poll_interval: Between two confirmations, at least.
-        stop_after: For how long the coordinator may refuse this process before its candidacy ends.
-    """
-
-    session: float
-    heartbeat_timeout: float = 5.0
-    min_poll_interval: float = 0.1
-    stop_after: float = 60.0
-
-    @property
-    def lease_duration(self) -> float:
-        """For how long a confirmation is valid, from when its request was sent."""
-        return min(_LEASE_SHARE * self.session, self.heartbeat_timeout)
-
-    @property
-    def confirm_interval(self) -> float:
-        """Between two confirmations: the lease survives several failed ones in a row."""
-        return max(self.min_poll_interval, self.lease_duration / 4)
 
 
 class LeaseElector:
@@ -129,6 +97,7 @@ class LeaseElector:
         """Held while the leadership changes, and until its events are in the queue."""
         self._number: int | None = None
         self._refusal_timeout = RefusalTimeout(times.stop_after)
+        self._errors = ErrorLog(log, election)
         self._events: queue.SimpleQueue[LeadershipEvent | None] = queue.SimpleQueue()
         self._failure: Exception | None = None
         self._stopping = Event()
@@ -181,11 +150,12 @@ class LeaseElector:
         sent = self._clock()
         try:
             self._lease = self._lease or self._connect()
-            number = self._lease.take(self._holder, self._times.session)
+            number = self._lease.take(self._holder, self._times.session_timeout)
         except DriverError as error:
             self._unanswered(error)
             return False
         self._refusal_timeout.permitted()
+        self._errors.answered()
         self._change(lambda leadership, now: self._answered(leadership, number, sent, now))
         return True
 
@@ -205,7 +175,7 @@ class LeaseElector:
 
     def _unanswered(self, error: DriverError) -> None:
         """Handles an error: a refusal is tolerated for a while, anything else for ever."""
-        log.warning("election '%s': %s", self._election, error)
+        self._errors.failed(error)
         if isinstance(self._lease, SessionLease):
             self._lease.recover()
         else:
@@ -218,14 +188,16 @@ class LeaseElector:
 
     def _wait(self, answered: bool) -> None:
         """Waits until the coordinator is to be asked again."""
-        if self._leadership.owns or not answered or not isinstance(self._lease, WatchedLease):
+        if self._stopping.is_set():  # nothing else may delay the release once the candidate has drained
+            self._drained.wait(self._times.confirm_interval)
+        elif self._leadership.owns or not answered or not isinstance(self._lease, WatchedLease):
             seconds = self._times.confirm_interval if self._leadership.owns else _STANDBY_SECONDS
-            (self._drained if self._stopping.is_set() else self._stopping).wait(seconds)
-            return
-        try:
-            self._lease.wait(_STANDBY_SECONDS)
-        except DriverError as error:
-            self._unanswered(error)
+            self._stopping.wait(seconds)
+        else:
+            try:
+                self._lease.wait(_STANDBY_SECONDS)
+            except DriverError as error:
+                self._unanswered(error)
 
     def _leave(self) -> None:
         self._drained.wait()
@@ -265,9 +237,9 @@ class LeaseElector:
 
     def _tell_next(self, candidate: Candidate) -> None:
         """Waits for the next event, or for the end of the lease, and tells the candidate."""
-        left = self._leadership.lease(self._clock()) if self._leadership.leads else _LONG
+        left = max(0.0, self._leadership.lease(self._clock())) if self._leadership.leads else None
         try:
-            self._notify(candidate, self._events.get(timeout=max(left, 0)))
+            self._notify(candidate, self._events.get(timeout=left))
         except queue.Empty:
             self._change(lambda leadership, now: leadership.tick(now))
 

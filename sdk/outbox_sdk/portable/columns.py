@@ -25,5 +25,13 @@ LEASE = -2
 """The lane of the fence's row that is the lease of ``outbox_sdk.lease``.
 
 The row holds when the lease was taken (``since``), for how many milliseconds (``token``), by whom
-(``holder``), and the number of the leadership (``attempt``).
+(``holder``), and the number of the leadership (``attempt``). In PostgreSQL ``since`` and ``token`` are of
+the first time, and a sequence says until when.
+"""
+
+MEMBER = -3
+"""The lane of the fence's rows that are the members of ``outbox_sdk.members``.
+
+Such a row has the member's name (``name``), its group (``holder``), how many outboxes it leads (``token``,
+negative once it has left), and when it noted itself last (``since``).
 """

@@ -18,7 +18,9 @@ from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.lease import PortableLease
+from outbox_sdk.portable.members import PortableMembers
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import PortableTable
@@ -124,6 +126,23 @@ class PortableDialect(ABC):
         (session, outbox), options = self._required(), self.options
         sql = Statements(self.idiom, outbox, options.fence, options.dead_letters)
         return PortableLease(session, sql, str(outbox))
+
+    def members(self) -> PortableMembers:
+        """Connects to the list of members beside the outbox's fence."""
+        (session, outbox), options = self._required(), self.options
+        return PortableMembers(session, Statements(self.idiom, outbox, options.fence, options.dead_letters))
+
+    def find_outboxes(self, pattern: str) -> Sequence[str]:
+        """Returns the names of the outboxes in the database that match a pattern; ignores case."""
+        wanted: TablePattern = self.options.table_pattern(pattern)
+        session = self.session()
+        try:
+            query = find_outboxes(self.idiom, everywhere=bool(wanted.schema))
+            rows = session.query("look for outboxes", query)
+        finally:
+            session.close()
+        read = self.idiom.read_text
+        return wanted.names((read(schema) or "", read(table) or "") for schema, table in rows)
 
     def stash_connection(self) -> Any:
         """Opens a connection with transactions on, as an application would."""

@@ -51,6 +51,9 @@ class Idiom(ABC):
             changes rows by their ids; empty for others.
         time_text: ``create_time`` as a text which is greater for a later time; empty if there is no such text
             that the database compares exactly. Then an outbox must not give out an id a second time.
+        catalogue: A query that returns ``schema_name``, ``table_name`` and ``column_name`` for each column of
+            each table, views left out; at least of the tables that the user may harvest.
+        current_schema: The schema of tables that are named without one, as ``schema_name`` has it.
         short_text_type: The type of a column for a text of up to 4,000 characters.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
@@ -64,6 +67,13 @@ class Idiom(ABC):
     skip_locked: ClassVar[str] = ""
     id_index: ClassVar[str] = ""
     time_text: ClassVar[str] = ""
+    catalogue: ClassVar[str] = """
+        SELECT t.TABLE_SCHEMA AS schema_name, t.TABLE_NAME AS table_name, c.COLUMN_NAME AS column_name
+        FROM INFORMATION_SCHEMA.COLUMNS c
+        JOIN INFORMATION_SCHEMA.TABLES t
+            ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+        WHERE t.TABLE_TYPE = 'BASE TABLE'"""
+    current_schema: ClassVar[str] = "CURRENT_SCHEMA"
     short_text_type: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False
 

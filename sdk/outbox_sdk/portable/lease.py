@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from outbox_sdk.portable.columns import LEASE
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
@@ -9,9 +13,12 @@ from outbox_sdk.portable.table import new_lane
 
 _MS = 1000
 
+_LOOK_SECONDS = 0.25
+"""How often a standby looks, as the database does not tell it of a release."""
+
 
 class PortableLease:
-    """The ``Lease`` of a portable outbox.
+    """The ``WatchedLease`` of a portable outbox.
 
     Its row says when it was taken (``since``), for how many milliseconds (``token``), by whom (``holder``),
     and the number of the term (``epoch``).
@@ -26,33 +33,66 @@ class PortableLease:
         self._session = session
         self._sql = sql
         self._name = name
+        self._held: int | None = None
+        """The number of the leadership, if the last call took or renewed the lease."""
+        self._left = 0.0
+        """For how many seconds another process held the lease, at the last look."""
 
     def take(self, holder: str, seconds: float) -> int | None:
-        """Takes the lease if it is free or has run out, or renews the holder's own."""
+        """Takes the lease if it is free or has run out, or renews the holder's own.
+
+        A process that does not get it writes nothing and locks nothing.
+        """
         wanted = {"name": self._name, "holder": holder, "length": round(seconds * _MS)}
-        with self._session.transaction("take the lease"):
-            rows = self._session.fetch(self._sql.lease, name=self._name)
-            if rows:
-                [(former, age, length, term)] = rows
-                # One that was released is free whatever the clock has done since.
-                if former != holder and int(length) >= 0 and float(age) * _MS <= int(length):
-                    return None
-                term = int(term) + int(former != holder)
-                self._session.execute(self._sql.renew_lease, **wanted, term=term)
-                return term
-        try:
-            with self._session.transaction("make the lease"):
-                lane = new_lane(self._name, LEASE, holder)
-                self._session.execute(self._sql.make_lane, **{**lane, "token": wanted["length"]})
-        except AlreadyExists:
-            return None  # another process was first
-        return 0
+        if self._held is None or not self._renew(wanted):
+            self._held = self._take(wanted)
+        return self._held
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the lease has run out or may have been released, ``seconds`` at most."""
+        time.sleep(max(0.0, min(seconds, self._left, _LOOK_SECONDS)))
 
     def release(self, holder: str) -> None:
         """Gives the lease up, if ``holder`` has it."""
+        self._held = None
         with self._session.transaction("release the lease"):
             self._session.execute(self._sql.release_lease, name=self._name, holder=holder)
 
     def close(self) -> None:
         """Disconnects."""
         self._session.close()
+
+    def _renew(self, wanted: Mapping[str, object]) -> bool:
+        with self._session.transaction("renew the lease"):
+            return self._session.execute(self._sql.renew_lease, **wanted) > 0
+
+    def _take(self, wanted: Mapping[str, object]) -> int | None:
+        with self._session.transaction("look at the lease", reads=True):
+            rows = self._session.fetch(self._sql.look_at_lease, name=self._name)
+        if not rows:
+            return self._make(wanted)
+        if self._is_anothers(rows[0], wanted):
+            return None
+        with self._session.transaction("take the lease"):
+            [row] = self._session.fetch(self._sql.hold_lease, name=self._name)
+            if self._is_anothers(row, wanted):
+                return None
+            former, _, _, term = row
+            term = int(term) + int(former != wanted["holder"])
+            self._session.execute(self._sql.take_lease, **wanted, term=term)
+            return term
+
+    def _is_anothers(self, row: Sequence[Any], wanted: Mapping[str, object]) -> bool:
+        former, age, length, _ = row
+        self._left = int(length) / _MS - float(age)
+        # One that was released is free whatever the clock has done since.
+        return former != wanted["holder"] and int(length) >= 0 and self._left >= 0
+
+    def _make(self, wanted: Mapping[str, object]) -> int | None:
+        try:
+            with self._session.transaction("make the lease"):
+                lane = new_lane(self._name, LEASE, str(wanted["holder"]))
+                self._session.execute(self._sql.make_lane, **{**lane, "token": wanted["length"]})
+        except AlreadyExists:
+            return None  # another process was first
+        return 0

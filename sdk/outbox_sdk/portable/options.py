@@ -8,6 +8,7 @@ from typing import ClassVar
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.outboxes import TablePattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,15 @@ class PortableOptions:
             ConfigError: It is not a table name.
         """
         return TableName.parse(text)
+
+    @classmethod
+    def table_pattern(cls, text: str) -> TablePattern:
+        """Reads a pattern of tables' names.
+
+        Raises:
+            ConfigError: It is malformed.
+        """
+        return TablePattern(text, cls.table_name)
 
     def require_times(self, *names: str, zero: bool = False) -> None:
         """Makes sure that durations are longer than 0 s; ``zero`` permits 0 s.

@@ -155,14 +155,16 @@ class Statements:
     def _lease_statements(self) -> None:
         idiom, fence = self.idiom, self.fence
         lease = f"name = {{name}} AND lane = {LEASE}"
-        self.lease = idiom.locking_select(
-            f"holder, {idiom.age_seconds('since')}, token, attempt", fence, lease, idiom.exclusive_lock
-        )
-        self.renew_lease = (
+        columns = f"holder, {idiom.age_seconds('since')}, token, attempt"
+        self.look_at_lease = f"SELECT {columns} FROM {idiom.snapshot_read(fence)} WHERE {lease}"
+        self.hold_lease = idiom.locking_select(columns, fence, lease, idiom.exclusive_lock)
+        self.take_lease = (
             f"UPDATE {fence} SET holder = {{holder}}, since = {idiom.now}, token = {{length}},"
             f" attempt = {{term}} WHERE {lease}"
         )
-        self.release_lease = f"UPDATE {fence} SET token = -1 WHERE {lease} AND holder = {{holder}}"
+        own = f"{lease} AND holder = {{holder}}"
+        self.renew_lease = f"UPDATE {fence} SET since = {idiom.now}, token = {{length}} WHERE {own}"
+        self.release_lease = f"UPDATE {fence} SET token = -1 WHERE {own}"
 
     def _letter_statements(self) -> None:
         idiom, letters = self.idiom, self.letters

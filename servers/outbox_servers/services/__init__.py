@@ -4,6 +4,7 @@ from outbox_servers.services.etcd import EtcdServer
 from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper, connect_mysql
 from outbox_servers.services.java import Java, find_java, truststore_options
 from outbox_servers.services.kafka import KafkaBroker
+from outbox_servers.services.kafka_cluster import KafkaCluster
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
 from outbox_servers.services.postgres import PostgresServer
 from outbox_servers.services.process import ServiceError, free_port
@@ -17,6 +18,7 @@ __all__ = [
     "Java",
     "Kafka",
     "KafkaBroker",
+    "KafkaCluster",
     "MariaDbServer",
     "MySql",
     "MySqlServer",

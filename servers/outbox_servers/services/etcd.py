@@ -77,7 +77,6 @@ class EtcdServer(Service, Etcd):
         super().__init__(folder)
         self._installation = installation
         self._progress = progress
-        self._port: int | None = None
         self._peer_port: int | None = None
 
     @property
@@ -87,17 +86,11 @@ class EtcdServer(Service, Etcd):
         Raises:
             ServiceError: The server was never started.
         """
-        if self._port is None:
-            raise ServiceError(f"{self.title} has no port before its first start; start() it first.")
-        return f"127.0.0.1:{self._port}"
-
-    def stop(self) -> None:
-        """Stops the server in order; the data stays. Idempotent."""
-        if self._process:
-            self._process.stop()
+        return f"127.0.0.1:{self.port}"
 
     def _choose_ports(self) -> None:
-        self._port, self._peer_port = free_port(), free_port()
+        super()._choose_ports()
+        self._peer_port = free_port()
 
     def _launch(self) -> ServerProcess:
         installation = self._installation = self._installation or find_installation(self._progress)
@@ -124,9 +117,6 @@ class EtcdServer(Service, Etcd):
         with suppress(OSError, ValueError), _open(f"http://{self.endpoint}/health", timeout=1) as answer:
             return bool(json.load(answer)["health"] == "true")
         return False
-
-    def _shut_down(self) -> None:
-        self.kill()  # what it has acknowledged is in its log
 
 
 # A proxy that the environment names is not for this machine.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from confluent_kafka import KafkaException
@@ -18,6 +19,7 @@ from outbox_servers.services.kafka_home import (
     class_path,
     cluster_id,
     kafka_home,
+    new_id,
     write_properties,
     write_storage,
 )
@@ -33,7 +35,6 @@ QUICK_JVM = ("-Xmx512m", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 
 _SETTINGS = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     # One broker has the only copy of everything.
     "offsets.topic.replication.factor": "1",
@@ -60,8 +61,23 @@ _SETTINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Node:
+    """A broker's place in its cluster.
+
+    Attributes:
+        number: Its number, from 1.
+        cluster: The cluster's id.
+        controllers: Number of each broker → the port of its controller.
+    """
+
+    number: int
+    cluster: str
+    controllers: Mapping[int, int]
+
+
 class KafkaBroker(Service, Kafka):
-    """A single-node Kafka (KRaft) that listens on 127.0.0.1, for tests and demonstrations.
+    """A Kafka broker (KRaft) that listens on 127.0.0.1, for tests and demonstrations; a cluster by itself.
 
     Its jars are fetched from Maven Central once and kept in the cache folder. It keeps its port and its data
     when it is stopped or killed and started again. Acknowledged records survive ``kill``, but not a power
@@ -76,6 +92,7 @@ class KafkaBroker(Service, Kafka):
         jvm_options: Java options for memory and speed.
         java: The Java that runs it; found by ``find_java`` if not given.
         version: Kafka's version, 3.9 or newer.
+        node: Its place in a cluster of several; see :class:`KafkaCluster`.
         progress: Receives lines of text while jars are fetched and the broker starts.
     """
 
@@ -92,9 +109,12 @@ class KafkaBroker(Service, Kafka):
         jvm_options: Sequence[str] = QUICK_JVM,
         java: Java | None = None,
         version: str = KAFKA_VERSION,
+        node: Node | None = None,
         progress: Progress = silent,
     ) -> None:
         super().__init__(folder)
+        self._alone = node is None
+        self._node = node or Node(1, new_id(), {})
         automatic = {"auto.create.topics.enable": str(auto_create_topics).lower()}
         self._properties = {**_SETTINGS, **automatic, **(properties or {})}
         self._proxy_port = proxy_port
@@ -102,21 +122,8 @@ class KafkaBroker(Service, Kafka):
         self._java = java
         self._version = version
         self._progress = progress
-        self._client_port: int | None = None
-        self._controller_port: int | None = None
         self._proxied_port: int | None = None
         self._archive: ClassArchive | None = None
-
-    @property
-    def port(self) -> int:
-        """The TCP port for clients.
-
-        Raises:
-            ServiceError: The broker was never started.
-        """
-        if self._client_port is None:
-            raise ServiceError("Kafka has no address before its first start; start() it first.")
-        return self._client_port
 
     @property
     def proxied_port(self) -> int:
@@ -140,19 +147,18 @@ class KafkaBroker(Service, Kafka):
 
     def stop(self) -> None:
         """Stops the broker in order; the data stays. Idempotent."""
-        if self._process:
-            self._process.stop()
+        super().stop()
         if self._archive:
             self._archive.keep()
 
-    def restart(self) -> None:
-        """Stops the broker in order and starts it again on the same port with the same data."""
-        self.stop()
-        self.start()
+    @property
+    def _controller_port(self) -> int:
+        return self._node.controllers[self._node.number]
 
     def _choose_ports(self) -> None:
-        self._client_port = free_port()
-        self._controller_port = free_port()
+        super()._choose_ports()
+        if self._alone:
+            self._node = replace(self._node, controllers={self._node.number: free_port()})
         self._proxied_port = free_port() if self._proxy_port is not None else None
 
     def _launch(self) -> ServerProcess:
@@ -172,18 +178,20 @@ class KafkaBroker(Service, Kafka):
 
     def _prepare(self, home: Path) -> Path:
         """Creates the storage folder, if it is missing, and the file of settings; returns the file's path."""
+        node = self._node
         data = self.folder / "data"
         if not data.exists():
-            write_storage(home, data)
-        controller = f"127.0.0.1:{self._controller_port}"
+            write_storage(home, data, node.number, node.cluster)
+        controllers = {number: f"127.0.0.1:{port}" for number, port in node.controllers.items()}
         listeners, advertised = {"PLAINTEXT": self.bootstrap}, {"PLAINTEXT": self.bootstrap}
         if self._proxy_port is not None:
             listeners["PROXIED"] = f"127.0.0.1:{self.proxied_port}"
             advertised["PROXIED"] = f"127.0.0.1:{self._proxy_port}"
         addresses = {
             "log.dirs": str(data),
-            "controller.quorum.voters": f"1@{controller}",
-            "listeners": _addresses({**listeners, "CONTROLLER": controller}),
+            "node.id": str(node.number),
+            "controller.quorum.voters": ",".join(f"{each}@{at}" for each, at in controllers.items()),
+            "listeners": _addresses({**listeners, "CONTROLLER": f"127.0.0.1:{self._controller_port}"}),
             "advertised.listeners": _addresses(advertised),
             "listener.security.protocol.map": ",".join(
                 f"{name}:PLAINTEXT" for name in ("CONTROLLER", *listeners)

@@ -87,11 +87,18 @@ def class_path(home: Path) -> str:
     return os.pathsep.join(str(jar) for jar in sorted((home / "jars").glob("*.jar")))
 
 
-def write_storage(home: Path, data: Path) -> None:
-    """Fills a new storage folder like Kafka's StorageTool, without the second for a JVM."""
+def write_storage(home: Path, data: Path, node: int, cluster: str) -> None:
+    """Fills a new storage folder like Kafka's StorageTool, without the second for a JVM.
+
+    Args:
+        home: The folder of ``kafka_home``.
+        data: The storage folder, which does not exist yet.
+        node: The broker's number in its cluster.
+        cluster: The cluster's id, of ``new_id``.
+    """
     data.mkdir()
     shutil.copy(home / _CHECKPOINT, data)
-    identity = {"version": "1", "node.id": "1", "cluster.id": _new_id(), "directory.id": _new_id()}
+    identity = {"version": "1", "node.id": str(node), "cluster.id": cluster, "directory.id": new_id()}
     write_properties(data / "meta.properties", identity)
 
 
@@ -152,12 +159,13 @@ def _format(folder: Path, java: Java) -> None:
         settings = {**_FORMAT_SETTINGS, "log.dirs": f"{work}/data"}
         path = write_properties(Path(work) / "server.properties", settings)
         command = [str(java.executable), "-Xmx128m", "-cp", class_path(folder), "kafka.tools.StorageTool"]
-        command += ["format", f"--cluster-id={_new_id()}", "-c", str(path)]
+        command += ["format", f"--cluster-id={new_id()}", "-c", str(path)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - all parts are our own
         if done.returncode != 0:
             raise ServiceError(f"Kafka's StorageTool failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         shutil.copy(Path(work) / "data" / _CHECKPOINT, folder)
 
 
-def _new_id() -> str:
+def new_id() -> str:
+    """Returns an id that no cluster and no storage folder has."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

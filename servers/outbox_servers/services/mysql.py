@@ -17,7 +17,7 @@ import pymysql
 from outbox_servers.services.cache import Progress, cached_folder, silent
 from outbox_servers.services.external import MySql
 from outbox_servers.services.mysql_binaries import MARIADB, MYSQL, Installation, Product, find_installation
-from outbox_servers.services.process import ServerProcess, ServiceError, free_port
+from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import Service
 
 if TYPE_CHECKING:
@@ -67,37 +67,12 @@ class _Server(Service, MySql):
         self._version = version
         self._installation = installation
         self._progress = progress
-        self._port: int | None = None
         self._password = ""
-
-    @property
-    def port(self) -> int:
-        """The TCP port.
-
-        Raises:
-            ServiceError: The server was never started.
-        """
-        if self._port is None:
-            raise ServiceError(f"{self.title} has no port before its first start; start() it first.")
-        return self._port
 
     @property
     def dsn(self) -> str:
         """The address of the account ``root``, without a database; contains a password."""
         return f"mysql://root:{self._password}@127.0.0.1:{self.port}/"
-
-    def stop(self) -> None:
-        """Stops the server in order; the data stays. Idempotent."""
-        if self._process:
-            self._process.stop()
-
-    def restart(self) -> None:
-        """Stops the server in order and starts it again on the same port with the same data."""
-        self.stop()
-        self.start()
-
-    def _choose_ports(self) -> None:
-        self._port = free_port()
 
     def _launch(self) -> ServerProcess:
         installation = self._installation = self._installation or find_installation(
@@ -177,13 +152,6 @@ class _Server(Service, MySql):
         except pymysql.OperationalError:
             return False
         return True
-
-    def _shut_down(self) -> None:
-        # The data of a temporary server is not needed again.
-        if self._temporary:
-            self.kill()
-        else:
-            self.stop()
 
 
 class MySqlServer(_Server):

@@ -22,7 +22,7 @@ from outbox_servers.services.postgres_binaries import (
     readable_binaries,
     unprivileged_account,
 )
-from outbox_servers.services.process import ServerProcess, ServiceError, free_port
+from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import Service
 
 if TYPE_CHECKING:
@@ -78,19 +78,7 @@ class PostgresServer(Service, Postgres):
         self._binaries = binaries
         self._progress = progress
         self._account = unprivileged_account() if os.geteuid() == 0 else None
-        self._port: int | None = None
         self._password = ""
-
-    @property
-    def port(self) -> int:
-        """The TCP port.
-
-        Raises:
-            ServiceError: The server was never started.
-        """
-        if self._port is None:
-            raise ServiceError("PostgreSQL has no port before its first start; start() it first.")
-        return self._port
 
     @property
     def dsn(self) -> str:
@@ -113,9 +101,6 @@ class PostgresServer(Service, Postgres):
         """Stops the server in the given way and starts it again on the same port with the same data."""
         self.stop(mode)
         self.start()
-
-    def _choose_ports(self) -> None:
-        self._port = free_port()
 
     def _launch(self) -> ServerProcess:
         binaries = self._binaries = self._binaries or find_binaries()

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from outbox_servers.services.process import ServerProcess, ServiceError
+from outbox_servers.services.process import ServerProcess, ServiceError, free_port
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,6 +46,7 @@ class Service(ABC):
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / f"{self.title.lower()}.log"
         self._process: ServerProcess | None = None
+        self._port: int | None = None
         self._served = False
         self._owner = os.getpid()
         atexit.register(self.close)
@@ -63,6 +64,17 @@ class Service(ABC):
             ServiceError: It is not running.
         """
         return self._alive().pid
+
+    @property
+    def port(self) -> int:
+        """The TCP port for clients.
+
+        Raises:
+            ServiceError: It was never started.
+        """
+        if self._port is None:
+            raise ServiceError(f"{self.title} has no port before its first start; start() it first.")
+        return self._port
 
     def start(self) -> Self:
         """Starts the server and waits until it is ready; does nothing if it runs already.
@@ -85,6 +97,16 @@ class Service(ABC):
                     raise
         self._served = True
         return self
+
+    def stop(self) -> None:
+        """Stops the server in order; the data stays. Idempotent."""
+        if self._process:
+            self._process.stop()
+
+    def restart(self) -> None:
+        """Stops the server in order and starts it again on the same port with the same data."""
+        self.stop()
+        self.start()
 
     def kill(self) -> None:
         """Kills the server with SIGKILL, as a crash would; the data stays. Idempotent."""
@@ -137,8 +159,8 @@ class Service(ABC):
             self.kill()
             raise
 
-    @abstractmethod
-    def _choose_ports(self) -> None: ...
+    def _choose_ports(self) -> None:
+        self._port = free_port()
 
     @abstractmethod
     def _launch(self) -> ServerProcess: ...
@@ -146,6 +168,9 @@ class Service(ABC):
     @abstractmethod
     def _ready(self) -> bool: ...
 
-    @abstractmethod
     def _shut_down(self) -> None:
-        """Stops the server in the fastest way that loses nothing."""
+        """Stops the server in the fastest way that loses nothing that is needed again."""
+        if self._temporary:
+            self.kill()
+        else:
+            self.stop()

@@ -125,11 +125,6 @@ class _SparkDaemon(Service):
         self.java = java
         self._ui_port: int | None = None
 
-    def stop(self) -> None:
-        """Stops it in order; idempotent."""
-        if self._process:
-            self._process.stop()
-
     def _choose_ports(self) -> None:
         self._ui_port = free_port()
 
@@ -161,7 +156,6 @@ class SparkMaster(_SparkDaemon):
         super().__init__(java)
         # Workers need it too: they send four heartbeats in that time.
         self.options = f"{_ONE_PORT} -Dspark.worker.timeout={worker_timeout}"
-        self._port: int | None = None
 
     @property
     def url(self) -> str:

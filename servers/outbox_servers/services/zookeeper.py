@@ -12,7 +12,7 @@ from outbox_servers.services.external import ZooKeeper
 from outbox_servers.services.java import Java, find_java
 from outbox_servers.services.kafka_home import write_properties
 from outbox_servers.services.maven import fetch_jars
-from outbox_servers.services.process import ServerProcess, ServiceError, free_port
+from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import Service
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ class ZooKeeperServer(Service, ZooKeeper):
         self._java = java
         self._version = version
         self._progress = progress
-        self._port: int | None = None
 
     @property
     def hosts(self) -> str:
@@ -90,23 +89,13 @@ class ZooKeeperServer(Service, ZooKeeper):
         Raises:
             ServiceError: The server was never started.
         """
-        if self._port is None:
-            raise ServiceError("ZooKeeper has no address before its first start; start() it first.")
-        return f"127.0.0.1:{self._port}"
-
-    def stop(self) -> None:
-        """Stops the server in order; the data stays. Idempotent."""
-        if self._process:
-            self._process.stop()
-
-    def _choose_ports(self) -> None:
-        self._port = free_port()
+        return f"127.0.0.1:{self.port}"
 
     def _launch(self) -> ServerProcess:
         java = self._java = self._java or find_java()
         jars = zookeeper_jars(java, self._progress, self._version)
         self._progress(f"Starting ZooKeeper on {self.hosts}")
-        settings = {"dataDir": str(self.folder / "data"), "clientPort": str(self._port), **self._settings}
+        settings = {"dataDir": str(self.folder / "data"), "clientPort": str(self.port), **self._settings}
         path = write_properties(self.folder / "zoo.cfg", settings)
         properties = [f"-D{name}={value}" for name, value in self._system_properties.items()]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -119,16 +108,12 @@ class ZooKeeperServer(Service, ZooKeeper):
         )
 
     def _ready(self) -> bool:
-        port = self._port or 0
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as probe:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe:
                 probe.sendall(b"ruok")
                 return probe.recv(4) == b"imok"
         except OSError:
             return False
-
-    def _shut_down(self) -> None:
-        self.kill()  # what it has acknowledged is in its log
 
 
 def zookeeper_jars(

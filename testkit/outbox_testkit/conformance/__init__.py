@@ -13,11 +13,11 @@ The suites test the contract of the seam and nothing else. A test is skipped onl
 declare the capability that it needs. If a database is slow to create, the fixture may return another table of
 the same database each time.
 
-``python -m outbox_testkit.conformance report.xml …`` prints a table of databases and tests from pytest's
+``python -m outbox_testkit.conformance report.xml …`` prints a table of plugins and tests from pytest's
 reports (``--junit-xml``).
 """
 
-from outbox_testkit.conformance.contender import ElectorUnderTest
+from outbox_testkit.conformance.contender import ElectorUnderTest, ServiceUnderTest
 from outbox_testkit.conformance.dialect import DialectConformance
 from outbox_testkit.conformance.elector import ElectorConformance
 from outbox_testkit.conformance.publisher import (
@@ -25,6 +25,7 @@ from outbox_testkit.conformance.publisher import (
     PublisherUnderTest,
     TransactionalConformance,
 )
+from outbox_testkit.conformance.recording import RecordingCandidate
 from outbox_testkit.conformance.under_test import OutboxUnderTest
 
 __all__ = [
@@ -34,5 +35,7 @@ __all__ = [
     "OutboxUnderTest",
     "PublisherConformance",
     "PublisherUnderTest",
+    "RecordingCandidate",
+    "ServiceUnderTest",
     "TransactionalConformance",
 ]

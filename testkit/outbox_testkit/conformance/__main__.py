@@ -1,29 +1,31 @@
-"""``python -m outbox_testkit.conformance report.xml …``: prints a table of databases and tests."""
+"""``python -m outbox_testkit.conformance report.xml …``: prints a table of plugins and tests."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from outbox_testkit.conformance.matrix import read, render, sound
+from outbox_testkit.conformance.matrix import SUITES, read, render, sound, suite
 
 
 def main() -> int:
     """Prints the table; returns 1 if a test failed, or was skipped for another reason than a capability."""
     parser = argparse.ArgumentParser(
         prog="python -m outbox_testkit.conformance",
-        description="Makes a Markdown table of databases and conformance tests from pytest's reports "
+        description="Makes a Markdown table of plugins and conformance tests from pytest's reports "
         "(pytest --junit-xml=report.xml).",
     )
     parser.add_argument(
-        "reports", nargs="*", metavar="[NAME=]REPORT", help="a report, and its database's name"
+        "--suite", choices=SUITES, default="dialects", help="whose tests; by default those of dialects"
     )
+    parser.add_argument("reports", nargs="*", metavar="[NAME=]REPORT", help="a report, and its plugin's name")
     parser.add_argument(
-        "--not-run", nargs="*", default=[], metavar="NAME", help="databases that there is no report of"
+        "--not-run", nargs="*", default=[], metavar="NAME", help="plugins that there is no report of"
     )
     arguments = parser.parse_args()
-    matrix = {**read(arguments.reports), **{name: {} for name in arguments.not_run}}
-    print(render(matrix))  # noqa: T201 - the output of the program
+    tests = suite(arguments.suite)
+    matrix = {**read(arguments.reports, tests), **{name: {} for name in arguments.not_run}}
+    print(render(matrix, tests))  # noqa: T201 - the output of the program
     return 0 if sound(matrix) else 1
 
 

@@ -12,7 +12,7 @@ from outbox_sdk import Capability
 
 from outbox_testkit.conformance.under_test import Box, OutboxUnderTest
 
-NOT_DECLARED = "the dialect does not declare: "
+NOT_DECLARED = "the plugin does not declare: "
 """The beginning of the reason of every skip; the capability follows."""
 
 Test = TypeVar("Test", bound=Callable[..., object])

@@ -9,9 +9,11 @@ import base64
 import math
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
@@ -19,8 +21,27 @@ from typing import Any
 from outbox_sdk import Elector, Seam, find
 from outbox_sdk.election import elapsed
 
+from outbox_testkit.proxy import Proxy
+
 _PROGRAM = f"import sys; from {__name__} import main; main(sys.argv[1])"
-"""Runs :func:`main` with the specification: the elector, and for how many seconds a hand-over drains."""
+"""Runs :func:`main` with the specification: driver, options, and how many seconds a hand-over drains."""
+
+
+@dataclass(frozen=True)
+class ServiceUnderTest:
+    """The service behind an elector, which nothing else uses, so that a test may disturb it.
+
+    Attributes:
+        stop: Stops it; its data stays.
+        start: Starts it again with the same data, and waits until it serves.
+        proxy: A proxy to it.
+        options: The driver's options by way of the proxy; picklable.
+    """
+
+    stop: Callable[[], object]
+    start: Callable[[], object]
+    proxy: Proxy
+    options: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -31,11 +52,17 @@ class ElectorUnderTest:
         driver: The entry-point name.
         options: The driver's options; picklable.
         session: Seconds after which another process leads once a leader has died.
+        service: The service, if tests may disturb it.
+        elects: Whether one process at a time leads; ``False`` for an elector that lets all of them lead.
+        elections: How many there are in a row.
     """
 
     driver: str
     options: Any = field(repr=False)
     session: float
+    service: ServiceUnderTest | None = None
+    elects: bool = True
+    elections: int = 200
 
     def create(self) -> Elector:
         """Creates an elector; does not connect."""
@@ -61,17 +88,19 @@ class Told:
 class Contender:
     """The parent's view of one process."""
 
-    def __init__(self, under: ElectorUnderTest, told: queue.Queue[Told], drain: float = 0.0) -> None:
+    def __init__(self, driver: str, options: Any, told: queue.Queue[Told], drain: float = 0.0) -> None:
         """Starts the process.
 
         Args:
-            under: The elector.
+            driver: The elector's entry-point name.
+            options: Its options.
             told: Receives its events.
             drain: For how many seconds a hand-over drains.
         """
         self._told = told
         self.killed_at = math.inf
-        specification = base64.b64encode(pickle.dumps((under, drain))).decode()
+        self.was_frozen = False
+        specification = base64.b64encode(pickle.dumps((driver, options, drain))).decode()
         self.process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, specification],
             stdin=subprocess.PIPE,
@@ -87,6 +116,18 @@ class Contender:
         self.process.stdin.close()  # not communicate, which would read what the reader is to read
         self.process.wait(timeout=60)
         self._reader.join()
+
+    def freeze(self) -> float:
+        """Stops the process as SIGSTOP does; returns when."""
+        self.was_frozen = True
+        self.process.send_signal(signal.SIGSTOP)
+        return elapsed()
+
+    def thaw(self) -> float:
+        """Has a frozen process go on; returns when."""
+        at = elapsed()
+        self.process.send_signal(signal.SIGCONT)
+        return at
 
     def kill(self) -> float:
         """Kills the process, whatever state it is in; returns when."""
@@ -143,8 +184,8 @@ def tell(what: str) -> None:
 
 def main(specification: str) -> None:
     """Takes part until it is told to stop."""
-    under, drain = pickle.loads(base64.b64decode(specification))
-    elector = under.create()
+    driver, options, drain = pickle.loads(base64.b64decode(specification))
+    elector = find(Seam.ELECTOR, driver).create(options)
     elector.start(Teller(drain))
     tell("started")
     sys.stdin.readline()

@@ -10,7 +10,9 @@ from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
 from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
+from outbox_testkit.conformance.members import MemberConformance
 from outbox_testkit.conformance.oddities import OddRowConformance
+from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
@@ -30,6 +32,8 @@ THEMES = {
     "dead letters": LetterConformance,
     "intake": IntakeConformance,
     "lease": LeaseConformance,
+    "members": MemberConformance,
+    "outboxes": OutboxesConformance,
     "status": StatusConformance,
     "tables": TableConformance,
     "concurrency": ConcurrencyConformance,
@@ -52,6 +56,8 @@ class DialectConformance(
     LetterConformance,
     IntakeConformance,
     LeaseConformance,
+    MemberConformance,
+    OutboxesConformance,
     StatusConformance,
     TableConformance,
     ConcurrencyConformance,

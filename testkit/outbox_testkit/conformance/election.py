@@ -6,6 +6,7 @@ import math
 import queue
 import time
 from itertools import pairwise
+from typing import Any
 
 from outbox_sdk.election import elapsed
 
@@ -28,9 +29,16 @@ class Election:
         self.told: list[Told] = []
         self.contenders: list[Contender] = []
 
-    def enter(self, count: int = 1, *, drain: float = 0.0) -> list[Contender]:
-        """Starts processes, and waits until they take part."""
-        entered = [Contender(self._under, self._new, drain) for _ in range(count)]
+    def enter(self, count: int = 1, *, drain: float = 0.0, options: Any = None) -> list[Contender]:
+        """Starts processes, and waits until they take part.
+
+        Args:
+            count: How many.
+            drain: For how many seconds a hand-over drains.
+            options: Other options than those of the elector under test.
+        """
+        driver, options = self._under.driver, options or self._under.options
+        entered = [Contender(driver, options, self._new, drain) for _ in range(count)]
         self.contenders += entered
         deadline = elapsed() + 60
         while {told.contender for told in self.told if told.what == "started"} < set(self.contenders):
@@ -65,15 +73,17 @@ class Election:
     def assert_orderly(self) -> None:
         """Asserts that nobody was told what cannot be, and that no two led at once.
 
-        Who is killed leads no more, nor does a frozen process once it is told so: until then its lease has
-        run out, but it cannot say so. So frozen ones are not to be judged.
+        Who is killed leads no more. The lease of a frozen process runs out, but it cannot say so before it
+        goes on; so for frozen ones only the order of their events counts.
         """
+        self.hear_all(0)
         for contender in self.contenders:
             story = [told.what for told in self.told if told.contender is contender]
             story = [what for what in story if what in _MAY_FOLLOW]
             for earlier, later in pairwise(["", *story]):
                 assert later in _MAY_FOLLOW[earlier], story
-        terms = sorted(term for contender in self.contenders for term in self._terms(contender))
+        judged = [contender for contender in self.contenders if not contender.was_frozen]
+        terms = sorted(term for contender in judged for term in self._terms(contender))
         for (_, end), (begin, _) in pairwise(terms):
             assert end <= begin, f"two led at once: {terms}"
 

@@ -1,4 +1,4 @@
-"""The table of databases and tests, from pytest's reports in JUnit format."""
+"""The table of plugins and tests, from pytest's reports in JUnit format."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from outbox_testkit.conformance.base import NOT_DECLARED
-from outbox_testkit.conformance.dialect import THEMES
+from outbox_testkit.conformance.dialect import THEMES as DIALECTS
+from outbox_testkit.conformance.elector import THEMES as ELECTORS
+
+SUITES: Mapping[str, Mapping[str, type[object]]] = {"dialects": DIALECTS, "electors": ELECTORS}
+"""The themes of each suite."""
 
 Matrix = Mapping[str, Mapping[str, "Outcome"]]
-"""Database → test → outcome."""
+"""Plugin (a database, an elector) → test → outcome."""
 
 
 class State(IntEnum):
@@ -35,7 +39,7 @@ _OTHER = "not for a capability but "
 
 
 class Outcome(NamedTuple):
-    """The outcome of a test in one database.
+    """The outcome of a test of one plugin.
 
     Attributes:
         state: The outcome.
@@ -57,20 +61,19 @@ class Outcome(NamedTuple):
                 return "**failed**"
 
 
-def suite() -> dict[str, list[str]]:
-    """Returns the tests of each theme, in the order in which they are written."""
-    return {
-        theme: [name for name in vars(kind) if name.startswith("test_")] for theme, kind in THEMES.items()
-    }
+def suite(name: str = "dialects") -> dict[str, list[str]]:
+    """Returns the tests of each theme of a suite, in the order in which they are written."""
+    themes = SUITES[name].items()
+    return {theme: [test for test in vars(kind) if test.startswith("test_")] for theme, kind in themes}
 
 
-def read(reports: Iterable[str]) -> dict[str, dict[str, Outcome]]:
-    """Reads reports, each given as ``path``, or ``name=path`` to name its database.
+def read(reports: Iterable[str], tests: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Outcome]]:
+    """Reads reports of a suite's tests, each given as ``path``, or ``name=path`` to name its plugin.
 
-    Otherwise the name of the database is that of the plugin's class, without ``Test``. A class with only some
+    Otherwise the name of the plugin is that of the plugin's class, without ``Test``. A class with only some
     of the suite's themes is left out.
     """
-    known = {name for names in suite().values() for name in names}
+    known = {name for names in tests.values() for name in names}
     matrix: dict[str, dict[str, Outcome]] = {}
     for report in reports:
         name, _, path = report.rpartition("=")
@@ -82,15 +85,15 @@ def read(reports: Iterable[str]) -> dict[str, dict[str, Outcome]]:
     return matrix
 
 
-def render(matrix: Matrix) -> str:
+def render(matrix: Matrix, tests: Mapping[str, Sequence[str]]) -> str:
     """Returns the table in Markdown, with a line for the totals."""
     lines = [_line(["", *matrix]), _line(["---"] * (len(matrix) + 1))]
-    for theme, names in suite().items():
+    for theme, names in tests.items():
         lines.append(_line([f"**{theme}**", *[""] * len(matrix)]))
         for name in names:
             outcomes = [str(column.get(name, Outcome(State.NOT_RUN))) for column in matrix.values()]
             lines.append(_line([name.removeprefix("test_").replace("_", " "), *outcomes]))
-    return "\n".join([*lines, _line(["**sum**", *(_sum(column) for column in matrix.values())])])
+    return "\n".join([*lines, _line(["**sum**", *(_sum(column, tests) for column in matrix.values())])])
 
 
 def sound(matrix: Matrix) -> bool:
@@ -126,8 +129,8 @@ def _outcome(case: ET.Element) -> Outcome:
     return Outcome(State.SKIPPED, f"{_OTHER}{reason}")
 
 
-def _sum(column: Mapping[str, Outcome]) -> str:
-    every = [name for names in suite().values() for name in names]
+def _sum(column: Mapping[str, Outcome], tests: Mapping[str, Sequence[str]]) -> str:
+    every = [name for names in tests.values() for name in names]
     count = Counter(column.get(name, Outcome(State.NOT_RUN)).state for name in every)
     return ", ".join(f"{count[state]} {word}" for state, word in _WORDS.items() if count[state])
 

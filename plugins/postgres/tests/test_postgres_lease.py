@@ -1,0 +1,193 @@
+"""The lease: what renewals and standbys cost the server, and who gets it when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from outbox_postgres import PostgresDialect, PostgresOptions
+from outbox_postgres.lease import PostgresLease
+from outbox_sdk import AccessDenied
+from outbox_sdk.election import WatchedLease
+from outbox_servers.services import PostgresServer
+from psycopg.conninfo import make_conninfo
+
+from .outbox_hands import Outbox, until
+
+RENEWALS = 500
+ROW = "name = 'public.outbox' AND lane = -2"
+FOR_A_MINUTE = "SELECT setval('outbox_lease', (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 60000)"
+
+Open = Callable[..., PostgresLease]
+
+
+@pytest.fixture
+def open_lease(outbox: Outbox) -> Iterator[Open]:
+    """Connects to the outbox's lease, or to that of other options."""
+    opened: list[PostgresLease] = []
+
+    def connect(dsn: str = outbox.dsn, **options: Any) -> PostgresLease:
+        opened.append(PostgresDialect(PostgresOptions(data_source=dsn, **options)).lease())
+        return opened[-1]
+
+    yield connect
+    for lease in opened:
+        lease.close()
+
+
+def column(outbox: Outbox, select: str) -> Any:
+    row = outbox.admin.execute(select.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_renewals_leave_no_row_version_while_a_snapshot_is_held_open(
+    outbox: Outbox, open_lease: Open
+) -> None:
+    leader = open_lease()
+    number = leader.take("leader", 60)
+    leader.take("leader", 60)
+    with psycopg.connect(outbox.dsn) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT count(*) FROM outbox_fence")
+        where = f"SELECT ctid::text || xmin::text FROM outbox_fence WHERE {ROW}"
+        before = column(outbox, where)
+        size = column(outbox, "SELECT pg_relation_size('outbox_fence') + pg_relation_size('outbox_lease')")
+        assert {leader.take("leader", 60) for _ in range(RENEWALS)} == {number}
+        assert column(outbox, where) == before, "the row has another version"
+        assert (
+            column(outbox, "SELECT pg_relation_size('outbox_fence') + pg_relation_size('outbox_lease')")
+            == size
+        )
+
+
+def test_who_does_not_get_the_lease_writes_nothing_and_waits_for_no_lock(
+    outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
+) -> None:
+    leader, standby = open_lease(), open_lease()
+    leader.take("leader", 60)
+    blocker = outbox.session()
+    blocker.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR UPDATE")
+    next_transaction = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+    before = column(outbox, next_transaction)
+    for _ in range(20):
+        assert pool.submit(standby.take, "standby", 60).result(2) is None
+    assert column(outbox, next_transaction) == before, "a standby has used a transaction id"
+
+
+def test_a_lease_that_is_renewed_while_another_process_waits_for_it_is_not_taken(
+    outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
+) -> None:
+    leader, standby = open_lease(), open_lease()
+    number = leader.take("leader", 0.001)
+    time.sleep(0.01)
+    renewal = outbox.session()
+    renewal.execute(f"SELECT FROM outbox_fence WHERE {ROW} FOR NO KEY UPDATE")
+    taken = pool.submit(standby.take, "standby", 60)
+    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+    renewal.execute(FOR_A_MINUTE)
+    renewal.commit()
+    assert taken.result(5) is None
+    assert leader.take("leader", 60) == number
+
+
+def test_a_former_holder_that_waits_behind_its_successor_does_not_renew(
+    outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
+) -> None:
+    leader = open_lease()
+    leader.take("leader", 0.001)
+    successor = outbox.session()
+    successor.execute(f"UPDATE outbox_fence SET holder = 'successor', attempt = attempt + 1 WHERE {ROW}")
+    renewed = pool.submit(leader.take, "leader", 60)
+    until(lambda: column(outbox, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+    successor.execute(FOR_A_MINUTE)
+    successor.commit()
+    assert renewed.result(5) is None
+
+
+def test_a_standby_hears_of_a_release_at_once_and_sleeps_no_longer_than_the_lease(
+    outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
+) -> None:
+    leader, standby = open_lease(), open_lease()
+    assert isinstance(standby, WatchedLease)
+    leader.take("leader", 60)
+    assert standby.take("standby", 60) is None
+    waiting = pool.submit(standby.wait, 30)
+    time.sleep(0.1)
+    assert not waiting.done()
+    leader.release("leader")
+    waiting.result(5)
+    assert standby.take("standby", 0.3) is not None
+    began = time.monotonic()
+    while leader.take("leader", 60) is None:
+        leader.wait(30)
+    assert time.monotonic() - began < 5
+
+
+def test_many_that_come_at_once_find_one_lease(
+    outbox: Outbox, open_lease: Open, pool: ThreadPoolExecutor
+) -> None:
+    for _ in range(3):
+        outbox.admin.execute("DROP SEQUENCE IF EXISTS outbox_lease")
+        leases = list(pool.map(lambda _: open_lease(), range(8)))
+        taken = list(pool.map(lambda each: each.take(str(id(each)), 60), leases))
+        assert sum(number is not None for number in taken) == 1, taken
+        for lease in leases:
+            lease.close()
+
+
+def test_two_spellings_of_a_table_are_one_lease(open_lease: Open) -> None:
+    one, other = open_lease(table="outbox"), open_lease(table='PUBLIC."outbox"')
+    assert one.take("one", 60) is not None
+    assert other.take("other", 60) is None
+
+
+def test_a_user_who_may_not_create_the_sequence_hears_what_is_needed(
+    outbox: Outbox, open_lease: Open, user: tuple[str, str]
+) -> None:
+    name, dsn = user
+    for grant in ("outbox", "outbox_fence", "outbox_dead_letters"):
+        outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {grant} TO {name}".encode())
+    outbox.admin.execute("REVOKE CREATE ON SCHEMA public FROM public")
+    with pytest.raises(AccessDenied, match="CREATE SEQUENCE IF NOT EXISTS") as refused:
+        open_lease(dsn)
+    cure = str(refused.value).split("may run: ")[1]
+    open_lease()
+    with pytest.raises(AccessDenied, match="GRANT SELECT, UPDATE ON SEQUENCE"):
+        open_lease(dsn)
+    outbox.admin.execute(cure.encode())
+    assert open_lease(dsn).take("one", 60) == 0
+
+
+def test_long_names_of_tables_have_leases_of_their_own(outbox: Outbox, open_lease: Open) -> None:
+    names = [f"{'o' * 60}{letter}" for letter in "ab"]
+    leases = []
+    for table in names:
+        options = PostgresOptions(data_source=outbox.dsn, table=table, fence_table="outbox_fence")
+        PostgresDialect(options).create()
+        leases.append(open_lease(table=table, fence_table="outbox_fence"))
+    assert leases[0].take("one", 60) == 0
+    assert leases[1].take("other", 0.001) == 0
+    time.sleep(0.01)
+    assert leases[0].take("other", 60) is None
+
+
+def test_a_lease_survives_a_crash_of_the_server() -> None:
+    with PostgresServer() as server:
+        dsn = make_conninfo(server.dsn)
+        dialect = PostgresDialect(PostgresOptions(data_source=dsn))
+        dialect.create()
+        leader = dialect.lease()
+        number = leader.take("leader", 60)
+        leader.take("leader", 60)
+        server.restart("immediate")
+        leader.close()
+        standby, leader = dialect.lease(), dialect.lease()
+        assert standby.take("standby", 60) is None
+        assert leader.take("leader", 60) == number
+        standby.close()
+        leader.close()

@@ -1,0 +1,172 @@
+"""The members of a group: more rows of the fence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from outbox_sdk.portable.columns import MEMBER
+from outbox_sdk.portable.session import AlreadyExists, Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.table import new_lane
+
+GROUP_LENGTH = 64
+MEMBER_LENGTH = 128
+"""Characters of a name that every fence can hold."""
+
+_DIGITS = 16
+_FORGOTTEN = 10
+"""After how many times ``seconds`` the row of a silent member is another's to use."""
+
+
+class MemberRow(NamedTuple):
+    """A row of the fence that is, or was, a member.
+
+    Attributes:
+        name: The member's name.
+        group: Its group.
+        leads: How many outboxes it leads; negative once it has left.
+        age: Seconds since it noted itself.
+    """
+
+    name: str
+    group: str
+    leads: int
+    age: float
+
+
+class FenceMembers(ABC):
+    """The ``Members`` of an outbox, as rows of its fence.
+
+    Nobody needs the right to delete rows of a fence. A member therefore takes over a row that another has
+    left behind, and adds one only where there is none. Each statement is a transaction of its own, which
+    locks one row.
+    """
+
+    @abstractmethod
+    def rows(self) -> Sequence[MemberRow]:
+        """Returns all rows of members, of whatever group."""
+
+    @abstractmethod
+    def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
+        """Makes the row ``former`` into ``row``, as of now.
+
+        Only if that is the member's own already, or its member has left, or is silent for more than
+        ``seconds``.
+
+        Returns:
+            Whether it did.
+        """
+
+    @abstractmethod
+    def add_row(self, row: MemberRow) -> None:
+        """Adds a row, as of now. Does nothing if the member has one."""
+
+    @abstractmethod
+    def free_row(self, name: str) -> None:
+        """Notes that a member has left, if there is such a row."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnects."""
+
+    def note(self, group: str, member: str, leads: int, seconds: float) -> Mapping[str, int]:
+        """Notes that a member is here; returns the members of its group that are."""
+        own = MemberRow(bounded(member, MEMBER_LENGTH), bounded(group, GROUP_LENGTH), leads, 0)
+        forgotten = _FORGOTTEN * seconds
+        known = self.take_row(own.name, own, forgotten)
+        others = [row for row in self.rows() if row.name != own.name]
+        if not known:
+            free = [row.name for row in others if row.leads < 0 or row.age > forgotten]
+            if not any(self.take_row(name, own, forgotten) for name in free):
+                self.add_row(own)
+        here = {
+            row.name: row.leads
+            for row in others
+            if row.group == own.group and row.leads >= 0 and row.age <= seconds
+        }
+        return {**here, member: leads}
+
+    def leave(self, member: str) -> None:
+        """Takes a member off the list."""
+        self.free_row(bounded(member, MEMBER_LENGTH))
+
+
+class PortableMembers(FenceMembers):
+    """The ``Members`` of a portable outbox.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+    """
+
+    def __init__(self, session: Session, sql: Statements) -> None:
+        self._session = session
+        self._sql = sql
+        self._statements = MemberStatements(sql)
+
+    def rows(self) -> Sequence[MemberRow]:
+        """Returns all rows of members."""
+        with self._session.transaction("read the members", reads=True):
+            found = self._session.fetch(self._statements.rows)
+        return [MemberRow(str(name), str(group), int(leads), float(age)) for name, group, leads, age in found]
+
+    def take_row(self, former: str, row: MemberRow, seconds: float) -> bool:
+        """Makes a row into another, if it is free or the member's own."""
+        values = {"former": former, "member": row.name, "holder": row.group, "leads": row.leads}
+        with self._session.transaction("note the member"):
+            return self._session.execute(self._statements.take_row, **values, seconds=seconds) > 0
+
+    def add_row(self, row: MemberRow) -> None:
+        """Adds a row."""
+        lane = {**new_lane(row.name, MEMBER, row.group), "token": row.leads}
+        try:
+            with self._session.transaction("add the member"):
+                self._session.execute(self._sql.make_lane, **lane)
+        except AlreadyExists:
+            pass  # by an earlier call that failed only after its commit
+
+    def free_row(self, name: str) -> None:
+        """Notes that a member has left."""
+        with self._session.transaction("leave the members"):
+            self._session.execute(self._statements.free_row, member=name)
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+
+class MemberStatements:
+    """The statements about the members beside one outbox.
+
+    Args:
+        sql: The outbox's other statements.
+
+    Attributes:
+        rows: Returns name, group, outboxes led and age of each row.
+        take_row: Makes the row ``{former}`` into that of ``{member}``, if that may be; see ``FenceMembers``.
+        free_row: Notes that ``{member}`` has left.
+    """
+
+    def __init__(self, sql: Statements) -> None:
+        idiom, fence = sql.idiom, sql.fence
+        age = idiom.age_seconds("since")
+        # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
+        self.rows = (
+            f"SELECT name, holder, token, {age} FROM {idiom.snapshot_read(fence)} WHERE lane = {MEMBER}"
+        )
+        self.take_row = (
+            f"UPDATE {fence} SET name = {{member}}, holder = {{holder}}, token = {{leads}},"
+            f" since = {idiom.now} WHERE name = {{former}} AND lane = {MEMBER}"
+            f" AND (name = {{member}} OR token < 0 OR {idiom.older_than('since')})"
+        )
+        self.free_row = f"UPDATE {fence} SET token = -1 WHERE name = {{member}} AND lane = {MEMBER}"
+
+
+def bounded(name: str, length: int) -> str:
+    """Returns a name of at most ``length`` characters: a longer one is cut, and ends with its digest."""
+    if len(name) <= length:
+        return name
+    return f"{name[: length - _DIGITS]}{sha256(name.encode()).hexdigest()[:_DIGITS]}"

@@ -1,0 +1,49 @@
+"""Outboxes are found by a pattern of their names."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from outbox_sdk import ConfigError
+
+from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.under_test import Box
+
+
+class OutboxesConformance(Conformance):
+    """The search for outboxes, in the schema of the outbox under test."""
+
+    def test_outboxes_are_found_by_a_pattern(self, box: Box, stack: ExitStack) -> None:
+        table = box.options.table
+        assert box.dialect.find_outboxes(f"{table}_t1*") == []
+        for suffix in ("t1_a", "t2_b", "t1_c"):
+            box.beside(suffix)
+        names = box.dialect.find_outboxes(f"{table}_t1*")
+        assert [name.lower() for name in names] == [f"{table}_t1_a".lower(), f"{table}_t1_c".lower()]
+        # As they are written the option takes them, and finds them again.
+        for name in names:
+            found = Box(replace(box.under, options={**box.under.options, "table": name}), stack)
+            assert found.connect().backlog().records == 0
+            assert found.dialect.find_outboxes(name) == [name]
+
+    def test_an_asterisk_stands_for_any_characters_and_nothing_else_does(self, bare: Box) -> None:
+        table = bare.options.table
+        for suffix in ("a_1", "ab1"):
+            bare.beside(suffix)
+        found = {
+            pattern: sorted(name.lower() for name in bare.dialect.find_outboxes(f"{table}{pattern}"))
+            for pattern in ("_a_1", "_a*1*", "_*", "_a")
+        }
+        both = [f"{table}_a_1".lower(), f"{table}_ab1".lower()]
+        assert found == {"_a_1": both[:1], "_a*1*": both, "_*": both, "_a": []}
+
+    def test_the_tables_beside_an_outbox_are_none(self, box: Box) -> None:
+        table = box.options.table
+        assert [name.lower() for name in box.dialect.find_outboxes(f"{table}*")] == [table.lower()]
+
+    @pytest.mark.parametrize("pattern", ["", "a b", "a.b.c", "tenant_*.", '"outbox*'])
+    def test_a_malformed_pattern_is_refused(self, bare: Box, pattern: str) -> None:
+        with pytest.raises(ConfigError, match="pattern"):
+            bare.dialect.find_outboxes(pattern)

@@ -1,0 +1,56 @@
+"""A candidate that records what an elector tells it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class RecordingCandidate:
+    """A candidate within the tests' own process; see :class:`outbox_sdk.Candidate`.
+
+    Attributes:
+        told: The names of its events with their times, in seconds of the monotonic clock.
+        error: What ``failed`` was called with.
+    """
+
+    def __init__(self) -> None:
+        """Begins without an event."""
+        self.told: list[tuple[str, float]] = []
+        self.error: Exception | None = None
+        self._changed = threading.Condition()
+
+    @property
+    def story(self) -> list[str]:
+        """The names of its events, in order."""
+        return [what for what, _ in self.told]
+
+    def acquired(self) -> None:
+        """Records it."""
+        self._record("acquired")
+
+    def revoked(self) -> None:
+        """Records it."""
+        self._record("revoked")
+
+    def fenced(self) -> None:
+        """Records it."""
+        self._record("fenced")
+
+    def failed(self, error: Exception) -> None:
+        """Records it, and keeps the error."""
+        self.error = error
+        self._record("failed")
+
+    def wait(self, story: list[str], timeout: float = 60.0) -> float:
+        """Waits until exactly these events were told; returns the time of the last one."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.story == story, timeout), (
+                f"{story} expected, told were {self.told}, {self.error}"
+            )
+            return self.told[-1][1]
+
+    def _record(self, what: str) -> None:
+        with self._changed:
+            self.told.append((what, time.monotonic()))
+            self._changed.notify_all()
