@@ -13,7 +13,7 @@ from outbox_sdk.election import LeaseElector, LeaseTimes
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.hooks import GIVEN, Driver, Duration, hookimpl
+from outbox_sdk.hooks import GIVEN, Driver, hookimpl
 from outbox_sdk.lease import Lease
 
 _JOIN_SECONDS = 60.0
@@ -90,25 +90,16 @@ class StaticElector:
 
 
 @dataclass(frozen=True)
-class LeaseOptions:
+class LeaseOptions(LeaseTimes):
     """The elector ``lease``: a row in the outbox's own database says who leads.
 
     Attributes:
         lease: Connects to that row.
         table: The outbox.
-        session_timeout: Seconds without a renewal before another process may lead. The same for all
-            processes.
-        heartbeat_timeout: Seconds without a renewal before the leader steps down.
-        min_poll_interval: The shortest time between two renewals, in seconds.
-        stop_after: Seconds for which the database may refuse this process before its candidacy ends.
     """
 
     lease: Callable[[], Lease] = field(metadata=GIVEN)
     table: str = "outbox"
-    session_timeout: Duration = 10.0
-    heartbeat_timeout: Duration = 5.0
-    min_poll_interval: Duration = 0.1
-    stop_after: Duration = 60.0
 
     def __post_init__(self) -> None:
         if self.session_timeout < LEAST_SESSION:
@@ -117,16 +108,13 @@ class LeaseOptions:
 
 def lease_elector(options: LeaseOptions) -> LeaseElector:
     """Makes the elector ``lease``."""
-    times = LeaseTimes(
-        options.session_timeout, options.heartbeat_timeout, options.min_poll_interval, options.stop_after
-    )
     found = Finding(
         Level.OK,
         "elector",
         f"a lease in the database of '{options.table}': a leader that dies is replaced within "
         f"{options.session_timeout + 0.5:g} s",
     )
-    return LeaseElector(options.lease, times, options.table, check=lambda: [found])
+    return LeaseElector(options.lease, options, options.table, check=lambda: [found, *options.findings()])
 
 
 class NonePlugin:

@@ -17,10 +17,16 @@ class LeaderAcquired:
     Attributes:
         leader_id: Identifies this leadership; never used before or after.
         token: The fence token of every statement of this leadership.
+        elector: The driver of the elector that has elected this process.
+        silence: Seconds since the former leader's lanes were last heard of, by the database's clock; ``None``
+            if nobody has led before. After a hand-over that is what it has cost; a leader that crashed may
+            have worked for up to one interval of metrics longer than it was heard.
     """
 
     leader_id: UUID
     token: int
+    elector: str = ""
+    silence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

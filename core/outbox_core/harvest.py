@@ -22,10 +22,10 @@ from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
-from outbox_core.events import Event, EventHandler
+from outbox_core.events import Event, EventHandler, LeaderAcquired
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import begin_leadership
-from outbox_core.leadership.candidacy import Candidacy, Timeouts
+from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.requests import (
     Announce,
     CancelLanes,
@@ -43,6 +43,7 @@ from outbox_core.leadership.requests import (
     Wait,
     WarmEngine,
 )
+from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import ContextThread, log_as
 
 log = logging.getLogger(__name__)
@@ -56,19 +57,20 @@ class Harvest:
 
     Args:
         settings: What to harvest, from where to where.
+        engine: Where lanes run; ``None`` for an engine of its own, as the settings say.
 
     Raises:
         PluginError: A driver that the settings name is not installed.
         ConfigError: The settings ask for what does not exist.
     """
 
-    def __init__(self, settings: HarvestSettings) -> None:
+    def __init__(self, settings: HarvestSettings, engine: Engine | None = None) -> None:
         self._settings = settings
         self._dialect = settings.dialect.create()
         self._publisher = settings.publisher.create()
         self._election = settings.elector
         self._elector = self._election.create()
-        self._engine = _engine(settings)
+        self._engine = engine or _engine(settings)
         self._handler: EventHandler | None = None
         self._emitting = Lock()
         self._emitter = 0  # the thread that is in the handler
@@ -84,6 +86,20 @@ class Harvest:
         )
         self._candidacy = Candidacy(timeouts, self._lease, self._notify)
         self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
+        self._silence: float | None = None
+        self._log_name = "/".join(filter(None, (settings.name, settings.label)))
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads: its lanes run, or are being drained."""
+        return self._candidacy.leadership is not None
+
+    def give_up(self) -> None:
+        """Hands leadership to a process that stands by, without ending; does nothing without leadership.
+
+        Takes part in the election again after five seconds. Returns at once.
+        """
+        self._candidacy.give_up()
 
     def set_event_handler(self, handler: EventHandler) -> None:
         """Registers what is called for each event, one at a time; call it before :meth:`start`.
@@ -99,7 +115,7 @@ class Harvest:
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
-        with log_as(self._settings.name):
+        with log_as(self._log_name):
             self._start()
 
     def _start(self) -> None:
@@ -149,7 +165,7 @@ class Harvest:
         self._leaving = True
         with self._joining:
             elector = self._elector
-        with log_as(self._settings.name):
+        with log_as(self._log_name):
             elector.stop()
             self._end()
 
@@ -189,7 +205,7 @@ class Harvest:
 
     def _drive(self, steps: Steps[Result]) -> Result:
         """Runs a generator to its end on this thread, and returns its result."""
-        with log_as(self._settings.name):
+        with log_as(self._log_name):
             return drive(steps, self._execute)
 
     def _execute(self, request: LeadershipRequest) -> Any:
@@ -198,9 +214,10 @@ class Harvest:
                 with self._changed:
                     return self._changed.wait_for(until, seconds)
             case Announce(event):
-                self._emit(event)
+                self._emit(self._completed(event))
             case TakeOver():
-                return begin_leadership(self._settings)
+                token, self._silence = begin_leadership(self._settings)
+                return token
             case Resign(then):
                 # On a thread of its own, as it waits for the lanes, which are watched meanwhile.
                 ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
@@ -265,7 +282,14 @@ class Harvest:
             limits=replace(settings.limits, max_in_flight_records=share),
             failures=settings.failures,
             delivery=settings.delivery,
+            about={"elector": settings.elector.driver, "silence_before": self._silence},
         )
+
+    def _completed(self, event: Event) -> Event:
+        """Adds to an event what only the harvest knows."""
+        if not isinstance(event, LeaderAcquired):
+            return event
+        return replace(event, elector=self._settings.elector.driver, silence=self._silence)
 
     def _emit(self, event: Event) -> None:
         log.debug("%s", event)

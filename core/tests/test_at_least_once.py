@@ -403,7 +403,7 @@ def test_a_drained_machine_settles_what_is_in_flight_and_starts_nothing():
 
 
 def test_an_empty_outbox_is_asked_less_and_less_often():
-    size = BatchSize(0.01, 1000)
+    size = BatchSize(0.01, 0.1, 1000)
     now, pauses = 0.0, []
     for _ in range(200):
         size.marked(now, full=False, empty=True)

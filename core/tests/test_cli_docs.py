@@ -13,7 +13,7 @@ from outbox_core.metrics import LaneMetrics, as_numbers
 from typer.core import TyperCommand, TyperGroup
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-EVERYWHERE = {"--help", "-h", "--file", "-f", "--json"}
+EVERYWHERE = {"--help", "-h", "--file", "-f", "--json", "--outbox", "-o"}
 """Options that the page explains for all commands at once."""
 ARGUMENTS = {"keys", "key", "name"}
 ENTRIES = [load_command(name) for name in COMMANDS]

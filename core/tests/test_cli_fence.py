@@ -8,7 +8,8 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from outbox_core.cli import fence, main
+from outbox_core.cli import main
+from outbox_core.cli.invocation import Invocation
 from outbox_core.config import parse
 from outbox_sdk import Fence, LaneStatus, TransactionalLane
 
@@ -68,8 +69,9 @@ class Terminal(StringIO):
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     made: Any = Table()
-    settings = replace(parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {}).harvest, dialect=made)
-    monkeypatch.setattr(fence, "_settings", lambda *_: settings)
+    settings = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {})
+    settings = replace(settings, outboxes=(replace(settings.harvest, dialect=made),))
+    monkeypatch.setattr(Invocation, "settings", lambda *_: settings)
     yield made
     assert made.closed
 

@@ -52,11 +52,17 @@ def shown(snapshot: Snapshot) -> str:
 
 
 def test_a_harvest_that_goes_well():
-    snapshot = take(lane_status(0), lane_status(1))
+    snapshot = take(lane_status(0, elector="lease", silence_before=2.5), lane_status(1))
     data = json.loads(json.dumps(as_data(snapshot)))
     assert data["outbox"] == "shop.outbox"
     assert data["backlog"] == {"records": 1234, "exact": False, "oldest_seconds": 75.0}
-    assert data["leader"] == {"name": "host_1_2", "token": 7, "since": "2026-03-01T12:00:00+00:00"}
+    assert data["leader"] == {
+        "name": "host_1_2",
+        "token": 7,
+        "since": "2026-03-01T12:00:00+00:00",
+        "elector": "lease",
+        "silence_before_seconds": 2.5,
+    }
     assert data["total"] == {
         "purged_per_second": 200.0,
         "in_flight": 6.0,

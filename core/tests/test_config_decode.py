@@ -12,6 +12,7 @@ from outbox_core.config.decode import camel, decode
 from outbox_core.config.document import Section, read
 from outbox_core.config.problems import Problems, nearest_key
 from outbox_sdk import Duration, PluginError
+from outbox_sdk.hooks import GIVEN
 
 
 class Colour(StrEnum):
@@ -219,3 +220,14 @@ def test_keys_are_camel_case(name: str, key: str):
 )
 def test_the_nearest_key(written: str, nearest: str | None):
     assert nearest_key(written, ["sendBuffer", "leaderGroupID", "name"]) == nearest
+
+
+@dataclass(frozen=True)
+class Given:
+    lese: object = field(metadata=GIVEN)
+
+
+def test_an_option_that_core_is_to_give_and_does_not_know_is_the_plugins_mistake():
+    assert decoded(Given, "{}", {"lese": 1}) == (Given(1), [])
+    with pytest.raises(PluginError, match=r"Given declares the option 'lese' as GIVEN"):
+        decoded(Given, "{}")

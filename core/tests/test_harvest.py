@@ -11,8 +11,8 @@ import pytest
 from outbox_core.config.settings import EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
-from outbox_core.leadership.candidacy import Timeouts
 from outbox_core.leadership.protocol import Report
+from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
 

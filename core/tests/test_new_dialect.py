@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import import_module
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_core.cli import main
 from outbox_core.scaffold import objection
 from outbox_sdk import Dialect, Seam, find
 from outbox_sdk.registry import installed
@@ -19,29 +17,13 @@ from outbox_sqlite import SqliteDialect, SqliteIdiom, SqliteOptions
 from outbox_testkit.conformance import OutboxUnderTest
 from outbox_testkit.conformance.under_test import Box
 
-ROOT = Path(__file__).parents[2]
-
-
-def new_dialect(folder: Path, name: str) -> int:
-    """Runs the command in this process; returns its exit code."""
-    with pytest.raises(SystemExit) as caught:
-        main(["new-dialect", name, "--directory", str(folder)])
-    return int(str(caught.value.code or 0))
+from .new_drivers import assert_good_style, install, new_driver
 
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of a new dialect ``my_db``, on the path with its entry point, as if installed."""
-    assert new_dialect(tmp_path, "my_db") == 0
-    folder = tmp_path / "outbox-my-db"
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    metadata = folder / f"outbox_my_db-{project['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    points = [f"{name} = {module}" for name, module in project["entry-points"]["outbox"].items()]
-    (metadata / "entry_points.txt").write_text("\n".join(["[outbox]", *points]))
+    folder = install(tmp_path, "new-dialect", "my_db")
     monkeypatch.syspath_prepend(folder)
     yield folder
     for name in [name for name in sys.modules if name.startswith("outbox_my_db")]:
@@ -108,22 +90,7 @@ def test_its_suite_runs_at_once_and_says_what_to_write_first(written: Path) -> N
 
 
 def test_what_is_written_is_typed_and_in_good_style(written: Path) -> None:
-    settings = ["--config-file", "pyproject.toml"]
-    for command in (
-        ["mypy", *settings, str(written / "outbox_my_db")],
-        ["mypy", *settings, str(written / "tests")],
-        ["ruff", "check", "--config", "pyproject.toml", "--ignore", "INP001", str(written)],
-        ["ruff", "format", "--check", "--config", "pyproject.toml", str(written)],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    assert_good_style(written, "outbox_my_db")
 
 
 def test_once_installed_it_is_found_by_its_name(written: Path) -> None:
@@ -156,7 +123,7 @@ def test_a_name_that_cannot_be_used_is_refused(
 ) -> None:
     monkeypatch.setattr("outbox_core.scaffold.DISTRIBUTIONS", {"absent": "outbox-absent"})
     assert reason in objection(name)
-    assert new_dialect(tmp_path, name) == 2
+    assert new_driver("new-dialect", name, tmp_path) == 2
     assert "Invalid value" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -164,9 +131,9 @@ def test_a_name_that_cannot_be_used_is_refused(
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "outbox-my-db"
     folder.mkdir()
-    assert new_dialect(tmp_path, "my_db") == 2
+    assert new_driver("new-dialect", "my_db", tmp_path) == 2
     assert "exists already" in capsys.readouterr().err
     assert list(folder.iterdir()) == []
     (tmp_path / "file").touch()
-    assert new_dialect(tmp_path / "file", "my_db") == 2
+    assert new_driver("new-dialect", "my_db", tmp_path / "file") == 2
     assert "cannot write" in capsys.readouterr().err

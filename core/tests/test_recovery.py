@@ -215,6 +215,9 @@ class World:
         self.connections += 1
         return self
 
+    def lane_statuses(self):
+        return [SimpleNamespace(age=None), SimpleNamespace(age=4.0), SimpleNamespace(age=2.5)]
+
     def bump(self, lanes, holder):
         return self.token
 
@@ -402,7 +405,7 @@ def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first
     world = World(
         checkpoints={(note.sender, note.location): TEXT for note in notes.values()}, notes=dict(notes)
     )
-    assert begin_leadership(world.settings(lanes, delivery)) == world.token
+    assert begin_leadership(world.settings(lanes, delivery)) == (world.token, 2.5)
     for lane in settled:
         first = [f"enter {lane}", f"open {notes[lane].sender}", f"purge {lane}", f"end {lane}"]
         assert sorted(first, key=world.asked.index) == first

@@ -18,7 +18,8 @@ import pytest
 from outbox_core.config import configure
 from outbox_core.engines.spark import jvm
 from outbox_core.engines.spark.daemon import SERVICE_SIGNALS, is_copy
-from outbox_core.engines.spark.engine import SparkEngine, _reason, refuse_shrinking
+from outbox_core.engines.spark.engine import SparkEngine, _reason
+from outbox_core.engines.spark.host import refuse_shrinking
 from outbox_core.engines.spark.jvm import Jvm
 from outbox_sdk import OutboxError
 from pyspark import SparkConf
@@ -126,7 +127,7 @@ class Hanging:
         self.asked = 0
         self.resumed = Event()
 
-    def cancelAllJobs(self):  # noqa: N802 - PySpark's name
+    def cancelJobGroup(self, _key: str):  # noqa: N802 - PySpark's name
         self.asked += 1
         assert self.resumed.wait(10)
 

@@ -47,6 +47,8 @@ COMMANDS: dict[str, str] = {
     "drivers": "List the drivers of every seam, installed or missing.",
     "new-dialect": "Create a dialect for another database: "
     "a distribution whose tests say what to write next.",
+    "new-elector": "Create an elector on another coordinator: "
+    "a distribution that works, with a file as the coordinator.",
 }
 """Name of a command or group → the first sentence of its help, in the order in which a new user needs them.
 

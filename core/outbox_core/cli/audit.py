@@ -14,6 +14,7 @@ from outbox_core.audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Re
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.outboxes import OutboxOption, one_outbox
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json, printable
 from outbox_core.config import HarvestSettings
@@ -25,6 +26,7 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
         Path, typer.Option(metavar="FILE", show_default=False, help="The committed records, as JSON lines.")
     ],
     file: FileOption = None,
+    outbox: OutboxOption = None,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,7 +63,7 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     also if any record arrived twice.
     """
     invocation: Invocation = context.obj
-    kafka = _kafka(log_warnings_only(invocation.settings(file)).harvest)
+    kafka = _kafka(one_outbox(log_warnings_only(invocation.settings(file)), outbox))
     with progress("reading", "read", quiet=json) as shown:
         found = compare(ledger, topics or [], kafka, header, shown.advance, isolation=isolation)
     good = all(_good(comparison.result, exactly_once=exactly_once) for comparison in found)

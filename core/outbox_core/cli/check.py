@@ -18,12 +18,15 @@ from rich.text import Text
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
 from outbox_core.config.election import needs_group, with_group
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
+
+_CONCURRENT = 16
 
 Check = Callable[[], Sequence[Finding]]
 
@@ -35,7 +38,9 @@ class Row(NamedTuple):
     finding: Finding
 
 
-def check(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
+def check(
+    context: typer.Context, file: FileOption = None, outbox: OutboxOption = None, json: JsonOption = False
+) -> None:
     """Find problems before you start a harvester.
 
     Checks the configuration, the database and its tables, the broker, the coordinator and the engine; the
@@ -48,9 +53,13 @@ def check(context: typer.Context, file: FileOption = None, json: JsonOption = Fa
     harvester's user.
     """
     invocation: Invocation = context.obj
-    settings = log_warnings_only(invocation.settings(file)).harvest
+    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    checks = dict[str, Check]()
+    for settings in chosen.outboxes:
+        prefix = "" if chosen.apart else f"{settings.title}: "
+        checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}
     with _progress():
-        rows = _rows(_checks(settings))
+        rows = _rows(checks)
     errors = sum(row.finding.level is Level.ERROR for row in rows)
     warnings = sum(row.finding.level is Level.WARNING for row in rows)
     if json:
@@ -96,7 +105,7 @@ def _elector_with_group(settings: HarvestSettings) -> Choice[Elector]:
 
 def _rows(checks: dict[str, Check]) -> list[Row]:
     """Runs all checks at the same time, because each may have to wait for a server that is down."""
-    with ThreadPoolExecutor(max_workers=len(checks)) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(checks), _CONCURRENT) or 1) as pool:
         found = dict(zip(checks, pool.map(_findings, checks.values()), strict=True))
     return [Row(part, finding) for part, findings in found.items() for finding in findings]
 
@@ -122,9 +131,9 @@ def _check_engine(settings: HarvestSettings) -> Sequence[Finding]:
 
 
 def _slots(settings: HarvestSettings) -> Finding:
-    from outbox_core.engines.spark.engine import MAX_GROUPS  # noqa: PLC0415 - see above
+    from outbox_core.engines.spark.engine import groups_of  # noqa: PLC0415 - see above
 
-    groups = min(settings.limits.send_concurrency, settings.engine.lane_groups or MAX_GROUPS)
+    groups = groups_of(settings)
     master = settings.engine.master
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master or "")
     if local is None:

@@ -5,19 +5,21 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.fence import LaneStatus, TransactionalLane
 from outbox_sdk.outbox_table import OutboxTable
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
@@ -40,7 +42,9 @@ _MAX_TRIES = 5
 """How often to raise the token if a leader raises it too, as one does whose lanes refuse to start."""
 
 
-def show(context: typer.Context, file: FileOption = None, json: JsonOption = False) -> None:
+def show(
+    context: typer.Context, file: FileOption = None, outbox: OutboxOption = None, json: JsonOption = False
+) -> None:
     """Show who holds each lane of the outbox, under which token, and since when.
 
     For each lane that publishes in transactions (exactly-once delivery), the column 'transacting' shows the
@@ -49,26 +53,42 @@ def show(context: typer.Context, file: FileOption = None, json: JsonOption = Fal
 
     Queries only the database. 'outbox status' shows the last metrics of each lane.
     """
-    settings = _settings(context, file)
-    with closing(settings.dialect.create().connect()) as table:
-        held, noted = table.lane_statuses(), table.transactional_lanes()
-    former = {lane: each for lane, each in noted.items() if lane not in {each.fence.lane for each in held}}
-    if json:
-        print_json(
-            {
-                "outbox": settings.outbox,
-                "lanes": [_as_data(lane, noted) for lane in held],
-                "former": _noted_as_data(former),
-            }
-        )
-    elif held:
-        output().print(_as_table(held, noted, former))
-    else:
-        output().print("nobody has ever led")
+    invocation: Invocation = context.obj
+    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    chosen.show(chosen.look(_Holders.of), _Holders.as_data, _Holders.as_text, json=json)
+
+
+class _Holders(NamedTuple):
+    """Who holds the lanes of an outbox, and the notes of its lanes that publish in transactions."""
+
+    outbox: str
+    held: Sequence[LaneStatus]
+    noted: _Notes
+
+    @classmethod
+    def of(cls, settings: HarvestSettings) -> "_Holders":
+        with closing(settings.dialect.create().connect()) as table:
+            return cls(settings.outbox, table.lane_statuses(), table.transactional_lanes())
+
+    @property
+    def former(self) -> _Notes:
+        present = {each.fence.lane for each in self.held}
+        return {lane: note for lane, note in self.noted.items() if lane not in present}
+
+    def as_data(self) -> dict[str, Any]:
+        lanes = [_as_data(lane, self.noted) for lane in self.held]
+        return {"outbox": self.outbox, "lanes": lanes, "former": _noted_as_data(self.former)}
+
+    def as_text(self) -> RenderableType:
+        return _as_table(self.held, self.noted, self.former) if self.held else "nobody has ever led"
 
 
 def bump(
-    context: typer.Context, file: FileOption = None, yes: YesOption = False, json: JsonOption = False
+    context: typer.Context,
+    file: FileOption = None,
+    outbox: OutboxOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Raise the fence's token, so that the present leader is fenced at once.
 
@@ -77,7 +97,7 @@ def bump(
     names, the same one unless it has ended, acquires again and continues within a second or two. Nothing is
     lost; records in flight are published again, unless delivery is exactly-once.
     """
-    settings = _settings(context, file)
+    settings = _settings(context, file, outbox)
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
         holder = f"{printable(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
@@ -93,9 +113,10 @@ def bump(
         print_message(f"fenced: {holder}. The process that the election names acquires again by itself.")
 
 
-def forget(
+def forget(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show which lanes have a note, and change nothing.")
     ] = False,
@@ -117,7 +138,7 @@ def forget(
     Do not use it for a lane that refuses to start after an upgrade, or after 'outboxTable' was spelled in
     another way (with its schema, say): restore the former spelling until the lane has started once.
     """
-    settings = _settings(context, file)
+    settings = _settings(context, file, outbox)
     token, name = None, _operator()
     with closing(settings.dialect.create().connect()) as table:
         noted = table.transactional_lanes()
@@ -161,9 +182,9 @@ def _lanes(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
     return held[0].fence.lanes if held else settings.limits.send_concurrency
 
 
-def _settings(context: typer.Context, file: Path | None) -> HarvestSettings:
+def _settings(context: typer.Context, file: Path | None, outbox: str | None) -> HarvestSettings:
     invocation: Invocation = context.obj
-    return log_warnings_only(invocation.settings(file)).harvest
+    return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
 
 
 def _operator() -> str:

@@ -1,21 +1,25 @@
 """``outbox health``: healthy or not, for probes and monitoring."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from outbox_sdk.errors import OutboxError
 from rich.text import Text
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.terminal import output, print_json
+from outbox_core.cli.outboxes import Chosen, OutboxOption
+from outbox_core.cli.terminal import output
 from outbox_core.health import Health, Thresholds, examine
 
 
 def health(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     oldest: Annotated[
         str, typer.Option(metavar="DURATION", help="How old the oldest record may be.")
     ] = "60s",
@@ -39,6 +43,9 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
 
     The result is about the outbox, not about one process: a standby is as healthy as its leader. Use it for
     alarms, but not as a reason to restart a process.
+
+    Of several outboxes it examines all, or the one of --outbox; one that is not healthy decides the exit
+    code.
     """
     thresholds = Thresholds(
         seconds(oldest, "--oldest"),
@@ -48,21 +55,38 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
         seconds(patience, "--patience"),
     )
     invocation: Invocation = context.obj
-    found = examine(log_warnings_only(invocation.settings(file)).harvest, thresholds)
-    if json:
-        print_json(
-            {
-                "healthy": found.healthy,
-                "problems": [
-                    {"code": str(problem.code), "message": problem.message, "number": problem.number}
-                    for problem in found.problems
-                ],
-            }
-        )
+    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    found = chosen.look(lambda settings: examine(settings, thresholds))
+    if chosen.apart or json:
+        chosen.show(found, _as_data, _as_text, json=json, soft_wrap=True)
     else:
-        output().print(_as_text(found), soft_wrap=True)
-    if not found.healthy:
-        raise typer.Exit(ExitCode.FAILED if found.reachable else ExitCode.UNAVAILABLE)
+        output().print(_as_lines(found), soft_wrap=True)
+        chosen.tell_errors([each for each in found if isinstance(each[1], OutboxError)], json=json)
+    healths = [health for _, health in found if isinstance(health, Health)]
+    if not all(health.healthy for health in healths):
+        reachable = all(health.reachable for health in healths)
+        raise typer.Exit(ExitCode.FAILED if reachable else ExitCode.UNAVAILABLE)
+
+
+def _as_data(found: Health) -> dict[str, object]:
+    problems = [
+        {"code": str(problem.code), "message": problem.message, "number": problem.number}
+        for problem in found.problems
+    ]
+    return {"healthy": found.healthy, "problems": problems}
+
+
+def _as_lines(found: Sequence[tuple[str, Health | OutboxError]]) -> Text:
+    """Returns the problems of several outboxes, each with its outbox in front."""
+    sick = [(title, health) for title, health in found if isinstance(health, Health) and not health.healthy]
+    lines = [
+        Text.assemble((f"{title}: ", "bold"), line)
+        for title, health in sick
+        for line in _as_text(health).split("\n")
+    ]
+    well = sum(isinstance(health, Health) and health.healthy for _, health in found)
+    verdict = Text(f"{well} of {len(found)} outboxes are healthy", "" if sick else "green")
+    return Text("\n").join([*lines, verdict])
 
 
 def _as_text(found: Health) -> Text:

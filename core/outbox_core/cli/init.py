@@ -6,6 +6,7 @@ import typer
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.outboxes import OutboxOption, outboxes
 from outbox_core.cli.terminal import output, print_json, print_message
 
 _PARTITIONS = 6
@@ -14,6 +15,7 @@ _PARTITIONS = 6
 def init(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -29,11 +31,11 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
     Never changes what exists, so you can repeat it. Uses an outbox table of goharvest as it is.
     """
     invocation: Invocation = context.obj
-    settings = log_warnings_only(invocation.settings(file)).harvest
-    dialect = settings.dialect.create()
+    chosen = outboxes(log_warnings_only(invocation.settings(file)), outbox)
     wanted = list(dict.fromkeys(topics or []))
     if dry_run:
-        ddl = [statement.rstrip().rstrip(";") + ";" for statement in dialect.ddl()]
+        statements = [each for settings in chosen for each in settings.dialect.create().ddl()]
+        ddl = [statement.rstrip().rstrip(";") + ";" for statement in dict.fromkeys(statements)]
         if json:
             print_json({"ddl": ddl, "topics": wanted, "partitions": partitions})
             return
@@ -41,8 +43,10 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
         for topic in wanted:
             print_message(f"would create topic {topic} with {partitions} partitions, unless it exists")
         return
-    tables = list(dialect.create())
-    made = list(settings.publisher.create().prepare(wanted, partitions)) if wanted else []
+    tables = [table for settings in chosen for table in settings.dialect.create().create()]
+    made: list[str] = []
+    for settings in chosen if wanted else ():
+        made += settings.publisher.create().prepare(wanted, partitions)
     if json:
         print_json({"tables_created": tables, "topics_created": made})
         return

@@ -16,7 +16,7 @@ from typing import Annotated, Self
 import typer
 
 from outbox_core.cli.logs import configure_logging
-from outbox_core.config import HarvestSettings, LogLevel, Settings, load
+from outbox_core.config import LogLevel, Settings, load
 
 FileOption = Annotated[
     Path | None,
@@ -28,7 +28,6 @@ FileOption = Annotated[
         help="The configuration. Default: $OUTBOX_FILE, ./outbox.yaml, or a local Postgres and Kafka.",
     ),
 ]
-_LONG_SECONDS = 3600.0
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
 
@@ -58,10 +57,10 @@ class Invocation:
         return settings
 
 
-def name_in_log(settings: Settings) -> HarvestSettings:
-    """Has each line of the log carry the harvester's name; returns the harvester's settings."""
-    configure_logging(settings.logging.level, settings.harvest.name)
-    return settings.harvest
+def name_in_log(settings: Settings) -> Settings:
+    """Has each line of the log carry the harvester's name; returns the settings."""
+    configure_logging(settings.logging.level, settings.process.name)
+    return settings
 
 
 def log_warnings_only(settings: Settings) -> Settings:
@@ -91,10 +90,10 @@ class StopRequest:
         """Returns whether to stop."""
         return self._set
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         """Waits until somebody asks to stop, at most ``timeout`` seconds; returns whether somebody did."""
         with suppress(Empty):
-            self._wake.get(timeout=max(0.0, timeout))
+            self._wake.get(timeout=None if timeout is None else max(0.0, timeout))
             self._wake.put(None)  # for whoever waits beside, or later
         return self._set
 
@@ -140,8 +139,7 @@ class StopSignals:
         self.requested.set()
 
     def _limit(self, grace: float) -> None:
-        while not self.requested.wait(_LONG_SECONDS):
-            pass
+        self.requested.wait()
         time.sleep(grace)
         exit_now(0)
 

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 from outbox_sdk.errors import OutboxError
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
+from rich.console import RenderableType
 
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 
@@ -29,28 +31,35 @@ _DryRunOption = Annotated[
 def list_(
     context: typer.Context,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     skipped: Annotated[
         bool, typer.Option("--skipped", help="List skipped records instead, which can be redriven.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """List the keys that are parked, each with the record that could not be delivered, and why."""
-    settings = _settings(context, file)
     status = DeadLetterStatus.SKIPPED if skipped else DeadLetterStatus.PARKED
-    with _open(settings) as dead:
-        letters = dead.find(status=status, values=False)
-    if json:
-        print_json({"outbox": settings.outbox, "letters": [as_data(letter) for letter in letters]})
-    elif letters:
-        output().print(as_table(letters))
-    else:
-        output().print(f"nothing is {status}")
+
+    def look(settings: HarvestSettings) -> tuple[str, list[DeadLetter]]:
+        with _open(settings) as dead:
+            return settings.outbox, list(dead.find(status=status, values=False))
+
+    def data(found: tuple[str, list[DeadLetter]]) -> dict[str, object]:
+        return {"outbox": found[0], "letters": [as_data(letter) for letter in found[1]]}
+
+    def text(found: tuple[str, list[DeadLetter]]) -> RenderableType:
+        return as_table(found[1]) if found[1] else f"nothing is {status}"
+
+    invocation: Invocation = context.obj
+    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    chosen.show(chosen.look(look), data, text, json=json)
 
 
 def show(
     context: typer.Context,
     key: Annotated[str, typer.Argument(metavar="KEY", show_default=False, help="The key.")],
     file: FileOption = None,
+    outbox: OutboxOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show everything about one key: its parked record and those skipped, and how many rows wait.
@@ -58,7 +67,7 @@ def show(
     Long values are cut for people; with --json they are whole, and bytes are in base64. Counting the rows may
     read the whole outbox.
     """
-    settings = _settings(context, file)
+    settings = _settings(context, file, outbox)
     with _open(settings) as dead:
         letters = dead.find([key])
         if not letters:
@@ -74,6 +83,7 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     keys: _KeysArgument = None,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     everything: _AllOption = False,
     dry_run: _DryRunOption = False,
     json: JsonOption = False,
@@ -84,13 +94,14 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
     repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again is parked
     again.
     """
-    _apply(_RETRY, _Request(_settings(context, file), keys or [], everything, dry_run, json))
+    _apply(_RETRY, _Request(_settings(context, file, outbox), keys or [], everything, dry_run, json))
 
 
 def skip(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     keys: _KeysArgument = None,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     everything: _AllOption = False,
     dry_run: _DryRunOption = False,
     yes: YesOption = False,
@@ -101,13 +112,14 @@ def skip(  # noqa: PLR0917 - typer makes each parameter an option
     The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a skipped
     dead letter, and 'outbox parked redrive' stashes it again.
     """
-    _apply(_SKIP, _Request(_settings(context, file), keys or [], everything, dry_run, json, yes))
+    _apply(_SKIP, _Request(_settings(context, file, outbox), keys or [], everything, dry_run, json, yes))
 
 
 def redrive(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     keys: _KeysArgument = None,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     everything: _AllOption = False,
     dry_run: _DryRunOption = False,
     json: JsonOption = False,
@@ -116,7 +128,7 @@ def redrive(  # noqa: PLR0917 - typer makes each parameter an option
 
     They are delivered later than they were written, so consumers see them out of their original order.
     """
-    _apply(_REDRIVE, _Request(_settings(context, file), keys or [], everything, dry_run, json))
+    _apply(_REDRIVE, _Request(_settings(context, file, outbox), keys or [], everything, dry_run, json))
 
 
 @dataclass(frozen=True)
@@ -200,9 +212,9 @@ def _print_outcomes(
         print_message(f"{gone} of {len(letters)} did not exist any more: they were changed at the same time")
 
 
-def _settings(context: typer.Context, file: FileOption) -> HarvestSettings:
+def _settings(context: typer.Context, file: FileOption, outbox: str | None) -> HarvestSettings:
     invocation: Invocation = context.obj
-    return log_warnings_only(invocation.settings(file)).harvest
+    return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
 
 
 def _open(settings: HarvestSettings) -> "closing[DeadLetters]":

@@ -14,6 +14,7 @@ from outbox_sdk import DriverError, Record, Stasher
 from outbox_core.audit import SEQUENCE_HEADER, Ledger, read_entries
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
+from outbox_core.cli.outboxes import OutboxOption, one_outbox
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
@@ -23,6 +24,7 @@ from outbox_core.config.duration import format_duration, parse_duration
 def pump(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     keys: Annotated[int, typer.Option(min=1, help="How many different keys.")] = 100,
     records: Annotated[int, typer.Option(min=0, help="How many records; 0 to continue until Ctrl-C.")] = 1000,
     interval: Annotated[
@@ -54,7 +56,7 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
     """
     pause = _pause(interval)
     invocation: Invocation = context.obj
-    settings = log_warnings_only(invocation.settings(file)).harvest
+    settings = one_outbox(log_warnings_only(invocation.settings(file)), outbox)
     numbers = count(_next_number(ledger))
     made = _records(random.Random(seed), numbers, topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
     wanted = islice(made, records) if records else made

@@ -11,7 +11,7 @@ import typer
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
-from outbox_core.config import Delivery, HarvestSettings, LogLevel
+from outbox_core.config import Delivery, HarvestSettings, LogLevel, Settings
 from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, MeterRead
 from outbox_core.log_context import ContextThread
 
@@ -53,12 +53,18 @@ def run(
     Takes part in the election: the process that leads moves the records, the others stand by.
     The first Ctrl-C or SIGTERM drains the records in flight, hands over to a standby and exits with 0,
     within 5 seconds. A second one stops hard: nothing is lost, but records in flight may be published again.
+
+    With 'outboxes:' in the configuration it harvests all of them. The processes share their leaderships
+    evenly. An outbox that cannot be harvested is told in the log and tried again; the others go on.
     """
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
     settings = name_in_log(invocation.settings(file, overrides))
     with StopSignals(GRACE_SECONDS) as signals:
-        _harvest(settings, signals)
+        if settings.several:
+            _harvest_several(settings, signals)
+        else:
+            _harvest(settings.harvest, signals)
     log.info("stopped")
 
 
@@ -84,11 +90,32 @@ def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
         harvest.stop()
 
 
+def _harvest_several(settings: Settings, signals: StopSignals) -> None:
+    from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415 - likewise
+    from outbox_core.several.harvester import Harvester  # noqa: PLC0415 - other commands start faster without it
+
+    process = settings.process
+    if process.engine.driver == "inline":
+        dedicate_process()
+    names = [outbox.label for outbox in settings.outboxes] + [
+        f"{template.label} ({template.pattern})" for template in settings.templates
+    ]
+    log.info("outbox %s: %s, as %s", version("outbox-core"), ", ".join(names), process.name)
+    harvester = Harvester(settings, lambda _, event: log_event(event))
+    harvester.start()
+    try:
+        signals.requested.wait()
+        log.info("stopping: draining what is in flight; a second signal stops at once")
+    finally:
+        harvester.stop()
+
+
 def log_event(event: Event) -> None:
     """Logs an event in one line."""
     match event:
         case LeaderAcquired():
-            log.info("leader acquired: id %s, fence token %d", event.leader_id, event.token)
+            heard = "" if event.silence is None else f", the former was heard {event.silence:.1f} s ago"
+            log.info("leader acquired: id %s, fence token %d%s", event.leader_id, event.token, heard)
         case LeaderRefreshed():
             log.info("leader refreshed: id %s, lane %d", event.leader_id, event.lane)
         case LeaderRevoked():

@@ -1,9 +1,11 @@
 """The state of an outbox that ``outbox status`` shows, as data and as text."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from outbox_sdk.errors import DriverError
 from outbox_sdk.fence import LaneStatus
 from outbox_sdk.outbox_table import Backlog, OutboxTable
 from outbox_sdk.parking import Parked
@@ -18,6 +20,7 @@ from outbox_core.health import longest_blocked, longest_silence, present_lanes, 
 
 _COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 _TRANSACTION_COLUMNS = ("aborted", "recovered")
+_ABOUT_LEADER = frozenset({"elector", "silence_before"})
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,12 @@ class Snapshot:
     parked: Parked
     lanes: Sequence[LaneStatus]
     longest_silence: float
+
+    @classmethod
+    def of(cls, settings: HarvestSettings) -> "Snapshot":
+        """Connects to the outbox and queries it now."""
+        with closing(settings.dialect.create().connect()) as table:
+            return cls.take(table, settings)
 
     @classmethod
     def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Snapshot":
@@ -62,7 +71,7 @@ class Snapshot:
 
     def metrics(self, lane: LaneStatus) -> dict[str, Any]:
         """Returns a lane's last metrics, without batches if the lane is silent: they are out of date then."""
-        metrics = dict(lane.metrics)
+        metrics = {name: value for name, value in lane.metrics.items() if name not in _ABOUT_LEADER}
         if "batches" in metrics and self.silent(lane):
             metrics["batches"] = []
         return metrics
@@ -71,6 +80,35 @@ class Snapshot:
     def transactional_lanes(self) -> Sequence[LaneStatus]:
         """The lanes that report batches: those of exactly-once delivery."""
         return [lane for lane in self.lanes if "batches" in lane.metrics]
+
+
+class Watches:
+    """Connections to outboxes that are queried again and again; a context manager."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, OutboxTable] = {}
+
+    def snapshot(self, settings: HarvestSettings) -> Snapshot:
+        """Queries an outbox now; connects if need be. One thread at a time for each outbox."""
+        try:
+            table = self._tables.get(settings.title) or settings.dialect.create().connect()
+            self._tables[settings.title] = table
+            return Snapshot.take(table, settings)
+        except DriverError:
+            self._close(settings.title)
+            raise
+
+    def _close(self, title: str) -> None:
+        table = self._tables.pop(title, None)
+        if table is not None:
+            table.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for title in list(self._tables):
+            self._close(title)
 
 
 def as_data(snapshot: Snapshot) -> dict[str, Any]:
@@ -86,7 +124,13 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
         "parked": {"keys": snapshot.parked.keys, "oldest_seconds": snapshot.parked.oldest},
         "blocked_seconds": snapshot.blocked,
         "leader": leader
-        and {"name": leader.holder, "token": leader.fence.token, "since": leader.since.isoformat()},
+        and {
+            "name": leader.holder,
+            "token": leader.fence.token,
+            "since": leader.since.isoformat(),
+            "elector": leader.metrics.get("elector"),
+            "silence_before_seconds": leader.metrics.get("silence_before"),
+        },
         "total": {name: snapshot.total(name) for name in (*_COLUMNS, *_TRANSACTION_COLUMNS)},
         "lanes": [
             {
@@ -132,6 +176,10 @@ def _summary(snapshot: Snapshot) -> Table:
     summary.add_row(
         Text("leader", "dim"), Text(f"{leader.holder}, since {since}, fence token {leader.fence.token}")
     )
+    if elector := leader.metrics.get("elector"):
+        heard = leader.metrics.get("silence_before")
+        before = "" if heard is None else f", {format_duration(round(heard, 1))} after the former was heard"
+        summary.add_row(Text("elector", "dim"), Text(f"{elector}{before}"))
     rate = snapshot.total("purged_per_second")
     summary.add_row(Text("rate", "dim"), Text(f"{rate:,.0f} records/s"))
     if snapshot.blocked:

@@ -1,25 +1,28 @@
 """``outbox status``: the state of an outbox and its harvest, according to the database."""
 
 import time
-from contextlib import closing, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
-from outbox_sdk.dialect import Dialect
-from outbox_sdk.errors import DriverError
+from outbox_sdk.errors import DriverError, OutboxError
+from rich.console import RenderableType
 from rich.live import Live
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
-from outbox_core.cli.snapshot import Snapshot, as_data, as_text
-from outbox_core.cli.terminal import output, print_json, print_message
-from outbox_core.config import HarvestSettings
+from outbox_core.cli.outboxes import Chosen, OutboxOption
+from outbox_core.cli.overview import overview
+from outbox_core.cli.snapshot import Snapshot, Watches, as_data, as_text
+from outbox_core.cli.terminal import output, print_message
 
 
-def status(
+def status(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
+    outbox: OutboxOption = None,
     json: JsonOption = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Time between two queries.")] = "2s",
@@ -35,47 +38,57 @@ def status(
 
     A lane without a heartbeat for a while is shown as silent: its process has ended, is frozen, or
     cannot reach the database.
+
+    Of several outboxes it shows one line each; with --outbox all about one.
     """
     pause = seconds(interval, "--interval")
     invocation: Invocation = context.obj
-    settings = log_warnings_only(invocation.settings(file)).harvest
-    dialect = settings.dialect.create()
+    settings = log_warnings_only(invocation.settings(file))
+    chosen = Chosen.by_user(settings, outbox)
     if watch:
-        _watch(dialect, settings, pause, json=json)
-        return
-    with closing(dialect.connect()) as table:
-        _show(Snapshot.take(table, settings), json=json)
+        _watch(chosen, pause, json=json)
+    else:
+        _show(chosen, chosen.look(Snapshot.of), json=json)
 
 
-def _watch(dialect: Dialect, settings: HarvestSettings, pause: float, *, json: bool) -> None:
-    """Repeats until a signal; tolerates that the database is unavailable for a while."""
+def _watch(chosen: Chosen, pause: float, *, json: bool) -> None:
+    """Repeats until a signal; tolerates that a database is unavailable for a while."""
     live = output().is_terminal and not json
     with (
         StopSignals() as signals,
         Live(console=output(), auto_refresh=False) if live else nullcontext() as screen,
+        Watches() as watches,
     ):
         while not signals.requested.is_set():
             try:
-                with closing(dialect.connect()) as table:
-                    while not signals.requested.is_set():
-                        snapshot = Snapshot.take(table, settings)
-                        if isinstance(screen, Live):
-                            screen.update(as_text(snapshot), refresh=True)
-                        else:
-                            _show(snapshot, json=json)
-                        signals.requested.wait(pause)
+                found = chosen.look(watches.snapshot)
+                if isinstance(screen, Live):
+                    screen.update(_text(chosen, found), refresh=True)
+                else:
+                    _show(chosen, found, json=json)
             except DriverError as error:
                 if not error.retryable:
                     raise
                 print_message(f"{time.strftime('%H:%M:%S')} {error}")
-                signals.requested.wait(pause)
+            except typer.Exit:
+                pass  # told, and looked at again
+            signals.requested.wait(pause)
 
 
-def _show(snapshot: Snapshot, *, json: bool) -> None:
-    if json:
-        print_json(as_data(snapshot))
-    else:
-        output().print(as_text(snapshot))
+def _show(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]], *, json: bool) -> None:
+    if chosen.apart or json:
+        chosen.show(found, as_data, as_text, json=json)
+        return
+    output().print(_text(chosen, found))
+    chosen.tell_errors(found, json=json)
+
+
+def _text(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableType:
+    if chosen.apart:
+        [(_, snapshot)] = found
+        assert isinstance(snapshot, Snapshot)  # noqa: S101 - an error is raised for one outbox alone
+        return as_text(snapshot)
+    return overview(found)
 
 
 COMMAND = Command(

@@ -50,6 +50,9 @@ def decode(
 
     Returns:
         The instance, or ``None`` if a problem was added.
+
+    Raises:
+        PluginError: The class's fields cannot be decoded, or core does not give one that it has to give.
     """
     before, defaults = len(problems.found), defaults or {}
     keys = {camel(field.name): field for field in fields(kind) if field.init and not is_given(field)}  # type: ignore[arg-type]  # a dataclass
@@ -57,7 +60,7 @@ def decode(
     for key, (place, _) in section.entries.items():
         if key not in keys:
             problems.unknown_key(place, path, key, list(keys), _nested_keys(keys, hints))
-    values = {field.name: defaults[field.name] for field in fields(kind) if is_given(field)}  # type: ignore[arg-type]  # likewise
+    values = _given(kind, defaults)
     for key, field in keys.items():
         value = _UNSET
         if _has_value(section, key):
@@ -80,6 +83,17 @@ def decode(
 def is_given(field: Field[Any]) -> bool:
     """Returns whether core gives the value of the field, and users cannot write it."""
     return bool(field.metadata.get("given"))
+
+
+def _given(kind: type[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of the fields that core gives."""
+    names = [field.name for field in fields(kind) if is_given(field)]
+    if unknown := [name for name in names if name not in defaults]:
+        raise PluginError(
+            f"{kind.__module__}.{kind.__qualname__} declares the option '{unknown[0]}' as GIVEN, but outbox "
+            "gives no value of that name; see outbox_sdk.Driver"
+        )
+    return {name: defaults[name] for name in names}
 
 
 def _with_present_names(section: Section, keys: Mapping[str, Field[Any]]) -> Section:

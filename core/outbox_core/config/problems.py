@@ -48,6 +48,11 @@ class Problems:
         if problem not in self.found:
             self.found.append(problem)
 
+    def add_others(self, others: "Problems") -> None:
+        """Adds problems found elsewhere, but for those that are told already about the same place."""
+        told = {(problem.place, problem.message) for problem in self.found}
+        self.found += [each for each in others.found if (each.place, each.message) not in told]
+
     def unknown_key(
         self, place: Place, path: str, key: str, valid: list[str], nested: Mapping[str, list[str]]
     ) -> None:

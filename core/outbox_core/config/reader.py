@@ -12,7 +12,8 @@ from outbox_sdk.registry import Seam
 from outbox_core.config.decode import Raw, decode
 from outbox_core.config.document import Node, Scalar, Section, read, tree, with_value
 from outbox_core.config.identity import instance_name
-from outbox_core.config.problems import Place, Problems
+from outbox_core.config.outboxes import pattern_of, refuse_twins, sections_of
+from outbox_core.config.problems import Place, Problems, join
 from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, choose, driver_of
 from outbox_core.config.settings import (
     Delivery,
@@ -22,6 +23,7 @@ from outbox_core.config.settings import (
     Limits,
     LoggingSettings,
     Settings,
+    Template,
 )
 
 FILE_VARIABLE = "OUTBOX_FILE"
@@ -57,6 +59,7 @@ class FileKeys:
     """The keys at the top of a file."""
 
     harvest: Raw = None
+    outboxes: Raw = None
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 
 
@@ -154,24 +157,78 @@ def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> S
     for key, value in overrides.items():
         root = with_value(root, key.split("."), Scalar(Place("command line"), value))
     top = decode(FileKeys, root, "", problems)
-    node = root.entries["harvest"][1] if "harvest" in root.entries else None
-    harvest = _harvest(node, root.place, problems)
+    # The rest is read even if this is wrong, so that one message lists everything.
+    nodes = {key: node for key, (_, node) in root.entries.items()}
+    common = _section(nodes.get("harvest"), "harvest", root.place, problems)
+    if "outboxes" in nodes:
+        made = _several(nodes["outboxes"], common, overrides, problems)
+    else:
+        made = [_harvest(common, "harvest", problems)]
     problems.raise_any()
-    if top is None or harvest is None:  # pragma: no cover - then a problem was raised above
+    if top is None:  # pragma: no cover - then a problem was raised above
         raise ConfigError(f"{root.place}: cannot be used")
-    return Settings(harvest, top.logging)
+    return Settings(
+        outboxes=tuple(each for each in made if isinstance(each, HarvestSettings)),
+        templates=tuple(each for each in made if isinstance(each, Template)),
+        several="outboxes" in nodes,
+        logging=top.logging,
+    )
 
 
-def _harvest(node: Node | None, place: Place, problems: Problems) -> HarvestSettings | None:
+def _several(
+    node: Node, common: Section, overrides: Mapping[str, str], problems: Problems
+) -> list[HarvestSettings | Template | None]:
+    if "name" not in common.entries:  # made once, so that all have the same
+        common = with_value(common, ("name",), Scalar(common.place, instance_name()))
+    sections = sections_of(node, common, problems)
+    made = []
+    for label, section in sections.items():
+        found = Problems()
+        made.append(_labelled(label, section, overrides, found))
+        problems.add_others(found)  # what is wrong with the common part is told once
+    refuse_twins([each for each in made if isinstance(each, HarvestSettings)], sections, problems)
+    return made
+
+
+def _section(node: Node | None, path: str, place: Place, problems: Problems) -> Section:
     if node is None or (isinstance(node, Scalar) and node.text is None):
-        node = Section(place)
-    if not isinstance(node, Section):
-        problems.add(node.place, "harvest", "expected a mapping of keys to values")
-        return None
-    keys = decode(HarvestKeys, node, "harvest", problems)
+        return Section(place)
+    if isinstance(node, Section):
+        return node
+    problems.add(node.place, path, "expected a mapping of keys to values")
+    return Section(place)
+
+
+def _labelled(
+    label: str, section: Section, overrides: Mapping[str, str], problems: Problems
+) -> HarvestSettings | Template | None:
+    """Makes the settings of one of several outboxes, or of a template of outboxes."""
+    for key, value in overrides.items():
+        if key.startswith("harvest."):
+            section = with_value(section, key.split(".")[1:], Scalar(Place("command line"), value))
+    path, pattern = join("outboxes", label), pattern_of(section)
+    if pattern is None:
+        made = _harvest(section, path, problems)
+        return made and replace(made, label=label)
+
+    def settings_for(table: str) -> HarvestSettings:
+        found = Problems()
+        named = with_value(section, ("outboxTable",), Scalar(section.place, table))
+        settings = _harvest(named, path, found)
+        found.raise_any()
+        assert settings is not None  # noqa: S101 - there is no problem
+        return replace(settings, label=f"{label}/{table}")
+
+    probe = with_value(section, ("outboxTable",), Scalar(section.place, pattern.replace("*", "x")))
+    return Template(label, pattern, settings_for) if _harvest(probe, path, problems) else None
+
+
+def _harvest(section: Section, path: str, problems: Problems) -> HarvestSettings | None:
+    before = len(problems.found)
+    keys = decode(HarvestKeys, section, path, problems)
     # Seams are decoded even if the rest is wrong, so that one message lists everything.
-    seams = _seams(node, keys or HarvestKeys(data_source=DEFAULT_DATA_SOURCE), problems)
-    if keys is None or problems.found:
+    seams = _seams(section, keys or HarvestKeys(data_source=DEFAULT_DATA_SOURCE), path, problems)
+    if keys is None or len(problems.found) > before:
         return None
     return HarvestSettings(
         name=keys.name or instance_name(),
@@ -187,7 +244,7 @@ def _harvest(node: Node | None, place: Place, problems: Problems) -> HarvestSett
     )
 
 
-def _seams(section: Section, keys: HarvestKeys, problems: Problems) -> dict[Seam, Any]:
+def _seams(section: Section, keys: HarvestKeys, path: str, problems: Problems) -> dict[Seam, Any]:
     nodes = {seam: section.entries[seam][1] if seam in section.entries else None for seam in Seam}
     data_source = keys.data_source
     if data_source is None and driver_of(Seam.DIALECT, nodes[Seam.DIALECT]) == DEFAULT_DRIVERS[Seam.DIALECT]:
@@ -203,9 +260,8 @@ def _seams(section: Section, keys: HarvestKeys, problems: Problems) -> dict[Seam
         heartbeat_timeout=keys.limits.heartbeat_timeout,
         stop_after=keys.failures.stop_after,
     )
-    dialect = choose(Seam.DIALECT, nodes[Seam.DIALECT], section.place, shared, problems)
+    at = section.place, path
+    dialect = choose(Seam.DIALECT, nodes[Seam.DIALECT], at, shared, problems)
     shared = replace(shared, dialect=dialect)
     rest = [seam for seam in Seam if seam is not Seam.DIALECT]
-    return {Seam.DIALECT: dialect} | {
-        seam: choose(seam, nodes[seam], section.place, shared, problems) for seam in rest
-    }
+    return {Seam.DIALECT: dialect} | {seam: choose(seam, nodes[seam], at, shared, problems) for seam in rest}

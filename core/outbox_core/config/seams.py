@@ -85,22 +85,22 @@ def driver_of(seam: Seam, node: Node | None) -> str | None:
 
 
 def choose(
-    seam: Seam, node: Node | None, place: Place, shared: Shared, problems: Problems
+    seam: Seam, node: Node | None, at: tuple[Place, str], shared: Shared, problems: Problems
 ) -> Choice[Any] | None:
     """Chooses the driver of one seam, and decodes its options.
 
     Args:
         seam: The seam.
         node: What was written for it: nothing, a driver's name, or ``driver:`` with options.
-        place: Where the harvest is configured; for problems of a driver that is used by default.
+        at: Where the outbox is configured, for problems of a driver that is used by default, and the dotted
+            path of its section.
         shared: The settings that are defaults of options.
         problems: Collects what is wrong.
 
     Returns:
         The choice, or ``None`` if a problem was added.
     """
-    path = f"harvest.{seam}"
-    place = node.place if node else place
+    place, path = node.place if node else at[0], join(at[1], seam)
     name = driver_of(seam, node)
     if isinstance(node, Items) or name is None:
         problems.add(
@@ -114,7 +114,12 @@ def choose(
         driver = find(seam, name)
         known = {camel(option.name) for option in fields(driver.options)}
         options = {key: entry for key, entry in section.entries.items() if key != "driver"}
-        defaults = _defaults(seam, options, known, shared, problems)
+        defaults = shared.defaults(seam) | _group_defaults(options, shared)
+        if "kafka" in known and "kafka" in options:
+            written = decode(
+                _Kafka, Section(options["kafka"][0], {"kafka": options.pop("kafka")}), path, problems
+            )
+            defaults["kafka"] = {**defaults["kafka"], **(written.kafka if written else {})}
         chosen = decode(driver.options, Section(place, options), path, problems, defaults)
     except PluginError as error:
         problems.add(place, join(path, "driver"), str(error), plugin=True)
@@ -127,20 +132,12 @@ def _lease(dialect: Choice[Dialect]) -> Lease:
     return dialect.create().lease()
 
 
-def _defaults(
-    seam: Seam, options: dict[str, tuple[Place, Node]], known: set[str], shared: Shared, problems: Problems
-) -> dict[str, Any]:
-    """Returns the defaults of a driver's options; moves ``kafka`` from ``options`` into them."""
-    defaults = shared.defaults(seam)
-    if "kafka" in known and "kafka" in options:
-        written = decode(
-            _Kafka, Section(options["kafka"][0], {"kafka": options.pop("kafka")}), f"harvest.{seam}", problems
-        )
-        defaults["kafka"] = {**defaults["kafka"], **(written.kafka if written else {})}
+def _group_defaults(options: Mapping[str, tuple[Place, Node]], shared: Shared) -> dict[str, Any]:
+    """Returns the default topic of an election whose group is written among the elector's options."""
     group = options["leaderGroupID"][1] if "leaderGroupID" in options else None
     if shared.leader_topic is None and isinstance(group, Scalar) and group.text:
-        defaults["leader_topic"] = default_leader_topic(group.text)
-    return defaults
+        return {"leader_topic": default_leader_topic(group.text)}
+    return {}
 
 
 @dataclass(frozen=True)

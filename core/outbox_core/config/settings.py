@@ -1,6 +1,6 @@
 """The settings of a harvest: frozen, picklable dataclasses whose repr contains no secrets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
@@ -48,6 +48,7 @@ class Limits:
         queue_timeout: Seconds that records may wait behind a key that does not move, before the lane marks
             everything anew.
         mark_backoff: Seconds to wait after a mark that found nothing; longer with each further one.
+        max_mark_backoff: The longest such wait, once the outbox has been empty for some seconds.
         io_error_backoff: Seconds to wait after the database refused a mark, purge or reset.
         max_in_flight_records: Records published but not yet acknowledged and purged, in all lanes.
         send_concurrency: Lanes; each has its own connection to the database and to the broker.
@@ -67,6 +68,7 @@ class Limits:
     heartbeat_timeout: Seconds = 5.0
     queue_timeout: Seconds = 30.0
     mark_backoff: Pause = 0.01
+    max_mark_backoff: Seconds = 0.1
     io_error_backoff: Pause = 0.5
     max_in_flight_records: Count = 2000
     send_concurrency: Count = 1
@@ -184,6 +186,7 @@ class HarvestSettings:
         engine: Where lanes run.
         limits: The bounds and intervals.
         failures: What happens after an error.
+        label: What the file calls it, where it names several outboxes; empty otherwise.
     """
 
     name: str
@@ -196,6 +199,36 @@ class HarvestSettings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """What users call this outbox: its label, or its table."""
+        return self.label or self.outbox
+
+    def is_same_table(self, other: "HarvestSettings") -> bool:
+        """Tells whether the other names the same table in the same database, spelled alike."""
+        return (self.dialect.driver, self.dialect.options) == (other.dialect.driver, other.dialect.options)
+
+
+@dataclass(frozen=True)
+class Template:
+    """Settings for every outbox whose table matches a pattern, as those of tenants do.
+
+    Attributes:
+        label: What the file calls it.
+        pattern: The tables, with ``*`` for any characters.
+        settings_for: Returns the settings for a table of that name.
+    """
+
+    label: str
+    pattern: str
+    settings_for: Callable[[str], HarvestSettings]
+
+    @property
+    def probe(self) -> HarvestSettings:
+        """Settings for some table whose name matches, whether or not there is such a table."""
+        return self.settings_for(self.pattern.replace("*", "x"))
 
 
 class LogLevel(StrEnum):
@@ -226,7 +259,33 @@ class LoggingSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """The contents of a configuration file."""
+    """The contents of a configuration file.
 
-    harvest: HarvestSettings
+    Attributes:
+        outboxes: The outboxes that it names, in its order; the one of ``harvest:`` if there is no
+            ``outboxes:``.
+        templates: The templates among ``outboxes:``.
+        several: Whether there is ``outboxes:``, of however many outboxes.
+        logging: What is logged.
+    """
+
+    outboxes: tuple[HarvestSettings, ...]
+    templates: tuple[Template, ...] = ()
+    several: bool = False
     logging: LoggingSettings = field(default_factory=LoggingSettings)
+
+    @property
+    def process(self) -> HarvestSettings:
+        """Settings of any outbox, for what all have in common: the process's name and the engine."""
+        return (*self.outboxes, *(template.probe for template in self.templates))[0]
+
+    @property
+    def harvest(self) -> HarvestSettings:
+        """The only outbox.
+
+        Raises:
+            ConfigError: The file names several.
+        """
+        if self.several:
+            raise ConfigError("the configuration names several outboxes: choose one")
+        return self.outboxes[0]

@@ -101,7 +101,7 @@ class MarkPurgeReset:
         self._repeat = False
         self._remark = False
         self._draining = False
-        self._batch_size = BatchSize(limits.mark_backoff, limits.mark_query_records)
+        self._batch_size = BatchSize(limits.mark_backoff, limits.max_mark_backoff, limits.mark_query_records)
         self._database = Backoff(limits.io_error_backoff, chance)
         self._marking_since = self._next_retry = self._next_purge = self._next_scan = 0.0
 

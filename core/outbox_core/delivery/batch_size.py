@@ -8,9 +8,8 @@ TRICKLE_SECONDS = 0.002
 """The pause after a mark that was not full, so that a few more records gather."""
 IDLE_SECONDS = 0.05
 """The longest pause between two marks of an empty outbox, for the first seconds."""
-LONG_IDLE_SECONDS = 0.1
-"""The longest pause once it has been empty for some five seconds."""
-_LONG_IDLE_GROWTH = 1.01
+_GROWTH = 1.01
+"""The growth of the pause after that."""
 
 PASSING_SHARE = 10
 """After a mark that skipped rows of excluded keys, the next waits this many times its duration."""
@@ -23,6 +22,7 @@ class BatchSize:
 
     Args:
         backoff: Seconds to wait after a mark that found nothing; the wait doubles each time.
+        longest_backoff: The longest of these waits, once the outbox has been empty for some seconds.
         most: The largest limit of a mark, in records.
 
     Attributes:
@@ -31,10 +31,11 @@ class BatchSize:
         passing_due: When the next mark is due that excludes keys.
     """
 
-    def __init__(self, backoff: float, most: int) -> None:
+    def __init__(self, backoff: float, longest_backoff: float, most: int) -> None:
         self.limit = self._least = min(FIRST_LIMIT, most)
         self.due = self.passing_due = 0.0
         self._backoff = self._pause = backoff
+        self._longest = max(backoff, longest_backoff)
         self._most = most
 
     def marked(self, now: float, *, full: bool, empty: bool, grow: bool = True) -> None:
@@ -48,10 +49,10 @@ class BatchSize:
         """
         if empty:
             self.due = now + self._pause
-            if self._pause < IDLE_SECONDS:
-                self._pause = min(self._pause * 2, IDLE_SECONDS)
-            else:
-                self._pause = min(self._pause * _LONG_IDLE_GROWTH, LONG_IDLE_SECONDS)
+            growth = (
+                min(self._pause * 2, IDLE_SECONDS) if self._pause < IDLE_SECONDS else self._pause * _GROWTH
+            )
+            self._pause = min(growth, self._longest)
             return
         self._pause = self._backoff
         self.due = now if full else now + min(TRICKLE_SECONDS, self._pause)

@@ -99,7 +99,7 @@ class SelectPublishPurge:
         self._unreported: list[Failure] = []
         self._abandon = False  # ignore the rows of the outstanding advance
         self._draining = False
-        self._batch_size = BatchSize(limits.mark_backoff, limits.max_batch_records)
+        self._batch_size = BatchSize(limits.mark_backoff, limits.max_mark_backoff, limits.max_batch_records)
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
         self._full = False
         self._select_first = False

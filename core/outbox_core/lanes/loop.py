@@ -143,5 +143,6 @@ class LaneLoop:
             lambda: lane.fence,
             lanes=plan.lanes,
             token=plan.token,
+            about=plan.about,
         )
-        return Worker(name, database.execute, database.close, self._replies)
+        return Worker(name, database.execute, database.close, self._replies, rest=database.close)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from outbox_sdk import Affinity, Dialect, Publisher
 
@@ -23,6 +24,7 @@ class Plan:
         limits: Bounds and times of one lane.
         failures: What happens after a failed delivery.
         delivery: At-least-once or exactly-once.
+        about: What heartbeats say besides the lane's metrics, for ``outbox status``.
     """
 
     outbox: str
@@ -34,3 +36,4 @@ class Plan:
     limits: Limits
     failures: Failures
     delivery: Delivery = Delivery.AT_LEAST_ONCE
+    about: Mapping[str, object] = field(default_factory=dict)

@@ -56,11 +56,12 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
         return opened, driver.senders.pop(opened.sender)
 
 
-def begin_leadership(settings: HarvestSettings) -> int:
+def begin_leadership(settings: HarvestSettings) -> tuple[int, float | None]:
     """Raises the fence and recovers former lanes; see :func:`take_over`.
 
     Returns:
-        The fence token.
+        The fence token, and the seconds since a lane of the former leader was last heard of; ``None`` if none
+        ever was.
     """
     lanes = settings.limits.send_concurrency
 
@@ -71,7 +72,7 @@ def begin_leadership(settings: HarvestSettings) -> int:
         token, recovered = driver.run(take_over(lanes, settings.name, recovery))
     for lane, rows in recovered.items():
         log.info("recovered former lane %d: %d rows were in the log already", lane, rows)
-    return token
+    return token, driver.silence
 
 
 def _recovery(plan: Plan) -> Recovery:
@@ -89,10 +90,12 @@ class Driver:
 
     Attributes:
         senders: Name → open sender. A caller that removes one closes it.
+        silence: Seconds since the last heartbeat of any lane when the fence was raised.
     """
 
     def __init__(self, dialect: Choice[Dialect], publisher: Choice[Publisher]) -> None:
         self.senders: dict[str, TransactionalSender] = {}
+        self.silence: float | None = None
         self._dialect = dialect
         self._publisher = publisher
         self._table: OutboxTable | None = None
@@ -148,6 +151,8 @@ class Driver:
         reply: Any = None
         match request:
             case RaiseFence(lanes, holder):
+                ages = [lane.age for lane in table.lane_statuses() if lane.age is not None]
+                self.silence = min(ages, default=None)
                 reply = table.bump(lanes, holder)
             case Enter(lane, lanes, token):
                 reply = table.enter(lane, lanes, token)

@@ -79,8 +79,8 @@ Executors = Mapping[type[Request], Executor]
 
 def record_executors(marker: Executor, purger: Executor, broker: Executor) -> Executors:
     """Returns the executors of a lane of at-least-once delivery, which marks and purges at the same time."""
-    executors: dict[type[Request], Executor] = {Send: broker, Purge: purger, Heartbeat: purger}
-    return executors | dict.fromkeys((Mark, Reset, Park, Refresh), marker)
+    executors: dict[type[Request], Executor] = {Send: broker, Purge: purger}
+    return executors | dict.fromkeys((Mark, Reset, Park, Refresh, Heartbeat), marker)
 
 
 def batch_executors(marker: Executor, broker: Executor) -> Executors:

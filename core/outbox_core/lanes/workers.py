@@ -5,7 +5,8 @@ All of them put their replies into one queue, which the lane's loop reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import assert_never
 
@@ -38,6 +39,8 @@ from outbox_core.log_context import ContextThread
 
 CLOSE_SECONDS = 1.0
 """How long the end of a lane waits for a thread that hangs in the database or the broker."""
+REST_SECONDS = 20.0
+"""How long a connection without requests is kept; an empty outbox then has one less."""
 POLL_SECONDS = 0.001
 """How long the sending thread waits for deliveries before it checks for more records to send."""
 IDLE_SECONDS = 0.1
@@ -54,6 +57,7 @@ class Worker:
         execute: Called in the thread; an error that it raises becomes the answer's error.
         end: Called in the thread at its end.
         replies: The queue for the answers.
+        rest: Called in the thread when there was no request for ``REST_SECONDS``.
     """
 
     def __init__(
@@ -62,8 +66,10 @@ class Worker:
         execute: Callable[[Request], Answer],
         end: Callable[[], None],
         replies: Replies,
+        rest: Callable[[], None] | None = None,
     ) -> None:
         self._execute = execute
+        self._rest = rest
         self._end = end
         self._replies = replies
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
@@ -80,13 +86,20 @@ class Worker:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
-        while (request := self._requests.get()) is not None:
+        while (request := self._next()) is not None:
             try:
                 answer = self._execute(request)
             except Exception as error:  # noqa: BLE001 - the lane decides what it means
                 answer = Answer(request, error=error)
             self._replies.put(answer)
         self._end()
+
+    def _next(self) -> Request | None:
+        if self._rest is not None:
+            with suppress(Empty):
+                return self._requests.get(timeout=REST_SECONDS)
+            self._rest()
+        return self._requests.get()
 
 
 class Database:
@@ -98,6 +111,7 @@ class Database:
         fence: Returns the fence of every statement.
         lanes: How many lanes there are.
         token: The fence token of the leadership.
+        about: What heartbeats say besides the lane's metrics.
     """
 
     def __init__(
@@ -108,12 +122,14 @@ class Database:
         *,
         lanes: int,
         token: int,
+        about: Mapping[str, object],
     ) -> None:
         self._dialect = dialect
         self._eligible = eligible
         self._fence = fence
         self._lanes = lanes
         self._token = token
+        self._about = about
         self._table: OutboxTable | None = None
 
     def execute(self, request: Request) -> Answer:
@@ -157,7 +173,7 @@ class Database:
                 table.set_transactional(fence, None)
                 answer = Answer(request)
             case Heartbeat(metrics):
-                table.heartbeat(fence, metrics)
+                table.heartbeat(fence, {**metrics, **self._about})
                 answer = Answer(request, parked=table.parked())
             case Send() | Publish():
                 raise TypeError(f"{request} is for the broker")

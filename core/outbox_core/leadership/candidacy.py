@@ -3,7 +3,9 @@
     standby --acquired--> raise the fence --> lanes run --revoked--> drain --> standby
                                                  |---fenced, or a lane finds a newer token--> stop --> standby
                                                  |---lanes are silent, or do not end--> leave the election,
-                                                     replace the engine, join again --> standby
+                                                 |   replace the engine, join again --> standby
+                                                 |---given up--> drain, leave the election, let another
+                                                     process lead, join again --> standby
 
 :meth:`Candidacy.run` and :meth:`Candidacy.revoked` are generators of requests
 (:mod:`outbox_core.leadership.requests`). Production drives them in :mod:`outbox_core.harvest`, a thread each;
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from uuid import UUID, uuid4
@@ -22,7 +23,7 @@ from uuid import UUID, uuid4
 from outbox_sdk import DriverError, LeadershipLost, OutboxError
 
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked, MeterRead
-from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS, Leadership
+from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.leadership.requests import (
     Announce,
@@ -39,38 +40,10 @@ from outbox_core.leadership.requests import (
     Wait,
     WarmEngine,
 )
+from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.metrics import LaneMetrics, Meter
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """The time-outs of a candidate, in seconds.
-
-    Attributes:
-        drain: For lanes to drain when leadership is handed over.
-        retry: Between two attempts after an error.
-        refused: For a database or a broker that refuses with an error that is not retryable.
-        metrics: Between two statistics.
-        check: Between two checks of a standby's engine.
-        stop: For lanes that were ordered to stop at once, before the engine cancels them.
-        cancel: For cancelled lanes, before the engine is replaced; the fence stops what is left of them.
-        join: Between two attempts to replace the engine and to join the election.
-        silent: For the next report of a lane group.
-        start: For the first report of a lane group.
-    """
-
-    drain: float
-    retry: float
-    refused: float
-    metrics: float
-    check: float = 1.0
-    stop: float = 2.0
-    cancel: float = 8.0
-    join: float = 5.0
-    silent: float = SILENT_SECONDS
-    start: float = START_SECONDS
 
 
 class Candidacy:
@@ -112,7 +85,8 @@ class Candidacy:
         self._changed = changed
         self._clock = clock
         self._new_leader_id = new_leader_id
-        self._resigned = False
+        self._resigned = self._defective = False
+        self._giving_up = False
         self._idle = True  # is not raising the fence and has no lanes
         self._past = LaneMetrics()  # of earlier leaderships
         self._meter = Meter(timeouts.metrics, clock())
@@ -146,6 +120,13 @@ class Candidacy:
         self.error = self.error or error
         self._lose(f"the harvest ends: {error}")
         self.end()
+
+    def give_up(self) -> None:
+        """Hands leadership to another process that stands by; does nothing without leadership.
+
+        This process joins the election again soon, and leads again if nobody else does.
+        """
+        self._giving_up = self.leadership is not None
 
     def _lose(self, reason: str) -> None:
         self.elected = False
@@ -185,6 +166,7 @@ class Candidacy:
             if self.leadership is not None and not self.leadership.over:
                 self.leadership.stop()  # ends all lanes, also after a start that failed halfway
             self.leadership = None
+            self._giving_up = False
             self._idle = True
             self._changed()
 
@@ -226,9 +208,8 @@ class Candidacy:
         while not (yield JoinLanes(REPORT_SECONDS)):
             yield from self._announce(leadership)
             yield CheckEngine()
-            if not leadership.over and (silent := leadership.silent()):
-                reason = f"lane groups {silent} have not been heard for {self._timeouts.silent:.0f} s"
-                yield self._resign(leadership, reason)
+            if not leadership.over:
+                yield from self._resign_if_need_be(leadership)
             if leadership.stopped and cancel_at == inf:
                 cancel_at = self._clock() + self._timeouts.stop
                 if leadership.lost:
@@ -248,18 +229,30 @@ class Candidacy:
             # Another process has raised the fence, although the elector may still name this one: let it lead.
             yield self._pause(self._timeouts.retry)
 
-    def _resign(self, leadership: Leadership, reason: str) -> Resign:
+    def _resign_if_need_be(self, leadership: Leadership) -> Steps[None]:
+        if silent := leadership.silent():
+            reason = f"lane groups {silent} have not been heard for {self._timeouts.silent:.0f} s"
+            yield self._resign(leadership, reason)
+        elif self._giving_up:
+            yield self._resign(leadership)
+
+    def _resign(self, leadership: Leadership, defect: str = "") -> Resign:
         """Drains the lanes and leaves the election, so that a standby leads."""
-        log.warning("cannot lead: %s", reason)
+        if defect:
+            log.warning("cannot lead: %s", defect)
+        self._defective = bool(defect)
         self._resigned = True
         leadership.drain()
         return Resign(leadership.stop)
 
     def _stand_by_anew(self) -> Steps[None]:
-        """Leaves the election, replaces the engine, and joins the election again."""
+        """Leaves the election, replaces the engine if it is defective, and joins the election again."""
         yield LeaveElection()
         self.elected = False
-        yield CloseEngine()
+        if self._defective:
+            yield CloseEngine()
+        else:
+            yield self._pause(self._timeouts.aside)
         self._resigned = False
         while not self.ending:
             try:

@@ -33,6 +33,7 @@ class Report:
         lost: Why a lane found that somebody else leads, or empty.
         refusal: The error with which a database or broker has refused a lane for too long, or ``None``.
         messages: Level and text of what lanes logged where the leader's log does not reach.
+        outbox: What the leader's process calls the outbox, where it harvests several.
     """
 
     token: int
@@ -43,6 +44,7 @@ class Report:
     lost: str = ""
     refusal: DriverError | None = None
     messages: tuple[tuple[int, str], ...] = ()
+    outbox: str = ""
 
 
 @dataclass(frozen=True, slots=True)

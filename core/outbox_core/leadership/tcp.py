@@ -111,7 +111,7 @@ class ControlServer:
         self._listener = socket.create_server((bind, port), backlog=64)
         self._listener.settimeout(ACCEPT_SECONDS)
         self._host, self._port = host, int(self._listener.getsockname()[1])
-        self._channel: ControlChannel | None = None
+        self._channels: dict[str, ControlChannel] = {}
         self._lock = Lock()
         self._unauthenticated: list[_Wire] = []  # the oldest first
         self._peers: set[_Wire] = set()
@@ -124,9 +124,9 @@ class ControlServer:
         """The address for :class:`ControlClient`."""
         return self._host, self._port, self._secret
 
-    def serve(self, channel: ControlChannel) -> None:
-        """Passes reports to ``channel`` from now on, and returns its answers."""
-        self._channel = channel
+    def serve(self, channel: ControlChannel, outbox: str = "") -> None:
+        """Passes reports about ``outbox`` to ``channel`` from now on, and returns its answers."""
+        self._channels[outbox] = channel
 
     def close(self) -> None:
         """Stops listening, and closes all connections. Idempotent."""
@@ -164,9 +164,10 @@ class ControlServer:
             while not self._closed:
                 wire.allow(IDLE_SECONDS)
                 report = wire.receive()
-                if self._channel is None:
+                channel = self._channels.get(report.outbox)
+                if channel is None:
                     raise ConnectionError("a report arrived before any leadership began")
-                wire.send(self._channel.exchange(report))
+                wire.send(channel.exchange(report))
         except AuthenticationError as error:
             log.warning("a connection to the lanes' link was refused: %s", error)
         except (OSError, EOFError) as error:

@@ -1,25 +1,37 @@
-"""Writes the distribution of a new dialect, whose conformance suite says what to write next."""
+"""Writes the distribution of a new driver, with its conformance suite."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from outbox_sdk.registry import DISTRIBUTIONS, installation, installed
+from outbox_sdk.registry import DISTRIBUTIONS, Seam, installation, installed
 
-_TEMPLATES = {
-    "pyproject.toml": "pyproject.toml",
-    "README.md": "README.md",
-    "outbox_{name}/__init__.py": "package.py",
-    "outbox_{name}/dialect.py": "dialect.py",
-    "outbox_{name}/idiom.py": "idiom.py",
-    "outbox_{name}/py.typed": "",
-    "tests/test_{name}_conformance.py": "conformance.py",
+
+@dataclass(frozen=True, slots=True)
+class _Scaffold:
+    """What a new driver of a seam begins with.
+
+    Attributes:
+        what: What it is, for its description.
+        client: What it may depend on beside the SDK.
+        modules: Its modules beside ``__init__``, each made from the template of its name.
+    """
+
+    what: str
+    client: str
+    modules: Sequence[str]
+
+
+_SCAFFOLDS = {
+    Seam.DIALECT: _Scaffold("A dialect", "the database's driver", ("dialect", "idiom")),
+    Seam.ELECTOR: _Scaffold("An elector", "the coordinator's client", ("lease", "options")),
 }
-"""What is written → the template that it is made from, if there is anything in it."""
 
 
 def objection(name: str) -> str:
@@ -44,8 +56,13 @@ def distribution(name: str) -> str:
     return f"outbox-{name.replace('_', '-')}"
 
 
-def write(name: str, folder: Path) -> list[Path]:
+def write(seam: Seam, name: str, folder: Path) -> list[Path]:
     """Writes the distribution of the driver ``name`` into ``folder``, which must not exist.
+
+    Args:
+        seam: What the driver is to be: a dialect or an elector.
+        name: Its name, to which there is no objection.
+        folder: The folder.
 
     Returns:
         The files.
@@ -53,7 +70,10 @@ def write(name: str, folder: Path) -> list[Path]:
     Raises:
         OSError: The folder exists, or cannot be written.
     """
+    scaffold = _SCAFFOLDS[seam]
     words = {
+        "what": scaffold.what,
+        "client": scaffold.client,
         "name": name,
         "class_name": "".join(part.capitalize() for part in name.split("_")),
         "variable": f"OUTBOX_TEST_{name.upper()}",
@@ -62,8 +82,17 @@ def write(name: str, folder: Path) -> list[Path]:
     templates = files(__name__) / "templates"
     folder.mkdir(parents=True)
     written = []
-    for pattern, template in _TEMPLATES.items():
-        path = folder / pattern.format(name=name)
+    package = f"outbox_{name}"
+    made_from = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": f"{seam}/README.md",
+        f"{package}/__init__.py": f"{seam}/package.py",
+        **{f"{package}/{module}.py": f"{seam}/{module}.py" for module in scaffold.modules},
+        f"{package}/py.typed": "",
+        f"tests/test_{name}_conformance.py": f"{seam}/conformance.py",
+    }
+    for place, template in made_from.items():
+        path = folder / place
         path.parent.mkdir(exist_ok=True)
         text = (templates / f"{template}.txt").read_text("utf-8") if template else ""
         path.write_text(Template(text).substitute(words), "utf-8")

@@ -11,16 +11,15 @@ import logging
 import re
 from contextlib import suppress
 from threading import Timer
-from time import monotonic, sleep
+from time import sleep
 
 from outbox_sdk import OutboxError
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkConf
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.drive import Sleep, drive
+from outbox_core.engines.spark.host import SparkHost
 from outbox_core.engines.spark.session import Application
 from outbox_core.engines.spark.task import Task, harvest_task, warming_task
 from outbox_core.engines.supervision import GroupEnd, RunGroup, supervise_group
@@ -37,9 +36,6 @@ MAX_GROUPS = 2
 """Lane groups when the settings name no number: a worker process each."""
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
-SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
-"""Spark's own setting for how long a cluster is given to offer what it has, and its default."""
-
 
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Denied): ")
 
@@ -49,14 +45,15 @@ class SparkEngine:
 
     Args:
         settings: The harvest's settings; its engine's say the master, the number of groups and Spark's own.
+        host: The application; ``None`` for one of its own.
     """
 
-    def __init__(self, settings: HarvestSettings) -> None:
+    def __init__(self, settings: HarvestSettings, host: SparkHost | None = None) -> None:
         self._settings = settings
-        engine = settings.engine
-        self._groups = min(settings.limits.send_concurrency, engine.lane_groups or MAX_GROUPS)
-        # One slot more than groups: a group that restarts need not wait for its frozen copy to be killed.
-        self._master = engine.master or f"local[{self._groups + 1}]"
+        self._groups = groups_of(settings)
+        self._host = host or SparkHost(settings.name, settings.engine, self._groups)
+        self._key = settings.title
+        """Names this engine's jobs and channel among those of other engines."""
         self._application: Application | None = None
         self._server: ControlServer | None = None
         self._jobs: list[ContextThread] = []
@@ -71,55 +68,24 @@ class SparkEngine:
         if self._application is not None:
             return
         settings = self._settings
-        self._application = application = Application(settings.name, self._master, settings.engine.settings)
-        session = application.session
-        refuse_shrinking(session.sparkContext.getConf())
-        slots = self._slots(session)
-        if slots < self._groups:
-            raise OutboxError(
-                f"{self._groups} lane groups need as many task slots, and {self._master} offers {slots}: "
-                "groups without a slot would wait for ever; give it more cores or lower engine.laneGroups"
-            )
-        self._server = server = self._listen(session.sparkContext.getConf())
+        self._application, server = application, self._server = self._host.open(self._key)
         choices = (settings.dialect, settings.affinity, settings.publisher)
         # Slots that were counted may be lost before they are used, and a job would wait for others for ever.
         giving_up = Timer(WARM_SECONDS, self.cancel)
         giving_up.daemon = True
         giving_up.start()
         try:
-            application.run(0, self._groups, warming_task(choices, server.address))
+            application.run(self._key, range(self._groups), warming_task(choices, server.address))
         except LOST as error:
-            raise OutboxError(f"lanes cannot run on {self._master}: {_reason(error)}") from error
+            raise OutboxError(f"lanes cannot run on {self._host.master}: {_reason(error)}") from error
         finally:
             giving_up.cancel()
         application.prepare_next_start()
 
-    def _listen(self, conf: SparkConf) -> ControlServer:
-        host = conf.get("spark.driver.host", "127.0.0.1")
-        bind = conf.get("spark.driver.bindAddress", "")
-        port = self._settings.engine.link_port or 0
-        try:
-            return ControlServer(host or "127.0.0.1", port, bind or "")
-        except OSError as error:
-            raise OutboxError(
-                f"cannot listen for lanes at {bind or '*'}:{port or '*'}: {error}; "
-                "see engine.linkPort and spark.driver.bindAddress"
-            ) from error
-
-    def _slots(self, session: SparkSession) -> int:
-        """Counts task slots; a cluster's executors register one after the other, so they get some time."""
-        scala = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark itself cannot count free slots
-        patience = 0 if self._master.startswith("local") else scala.conf().getTimeAsSeconds(*SLOTS_PATIENCE)
-        give_up = monotonic() + patience
-        profile = scala.resourceProfileManager().defaultResourceProfile()
-        while (slots := int(scala.maxNumConcurrentTasks(profile))) < self._groups and monotonic() < give_up:
-            sleep(0.2)
-        return slots
-
     def start(self, plan: Plan, leadership: Leadership) -> None:
         """Submits a job for each group."""
         assert self._server is not None  # noqa: S101 - a harvest warms its engine before it is elected
-        self._server.serve(leadership)
+        self._server.serve(leadership, self._key)
         self._crash = None
         groups = [range(plan.lanes)[group :: self._groups] for group in range(self._groups)]
         self._jobs = [
@@ -143,7 +109,7 @@ class SparkEngine:
         if self._crash is not None:
             self.check()
             raise OutboxError(
-                f"lanes do not stay alive on {self._master}: {_reason(self._crash)}"
+                f"lanes do not stay alive on {self._host.master}: {_reason(self._crash)}"
             ) from self._crash
         return True
 
@@ -154,7 +120,7 @@ class SparkEngine:
             OutboxError: It does not.
         """
         if self._application is not None and not self._application.alive:
-            raise OutboxError("Spark's JVM has died; start the harvester anew")
+            raise OutboxError("Spark's JVM has died")
 
     def cancel(self) -> None:
         """Cancels all jobs: Spark ends their tasks, and kills the workers of those that will not end."""
@@ -163,24 +129,21 @@ class SparkEngine:
             return
         # A JVM that hangs would block its caller.
         self._cancelling = ContextThread(
-            target=_cancel, args=(application,), name="spark-cancel", daemon=True
+            target=_cancel, args=(application, self._key), name="spark-cancel", daemon=True
         )
         self._cancelling.start()
 
     def close(self) -> None:
-        """Stops the application, and kills its JVM if it hangs."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        application, self._application = self._application, None
-        if application is not None:
-            application.stop()
+        """Stops the application, and kills its JVM if it hangs; unless other engines use it."""
+        self.cancel()
+        self._application = self._server = None
+        self._host.close(self._key)
 
     def _supervise(self, plan: Plan, leadership: Leadership, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost; the thread of the group."""
         server = self._server
         assert server is not None  # noqa: S101 - started after warm
-        task = harvest_task(plan, group, lanes, server.address)
+        task = harvest_task(plan, group, lanes, (server.address, self._key))
 
         def execute(request: RunGroup | Sleep) -> GroupEnd | None:
             if isinstance(request, Sleep):
@@ -195,32 +158,21 @@ class SparkEngine:
         """Runs one group's job, and returns how it ended."""
         assert self._application is not None  # noqa: S101 - started after warm
         try:
-            self._application.session.sparkContext.setJobDescription(description)
-            self._application.run(group, group + 1, task)
+            self._application.run(self._key, range(group, group + 1), task, description)
         except Exception as error:  # noqa: BLE001 - judged by the caller
             return GroupEnd(error, isinstance(error, LOST), _reason(error))
         lost = ConnectionError("the lanes lost touch with their leader")
         return GroupEnd(lost, lost=True, reason=str(lost))
 
 
-def refuse_shrinking(conf: SparkConf) -> None:
-    """Makes sure that a cluster does not take back the slots of a standby.
-
-    Raises:
-        OutboxError: It does; the message says which setting keeps them.
-    """
-    if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
-        return
-    if int(conf.get("spark.dynamicAllocation.minExecutors", "0") or 0) == 0:
-        raise OutboxError(
-            "spark.dynamicAllocation.enabled takes back the executors of a standby, which are idle: set "
-            "spark.dynamicAllocation.minExecutors so that each lane group keeps a slot, or switch it off"
-        )
+def groups_of(settings: HarvestSettings) -> int:
+    """Returns the number of lane groups."""
+    return min(settings.limits.send_concurrency, settings.engine.lane_groups or MAX_GROUPS)
 
 
-def _cancel(application: Application) -> None:
+def _cancel(application: Application, key: str) -> None:
     with suppress(Py4JError, OSError):  # of a JVM that is dead already
-        application.session.sparkContext.cancelAllJobs()
+        application.session.sparkContext.cancelJobGroup(key)
 
 
 def _reason(error: Exception) -> str:

@@ -102,10 +102,19 @@ class Application:
         """With which code its JVM has ended, a negative one by a signal; ``None`` before."""
         return self._jvm.exit_code
 
-    def run(self, first: int, last: int, task: Task) -> None:
-        """Runs one job with a task for each group from ``first`` up to ``last``, and waits for its end."""
-        groups = self.session.range(first, last, 1, last - first)
-        groups.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
+    def run(self, key: str, groups: range, task: Task, description: str = "") -> None:
+        """Runs one job with a task for each of ``groups``, and waits for its end.
+
+        Args:
+            key: The name by which Spark can cancel it, together with others of the same key.
+            groups: The numbers of the groups.
+            task: What each task runs.
+            description: What Spark's pages say about it.
+        """
+        # By thread: PySpark gives each of ours one of its own in the JVM.
+        self.session.sparkContext.setJobGroup(key, description)
+        rows = self.session.range(groups.start, groups.stop, 1, len(groups))
+        rows.mapInArrow(task, RECEIPT).write.format("noop").mode("overwrite").save()
 
     def prepare_next_start(self) -> None:
         """Has an archive of class data made in the background, unless there is one.

@@ -30,8 +30,12 @@ MAX_MESSAGES = 100
 """Log messages kept between two reports; of a flood the latest are told."""
 
 
-def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address) -> Task:
-    """Makes the function that runs a lane group in a worker until the leader says to end."""
+def harvest_task(plan: Plan, group: int, lanes: Sequence[int], leader: tuple[Address, str]) -> Task:
+    """Makes the function that runs a lane group in a worker until the leader says to end.
+
+    ``leader`` is the address of the leader's process, and the outbox's name there.
+    """
+    address, outbox = leader
 
     def run(batches: Batches) -> Batches:
         for _ in batches:
@@ -40,7 +44,7 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], address: Address)
         unwritten: Counter[int] = Counter()
         due = monotonic()
         with ControlClient(address) as channel, Messages() as messages:
-            for purged in LaneThreads(plan, group, lanes, ForwardingChannel(channel, messages)).run():
+            for purged in LaneThreads(plan, group, lanes, ForwardingChannel(channel, messages, outbox)).run():
                 unwritten.update(purged)
                 if monotonic() >= due:
                     yield receipts(plan.token, unwritten)
@@ -99,8 +103,9 @@ class Messages(logging.Handler):
 class ForwardingChannel:
     """A link that adds to every report what was logged, and ends lanes whose Spark is gone."""
 
-    def __init__(self, channel: ControlClient, messages: Messages) -> None:
+    def __init__(self, channel: ControlClient, messages: Messages, outbox: str) -> None:
         self._channel = channel
+        self._outbox = outbox
         self._messages = messages
         self._parent = os.getppid()
 
@@ -108,7 +113,7 @@ class ForwardingChannel:
         """Delivers a report with the messages since the last one; see :class:`Link`."""
         if os.getppid() != self._parent:
             return Orders(0.0, stopped=True)
-        return self._channel.exchange(replace(report, messages=self._messages.take()))
+        return self._channel.exchange(replace(report, outbox=self._outbox, messages=self._messages.take()))
 
 
 def receipts(token: int, purged: Mapping[int, int]) -> pa.RecordBatch:

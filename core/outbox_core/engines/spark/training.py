@@ -75,7 +75,7 @@ def _train(draft: Path) -> None:
     """Runs what the engine runs until lanes deliver, so that the JVM loads the same classes."""
     application = Application("class-data", "local[1]", {}, f" -XX:ArchiveClassesAtExit={draft}")
     try:
-        application.run(0, 1, _deliver)
+        application.run("class-data", range(1), _deliver)
     finally:
         application.stop(DUMP_SECONDS)
     if application.exit_code:  # killed, say, when memory ran out; what it has written is not complete

@@ -1,0 +1,164 @@
+"""Which of several outboxes a command is about."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+from outbox_sdk.errors import ConfigError, OutboxError
+from rich.console import RenderableType
+from rich.text import Text
+
+from outbox_core.cli.exits import exit_code
+from outbox_core.cli.terminal import output, print_error, print_json, print_message
+from outbox_core.config import HarvestSettings, Settings
+from outbox_core.several.templates import outboxes_of
+
+Result = TypeVar("Result")
+
+OutboxOption = Annotated[
+    str | None,
+    typer.Option(
+        "--outbox",
+        "-o",
+        metavar="NAME",
+        show_default=False,
+        help="One of several outboxes: its label below 'outboxes:', or its table.",
+    ),
+]
+
+_CONCURRENT = 8
+_MAX_NAMED = 20
+
+
+def outboxes(settings: Settings, wanted: str | None) -> Sequence[HarvestSettings]:
+    """Returns the outboxes that ``--outbox`` names, or all; looks for those of templates in the database.
+
+    Raises:
+        ConfigError: There is none of that name.
+        DriverError: The database of a template refuses or cannot be reached.
+    """
+    named = [outbox for outbox in settings.outboxes if wanted in {outbox.label, outbox.outbox}]
+    if named:
+        return named
+    found = [*settings.outboxes]
+    for template in settings.templates:
+        matching = outboxes_of(template, found)
+        if not matching:
+            print_message(f"outboxes.{template.label}: no table matches '{template.pattern}'")
+        found += matching
+    if wanted is None:
+        return found
+    named = [
+        outbox
+        for outbox in found
+        if wanted in {outbox.label, outbox.outbox} or outbox.label.startswith(f"{wanted}/")
+    ]
+    if not named:
+        raise ConfigError(f"there is no outbox '{wanted}': {_named(found)}")
+    return named
+
+
+def one_outbox(settings: Settings, wanted: str | None) -> HarvestSettings:
+    """Returns the outbox that ``--outbox`` names, or the only one.
+
+    Raises:
+        ConfigError: There are several, or none of that name.
+        DriverError: As for :func:`outboxes`.
+    """
+    found = outboxes(settings, wanted)
+    if len(found) != 1:
+        raise ConfigError(f"choose one of several outboxes with --outbox: {_named(found)}")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The outboxes that a command is about.
+
+    Attributes:
+        outboxes: Their settings.
+        apart: Whether it is about one outbox alone, and its output is only that one's.
+    """
+
+    outboxes: Sequence[HarvestSettings]
+    apart: bool
+
+    @classmethod
+    def by_user(cls, settings: Settings, wanted: str | None) -> "Chosen":
+        """Returns what ``--outbox`` names, or all; raises as :func:`outboxes`."""
+        found = outboxes(settings, wanted)
+        return cls(found, not settings.several or (wanted is not None and len(found) == 1))
+
+    def look(self, look: Callable[[HarvestSettings], Result]) -> list[tuple[str, Result | OutboxError]]:
+        """Calls a function for each outbox, a few at the same time, as a server that is down makes it wait.
+
+        Returns:
+            The outbox's title, and the result or the error, in the order of the outboxes.
+
+        Raises:
+            OutboxError: It is about one outbox alone.
+        """
+        if self.apart:
+            return [(outbox.title, look(outbox)) for outbox in self.outboxes]
+
+        def look_at(outbox: HarvestSettings) -> tuple[str, Result | OutboxError]:
+            try:
+                return outbox.title, look(outbox)
+            except OutboxError as error:
+                return outbox.title, error
+
+        with ThreadPoolExecutor(max_workers=_CONCURRENT) as pool:
+            return list(pool.map(look_at, self.outboxes))
+
+    def show(
+        self,
+        found: Sequence[tuple[str, Result | OutboxError]],
+        as_data: Callable[[Result], Any],
+        as_text: Callable[[Result], RenderableType],
+        *,
+        json: bool,
+        soft_wrap: bool = False,
+    ) -> None:
+        """Prints what was found: for one outbox alone the result, otherwise by outbox, with errors.
+
+        Raises:
+            Exit: An outbox could not be looked at.
+        """
+        results = [(title, result) for title, result in found if not isinstance(result, OutboxError)]
+        if self.apart:
+            [(_, result)] = results
+            print_json(as_data(result)) if json else output().print(as_text(result), soft_wrap=soft_wrap)
+        elif json:
+            data = [{"label": title, **as_data(result)} for title, result in results]
+            failed = [
+                {"label": title, "error": str(error)}
+                for title, error in found
+                if isinstance(error, OutboxError)
+            ]
+            print_json({"outboxes": [*data, *failed]})
+        else:
+            for title, result in results:
+                output().print(Text(title, "bold"))
+                output().print(as_text(result), soft_wrap=soft_wrap)
+        self.tell_errors(found, json=json)
+
+    @staticmethod
+    def tell_errors(found: Sequence[tuple[str, object]], *, json: bool) -> None:
+        """Prints the outboxes that could not be looked at; the exit code is that of the first error.
+
+        Raises:
+            Exit: There are some.
+        """
+        errors = [(title, error) for title, error in found if isinstance(error, OutboxError)]
+        for title, error in errors if not json else ():
+            print_error(f"{title}: {error}")
+        if errors:
+            raise typer.Exit(exit_code(errors[0][1]))
+
+
+def _named(found: Sequence[HarvestSettings]) -> str:
+    titles = [outbox.title for outbox in found]
+    more = [f"and {len(titles) - _MAX_NAMED} more"] if len(titles) > _MAX_NAMED else []
+    return ", ".join([*titles[:_MAX_NAMED], *more]) or "the configuration names none"

@@ -1,0 +1,97 @@
+"""Reads ``outboxes:``: several outboxes for one process, which have in common what ``harvest:`` says."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from outbox_sdk.registry import Seam
+
+from outbox_core.config.document import Node, Scalar, Section
+from outbox_core.config.problems import Place, Problems, join
+from outbox_core.config.seams import driver_of
+from outbox_core.config.settings import HarvestSettings
+
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OF_THE_PROCESS = ("engine", "name")
+_OF_ONE_ELECTION = ("leaderGroupID", "leaderTopic")
+_SEAMS = frozenset(Seam)
+
+
+def sections_of(node: Node, common: Section, problems: Problems) -> dict[str, Section]:
+    """Returns label → the section of that outbox, merged with what all have in common.
+
+    A mapping is merged key by key, except that of a seam for which the outbox chooses another driver.
+
+    Args:
+        node: What stands below ``outboxes:``.
+        common: What stands below ``harvest:``.
+        problems: Collects what is wrong.
+    """
+    if not isinstance(node, Section) or not node.entries:
+        problems.add(node.place, "outboxes", "expected a mapping: a label for each outbox, and its keys")
+        return {}
+    _refuse_shared_election(common, problems)
+    sections: dict[str, Section] = {}
+    for label, (place, own) in node.entries.items():
+        path = join("outboxes", label)
+        if not _LABEL.fullmatch(label):
+            problems.add(place, path, "a label consists of letters, digits, '-', '_' and '.'")
+        elif isinstance(own, Section) or _is_null(own):
+            section = own if isinstance(own, Section) else Section(place)
+            for key in _OF_THE_PROCESS:
+                if key in section.entries:
+                    message = f"belongs to the process: write it as harvest.{key}"
+                    problems.add(section.entries[key][0], join(path, key), message)
+            sections[label] = _merged(common, section)
+        else:
+            problems.add(own.place, path, "expected a mapping of keys to values, as below 'harvest:'")
+    return sections
+
+
+def pattern_of(section: Section) -> str | None:
+    """Returns the pattern of a template, an ``outboxTable`` with ``*``; ``None`` for a single outbox."""
+    table = section.entries["outboxTable"][1] if "outboxTable" in section.entries else None
+    named = table.text if isinstance(table, Scalar) else None
+    return named if named and "*" in named else None
+
+
+def refuse_twins(
+    outboxes: Sequence[HarvestSettings], sections: Mapping[str, Section], problems: Problems
+) -> None:
+    """Adds a problem for each outbox that is another one's table in the same database."""
+    for number, one in enumerate(outboxes):
+        for other in outboxes[:number]:
+            if one.is_same_table(other):
+                place = sections[one.label].place
+                message = f"is the same table in the same database as outboxes.{other.label}"
+                problems.add(place, join("outboxes", one.label), message)
+
+
+def _refuse_shared_election(common: Section, problems: Problems) -> None:
+    """Each outbox has an election of its own."""
+    elector = common.entries["elector"][1] if "elector" in common.entries else None
+    options = elector if isinstance(elector, Section) else Section(common.place)
+    for section, path in ((common, "harvest"), (options, "harvest.elector")):
+        for key in _OF_ONE_ELECTION:
+            if key in section.entries and not _is_null(section.entries[key][1]):
+                message = "would be the same for all outboxes: write it for each outbox, or leave it out"
+                problems.add(section.entries[key][0], join(path, key), message)
+
+
+def _merged(common: Section, own: Section, *, top: bool = True) -> Section:
+    entries: dict[str, tuple[Place, Node]] = dict(common.entries)
+    for key, (place, node) in own.entries.items():
+        before = common.entries[key][1] if key in common.entries else None
+        if isinstance(before, Section) and isinstance(node, Section):
+            other_driver = top and key in _SEAMS and _other_driver(Seam(key), before, node)
+            entries[key] = (place, node if other_driver else _merged(before, node, top=False))
+        else:
+            entries[key] = (place, node)
+    return Section(own.place, entries)
+
+
+def _other_driver(seam: Seam, common: Section, own: Section) -> bool:
+    return "driver" in own.entries and driver_of(seam, own) != driver_of(seam, common)
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.text is None

@@ -1,0 +1,38 @@
+"""The time-outs of a candidate for leadership."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outbox_core.leadership.leader import SILENT_SECONDS, START_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """The time-outs of a candidate, in seconds.
+
+    Attributes:
+        drain: For lanes to drain when leadership is handed over.
+        retry: Between two attempts after an error.
+        refused: For a database or a broker that refuses with an error that is not retryable.
+        metrics: Between two statistics.
+        check: Between two checks of a standby's engine.
+        stop: For lanes that were ordered to stop at once, before the engine cancels them.
+        cancel: For cancelled lanes, before the engine is replaced; the fence stops what is left of them.
+        join: Between two attempts to replace the engine and to join the election.
+        aside: For another process to lead, after this one has given up.
+        silent: For the next report of a lane group.
+        start: For the first report of a lane group.
+    """
+
+    drain: float
+    retry: float
+    refused: float
+    metrics: float
+    check: float = 1.0
+    stop: float = 2.0
+    cancel: float = 8.0
+    join: float = 5.0
+    aside: float = 5.0
+    silent: float = SILENT_SECONDS
+    start: float = START_SECONDS

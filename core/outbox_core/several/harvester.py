@@ -1,0 +1,164 @@
+"""One process that harvests several outboxes: a harvest for each, and a fair share of their leaderships.
+
+Each outbox has an election, a fence and lanes of its own. One that cannot be harvested, as its database is
+away or its table missing, is told in the log and tried again; the others do not notice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event as Flag
+from threading import Lock
+from time import monotonic
+
+from outbox_sdk import OutboxError
+
+from outbox_core.config.settings import HarvestSettings, Settings, Template
+from outbox_core.engines.base import Engine
+from outbox_core.engines.inline import InlineEngine
+from outbox_core.events import Event
+from outbox_core.log_context import ContextThread
+from outbox_core.several.harvest_thread import HarvestThread
+from outbox_core.several.members import NOTE_SECONDS, MembersThread, group_of, places_among
+from outbox_core.several.spread import Spread
+from outbox_core.several.templates import outboxes_of
+
+log = logging.getLogger(__name__)
+
+STAGGER_SECONDS = 0.02
+"""Between the starts of two outboxes, so that many do not connect at the same moment."""
+LOOK_SECONDS = 10.0
+"""How often templates are compared with the tables that there are."""
+_END_SECONDS = 1.0
+_NOT_ELECTED = "static"
+"""The elector of an outbox that no other process takes over, so it is neither handed over nor counted."""
+SPARE_SLOTS = 100
+"""Task slots of an embedded Spark for outboxes of templates, which may appear later."""
+
+Handler = Callable[[HarvestSettings, Event], None]
+
+
+class Harvester:
+    """Harvests several outboxes. Start it and stop it, each once.
+
+    Args:
+        settings: The outboxes and templates.
+        handler: Called with the outbox's settings for each event; for one outbox one at a time. See
+            :meth:`outbox_core.harvest.Harvest.set_event_handler`.
+    """
+
+    def __init__(self, settings: Settings, handler: Handler) -> None:
+        self._settings = settings
+        self._handler = handler
+        self._new_engine = _engines(settings)
+        self._threads: dict[str, HarvestThread] = {}
+        self._members: dict[str, MembersThread] = {}
+        self._group, self._name = group_of(settings), settings.process.name
+        self._troubles: dict[str, str] = {}
+        self._stopping = Flag()
+        self._changing = Lock()
+        """Held while outboxes and members are added, none of which is after :meth:`stop`."""
+        self._thread = ContextThread(target=self._run, name="harvester", daemon=True)
+
+    def start(self) -> None:
+        """Starts every outbox, without waiting for any."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hands all leaderships over at the same time, and frees everything. Idempotent.
+
+        A search for the tables of a template in a database that hangs is not waited for.
+        """
+        with self._changing:
+            self._stopping.set()
+        ending: list[HarvestThread | MembersThread] = [*self._threads.values(), *self._members.values()]
+        with ThreadPoolExecutor(max(1, len(ending)), "stop") as pool:
+            list(pool.map(lambda each: each.stop(), ending))
+        if self._thread.ident is not None:
+            self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        spread, look_at = Spread(self._name), monotonic()
+        self._add(self._settings.outboxes)
+        while not self._stopping.is_set():
+            if self._settings.templates and monotonic() >= look_at:
+                self._look_for_outboxes()
+                look_at = monotonic() + LOOK_SECONDS
+            self._keep_members()
+            self._stopping.wait(NOTE_SECONDS)
+            self._spread(spread)
+
+    def _add(self, outboxes: Iterable[HarvestSettings]) -> None:
+        added = [outbox for outbox in outboxes if outbox.title not in self._threads]
+        with self._changing:
+            if self._stopping.is_set():
+                return
+            for number, outbox in enumerate(added):
+                self._threads[outbox.title] = HarvestThread(
+                    outbox, self._new_engine, partial(self._handler, outbox), number * STAGGER_SECONDS
+                )
+
+    def _look_for_outboxes(self) -> None:
+        for template in self._settings.templates:
+            known = [thread.settings for thread in self._threads.values()]
+            try:
+                found = outboxes_of(template, known)
+                self._add(found)
+            except OutboxError as error:
+                self._tell(template, f"cannot look for outboxes of '{template.label}', trying again: {error}")
+                continue
+            empty = not found and not any(each.label.startswith(f"{template.label}/") for each in known)
+            self._tell(template, f"no table matches '{template.pattern}' yet" if empty else "")
+
+    def _tell(self, template: Template, trouble: str) -> None:
+        """Logs what is wrong with a template, once for as long as it stays the same."""
+        if trouble and trouble != self._troubles.get(template.label):
+            log.warning("%s", trouble)
+        self._troubles[template.label] = trouble
+
+    def _keep_members(self) -> None:
+        """Has a note in each database, beside the fence that all processes choose.
+
+        A process that cannot lead yet has none, as others would hand over to nobody: Spark may take a
+        minute to start.
+        """
+        threads = self._threads.values()
+        joined = any(thread.joined for thread in threads)
+        places = places_among(thread.settings for thread in threads) if joined else {}
+        with self._changing:
+            if self._stopping.is_set():
+                return
+            for title in set(self._members) - set(places):
+                self._members.pop(title).stop()
+            for title in set(places) - set(self._members):
+                self._members[title] = MembersThread(self._name, self._group, places[title])
+
+    def _spread(self, spread: Spread) -> None:
+        led = [
+            title
+            for title, thread in self._threads.items()
+            if thread.leads and thread.settings.elector.driver != _NOT_ELECTED
+        ]
+        counts: dict[str, int] = {}
+        for members in self._members.values():
+            members.leads = len(led)
+            counts |= members.counts
+        for title in spread.to_give_up(led, counts, monotonic()):
+            log.info("outbox '%s' is handed over, as other processes lead fewer", title)
+            self._threads[title].give_up()
+
+
+def _engines(settings: Settings) -> Callable[[HarvestSettings], Engine]:
+    process = settings.process
+    if process.engine.driver == "inline":
+        return lambda _: InlineEngine()
+    # PySpark is imported only when it is the engine.
+    from outbox_core.engines.spark.engine import SparkEngine, groups_of  # noqa: PLC0415
+    from outbox_core.engines.spark.host import SparkHost  # noqa: PLC0415
+
+    groups = sum(map(groups_of, settings.outboxes))
+    host = SparkHost(process.name, process.engine, groups, SPARE_SLOTS if settings.templates else 1)
+    return lambda outbox: SparkEngine(outbox, host)

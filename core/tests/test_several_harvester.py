@@ -1,0 +1,129 @@
+"""One process of several outboxes: which tables it harvests, when it counts, and its stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event as Flag
+from time import monotonic, sleep
+from typing import ClassVar
+
+import pytest
+from outbox_core.config import HarvestSettings, Settings, configure
+from outbox_core.several import harvester as module
+from outbox_core.several.harvester import Harvester
+from outbox_core.several.members import group_of
+
+PATIENCE = 5.0
+
+
+class FakeThread:
+    """An outbox's thread that harvests nothing."""
+
+    made: ClassVar[list[FakeThread]] = []
+
+    def __init__(self, settings: HarvestSettings, *_: object) -> None:
+        self.settings = settings
+        self.joined = self.leads = self.stopped = False
+        self.made.append(self)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeThread]]:
+    monkeypatch.setattr(module, "HarvestThread", FakeThread)
+    monkeypatch.setattr(module, "NOTE_SECONDS", 0.02)
+    FakeThread.made.clear()
+    yield FakeThread.made
+    FakeThread.made.clear()
+
+
+def configured(folder: Path, elector: str = "lease", **outboxes: str) -> Settings:
+    source = str(folder / "outboxes.db")
+    harvest = {"engine": "inline", "dialect": {"driver": "sqlite", "dataSource": source}, "elector": elector}
+    return configure(
+        {"harvest": harvest, "outboxes": {label: {"outboxTable": table} for label, table in outboxes.items()}}
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = monotonic() + PATIENCE
+    while not condition():
+        assert monotonic() < end
+        sleep(0.01)
+
+
+def test_a_table_is_harvested_once_whatever_names_it(tmp_path: Path, threads: list[FakeThread]) -> None:
+    for settings in configured(tmp_path, a="box_1", b="box_2", c="bin_3").outboxes:
+        settings.dialect.create().create()
+    harvester = Harvester(configured(tmp_path, one="box_1", boxes="box_*", rest="b*"), lambda *_: None)
+    harvester.start()
+    wait_until(lambda: len(threads) >= 3)
+    harvester.stop()
+    assert [thread.settings.title for thread in threads] == ["one", "boxes/box_2", "rest/bin_3"]
+
+
+def test_a_search_that_hangs_keeps_no_outbox_from_being_handed_over(
+    tmp_path: Path, threads: list[FakeThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searching, released = Flag(), Flag()
+
+    def hang(*_: object) -> list[HarvestSettings]:
+        searching.set()
+        released.wait(60)
+        return [*configured(tmp_path, late="box_9").outboxes]
+
+    monkeypatch.setattr(module, "outboxes_of", hang)
+    monkeypatch.setattr(module, "_END_SECONDS", 0.0)
+    harvester = Harvester(configured(tmp_path, one="box_1", boxes="box_*"), lambda *_: None)
+    harvester.start()
+    assert searching.wait(PATIENCE)
+    harvester.stop()
+    released.set()
+    harvester._thread.join(PATIENCE)
+    assert [(thread.settings.title, thread.stopped) for thread in threads] == [("one", True)]
+
+
+def test_a_process_counts_only_once_it_takes_part_in_an_election(
+    tmp_path: Path, threads: list[FakeThread]
+) -> None:
+    settings = configured(tmp_path, one="box_1", two="box_2")
+    for outbox in settings.outboxes:
+        outbox.dialect.create().create()
+    with closing(settings.outboxes[0].dialect.create().members()) as members:
+
+        def present() -> int:
+            counts = members.note(group_of(settings), "observer", 0, 60.0)
+            return len(counts) - 1
+
+        harvester = Harvester(settings, lambda *_: None)
+        harvester.start()
+        wait_until(lambda: len(threads) == 2)
+        sleep(0.2)
+        assert present() == 0
+        threads[0].joined = True
+        wait_until(lambda: present() == 1)
+        threads[0].joined = False
+        wait_until(lambda: present() == 0)
+        harvester.stop()
+
+
+@pytest.mark.parametrize(("elector", "counted"), [("lease", 2), ("static", 0)])
+def test_what_is_not_elected_is_not_counted(
+    elector: str, counted: int, tmp_path: Path, threads: list[FakeThread]
+) -> None:
+    settings = configured(tmp_path, elector, one="box_1", two="box_2")
+    for outbox in settings.outboxes:
+        outbox.dialect.create().create()
+    harvester = Harvester(settings, lambda *_: None)
+    harvester.start()
+    wait_until(lambda: len(threads) == 2)
+    for thread in threads:
+        thread.joined = thread.leads = True
+    wait_until(lambda: bool(harvester._members))
+    sleep(0.2)
+    assert [members.leads for members in harvester._members.values()] == [counted]
+    harvester.stop()
