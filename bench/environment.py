@@ -16,7 +16,7 @@ from uuid import uuid4
 import psycopg
 from backlog import insert, tidy
 from confluent_kafka.admin import AdminClient, NewTopic
-from outbox_servers.services import KafkaBroker, PostgresServer
+from outbox_servers.services import Kafka, KafkaBroker, KafkaCluster, PostgresServer
 
 BROKER_JVM = ("-Xmx512m", "-Xms512m")
 """A broker without the quick-start options of the tests, so that Java compiles its hot code."""
@@ -25,7 +25,7 @@ BROKER_JVM = ("-Xmx512m", "-Xms512m")
 class Environment:
     """A database with an empty outbox, and a broker."""
 
-    def __init__(self, postgres: PostgresServer, kafka: KafkaBroker) -> None:
+    def __init__(self, postgres: PostgresServer, kafka: Kafka) -> None:
         self.dsn = postgres.dsn
         self.bootstrap = kafka.bootstrap
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -96,10 +96,12 @@ def wait_for(path: str, words: str, process: subprocess.Popen[str], timeout: flo
 
 
 @contextmanager
-def environment(*, auto_create_topics: bool = True) -> Iterator[Environment]:
-    """Starts the services and creates the outbox."""
+def environment(
+    broker: KafkaBroker | KafkaCluster | None = None, *, auto_create_topics: bool = True
+) -> Iterator[Environment]:
+    """Starts the services, among them the given or else a usual broker, and creates the outbox."""
     print("starting PostgreSQL and Kafka …", file=sys.stderr)
-    broker = KafkaBroker(jvm_options=BROKER_JVM, auto_create_topics=auto_create_topics)
+    broker = broker or KafkaBroker(jvm_options=BROKER_JVM, auto_create_topics=auto_create_topics)
     with PostgresServer() as postgres, broker as kafka:
         made = Environment(postgres, kafka)
         settings = made.settings("init")

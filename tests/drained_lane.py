@@ -8,7 +8,6 @@ makes the same requests on every machine.
 from __future__ import annotations
 
 import gc
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,9 +34,9 @@ from outbox_kafka import producer_pool, transactional_producer
 from outbox_kafka import settings as kafka_settings
 from outbox_postgres import settled
 from outbox_sdk import Deliveries
+from outbox_testkit.produce_requests import ProduceRequests
 
 FOREVER = float("inf")
-STATISTICS_MS = 20
 """Milliseconds between two reports of librdkafka."""
 LINGER_MS = 2000
 """Milliseconds for which librdkafka lingers, unless it is flushed."""
@@ -50,32 +49,6 @@ class Memory(NamedTuple):
 
     records: int
     blocks: int
-
-
-class ProduceRequests:
-    """Reads from the statistics of producers how many produce requests they have sent."""
-
-    def __init__(self) -> None:
-        self._reports = self._requests = 0
-
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """Creates a producer with statistics."""
-        return Producer({**settings, "statistics.interval.ms": STATISTICS_MS, "stats_cb": self._report})
-
-    def count(self, poll: Callable[[float], object]) -> int:
-        """Returns the number of now.
-
-        Args:
-            poll: Has the producer's events handled, for some seconds.
-        """
-        wanted = self._reports + 2  # the first may be from before
-        while self._reports < wanted:
-            poll(STATISTICS_MS / 1000)
-        return self._requests
-
-    def _report(self, text: str) -> None:
-        self._reports += 1
-        self._requests = sum(broker["req"]["Produce"] for broker in json.loads(text)["brokers"].values())
 
 
 class DrainedLane:
@@ -161,15 +134,19 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch: Replaces what depends on time, and the function that creates producers.
     """
     requests = ProduceRequests()
+
+    def producer(settings: Mapping[str, Any]) -> Producer:
+        return Producer({**settings, **requests.settings})
+
     # A batch or a wave is handed over within the time for which the client lingers, also on a busy machine.
     monkeypatch.setitem(kafka_settings._DEFAULTS, "linger.ms", LINGER_MS)
     # Looks at the sequence and at the head of the table depend on the number of records, not on time.
     monkeypatch.setattr(settled, "LISTING_INTERVAL", FOREVER)
     monkeypatch.setattr(settled, "HEAD_INTERVAL", FOREVER)
-    monkeypatch.setattr(producer_pool, "Producer", requests.producer)
-    monkeypatch.setattr(transactional_producer, "Producer", requests.producer)
+    monkeypatch.setattr(producer_pool, "Producer", producer)
+    monkeypatch.setattr(transactional_producer, "Producer", producer)
     settings = configure({"harvest": harvest}).harvest
-    token = begin_leadership(settings)
+    token, _ = begin_leadership(settings)
     plan = Plan(
         settings.outbox,
         token,
@@ -186,7 +163,7 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
         lane, publish, poll = open_lane(plan, stack)
 
         def connect() -> Database:
-            database = Database(plan.dialect.create(), (), lambda: lane.fence, lanes=1, token=token)
+            database = Database(plan.dialect.create(), (), lambda: lane.fence, lanes=1, token=token, about={})
             return stack.enter_context(closing(database))
 
         yield DrainedLane(lane, (connect(), connect()), publish, partial(requests.count, poll))

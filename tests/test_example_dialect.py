@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 from outbox_core.scaffold import write
+from outbox_sdk import Seam
 from outbox_sdk.portable import Idiom
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +25,7 @@ def lines(path: Path) -> list[str]:
 
 def test_the_page_says_how_many_lines_its_author_wrote(tmp_path: Path) -> None:
     written, kept = 0, 0
-    for path in write("h2", tmp_path / "outbox-h2"):
+    for path in write(Seam.DIALECT, "h2", tmp_path / "outbox-h2"):
         mine = EXAMPLE / path.relative_to(tmp_path / "outbox-h2")
         if path.suffix == ".py" and "tests" not in path.parts[-2]:
             marks = [line[:2] for line in difflib.ndiff(lines(path), lines(mine))]

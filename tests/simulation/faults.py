@@ -49,6 +49,12 @@ def restart_lane(world: World) -> None:
         run.host.do(run.end, "fails", DriverError("fails", retryable=True))
 
 
+def give_up(world: World) -> None:
+    """Has a leader leave its outbox to another process, as one does that leads more outboxes than others."""
+    process = world.chance.choice(world.processes)
+    process.host.do(process.give_up)
+
+
 def crash_database(world: World) -> None:
     """Kills the database, which comes back without what was not durable."""
     if not world.database.down:
@@ -182,6 +188,7 @@ FAULTS: dict[str, Fault] = {
     "elector cut off": cut_elector,
     "elector lies": lie,
     "handovers": hand_over,
+    "give-ups": give_up,
     "clock steps": step_clock,
 }
 """Name in the report → what it does."""

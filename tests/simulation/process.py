@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from outbox_core.config.settings import Delivery
 from outbox_core.delivery.recovery import Recovery, TakenOver
-from outbox_core.leadership.candidacy import Timeouts
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.requests import (
     Announce,
@@ -24,6 +23,7 @@ from outbox_core.leadership.requests import (
     Wait,
     WarmEngine,
 )
+from outbox_core.leadership.timeouts import Timeouts
 
 from .election import Election, Member
 from .engine import Engine
@@ -128,6 +128,11 @@ class Process:
     def fenced(self) -> None:
         self.world.tell(self, None, "is told that it leads no longer")
         self._candidacy.fenced()
+
+    def give_up(self) -> None:
+        """Hands over, and stands by again after a while."""
+        self.world.tell(self, None, "is to give up")
+        self._candidacy.give_up()
 
     # --- what the candidacy asks for ----------------------------------------------------------------
 
