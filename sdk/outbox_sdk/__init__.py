@@ -1,6 +1,6 @@
 """What applications and plugins import: records, the stasher, the four seams and their errors."""
 
-from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan
+from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan, Origin
 from outbox_sdk.dialect import Capability, Dialect, Insert
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import (
@@ -18,7 +18,15 @@ from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
-from outbox_sdk.outbox_table import UNBOUNDED, Advanced, Backlog, OutboxTable
+from outbox_sdk.outbox_table import (
+    MAX_CLUSTER,
+    UNBOUNDED,
+    Advanced,
+    Backlog,
+    OriginBacklog,
+    OutboxTable,
+    Takeover,
+)
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import MAX_CHECKPOINT, Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
@@ -27,6 +35,7 @@ from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
 
 __all__ = [
     "MAX_CHECKPOINT",
+    "MAX_CLUSTER",
     "UNBOUNDED",
     "AccessDenied",
     "Advanced",
@@ -62,6 +71,8 @@ __all__ = [
     "MarkedRecord",
     "Members",
     "OlderThan",
+    "Origin",
+    "OriginBacklog",
     "OutboxError",
     "OutboxTable",
     "Parked",
@@ -75,6 +86,7 @@ __all__ = [
     "Sender",
     "Stasher",
     "Taken",
+    "Takeover",
     "TransactionalLane",
     "TransactionalSender",
     "Unit",

@@ -16,7 +16,7 @@ Modules are imported only when their name is asked for, and import their databas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -62,16 +62,18 @@ class Driver(Generic[Seam_co]):
             one outbox share: ``data_source``, ``table``, ``kafka`` (client settings), ``leader_topic``,
             ``leader_group_id``, ``min_poll_interval``, ``heartbeat_timeout``, ``stop_after``.
             A field ``lease`` whose metadata is ``GIVEN`` receives a function that connects to the lease in
-            the outbox's own database (:meth:`outbox_sdk.Dialect.lease`).
+            the outbox's own database (:meth:`outbox_sdk.Dialect.lease`). A field ``origin`` whose metadata is
+            ``GIVEN`` receives what the affinity says about it (:class:`outbox_sdk.Origin`, or ``None``).
             The first two of an election are ``None`` unless they are written: an elector is made again with
             those that follow from the outbox once the database has named it, and started then.
         create: Makes the seam's object from an instance of ``options``, without connecting.
-        insert: For a dialect: how the stasher writes into the table of the given name.
+        insert: For a dialect: how the stasher writes into the table of the given name, and the values of
+            columns (name → value) that each row gets besides those of its record.
     """
 
     options: type[Any]
     create: Callable[[Any], Seam_co]
-    insert: Callable[[str], Insert] | None = None
+    insert: Callable[[str, Mapping[str, object]], Insert] | None = None
 
 
 @hookspec

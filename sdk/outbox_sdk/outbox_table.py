@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -18,6 +19,9 @@ from outbox_sdk.record import Batch, MarkedRecord
 
 UNBOUNDED = 2**62
 """A number of bytes that limits no mark."""
+
+MAX_CLUSTER = 9_000
+"""The highest number of a cluster."""
 
 MAX_COUNTED = 10_000
 """The backlog is counted up to this many rows, and estimated beyond."""
@@ -51,6 +55,38 @@ class Backlog:
         if count <= MAX_COUNTED:
             return cls(count + to_take_in, exact=to_take_in <= MAX_COUNTED, oldest=oldest)
         return cls(max(count, estimate()) + to_take_in, exact=False, oldest=oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class OriginBacklog:
+    """How many records of one cluster of origin wait in the outbox.
+
+    Attributes:
+        cluster: The cluster's number.
+        records: Its rows, marked or not; at most ``MAX_COUNTED`` are counted.
+        exact: Whether there are no more than ``records``.
+        oldest: Age in seconds, by the database's clock, of its row with the lowest id.
+    """
+
+    cluster: int
+    records: int
+    exact: bool
+    oldest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A deliberate takeover: the rows of another cluster are taken without delay.
+
+    Attributes:
+        cluster: Whose rows.
+        reason: Why, as the operator said.
+        since: When it began, by the database's clock.
+    """
+
+    cluster: int
+    reason: str
+    since: datetime
 
 
 class Advanced(NamedTuple):
@@ -119,6 +155,7 @@ class OutboxTable(Protocol):
         limit: int,
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
+        source: int = 0,
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows that ``leader_id`` has not claimed (docs/algorithm.md, step A3).
 
@@ -136,6 +173,8 @@ class OutboxTable(Protocol):
                 never loaded.
             excluded_keys: Keys of which no row is claimed. Another call may exclude others: a key that is no
                 longer excluded is claimed from its earliest row on.
+            source: The index of the condition, among those the connection was opened with, that rows must
+                meet; ignored if there are none.
 
         Returns:
             The rows, ordered by id; none if nothing waits.
@@ -176,6 +215,7 @@ class OutboxTable(Protocol):
         pending: Sequence[Batch],
         limit: int,
         max_bytes: int = UNBOUNDED,
+        source: int = 0,
     ) -> Advanced:
         """Deletes batches that are published, and selects the next: one transaction, durable on return.
 
@@ -195,6 +235,7 @@ class OutboxTable(Protocol):
             pending: Batches that are selected and not finished; ignored if ``limit`` is 0.
             limit: How many rows to select at most; 0 only deletes.
             max_bytes: As for :meth:`mark`.
+            source: As for :meth:`mark`.
 
         Returns:
             How many rows were deleted, and the selected rows.
@@ -281,6 +322,41 @@ class OutboxTable(Protocol):
 
     def backlog(self) -> Backlog:
         """Returns how many records wait, without a full scan of a large table."""
+        ...
+
+    def origins(self) -> list[OriginBacklog]:
+        """Returns how many records of each cluster of origin wait, without a full scan of a large table.
+
+        Returns:
+            One element for each cluster of which there are rows, ordered by cluster; also for clusters that
+            nobody serves. Empty if the options name no :class:`outbox_sdk.Origin`.
+        """
+        ...
+
+    def takeovers(self) -> list[Takeover]:
+        """Returns the deliberate takeovers that have begun and not ended, ordered by cluster."""
+        ...
+
+    def begin_takeover(self, cluster: int, reason: str) -> bool:
+        """Stores durably that the rows of ``cluster`` are to be taken over without delay.
+
+        Leaders read it when they begin (``outbox takeover`` raises the fence afterwards).
+
+        Args:
+            cluster: The cluster's number, 1 to ``MAX_CLUSTER``.
+            reason: Why, for operators; cut at 200 characters.
+
+        Returns:
+            Whether there was none.
+        """
+        ...
+
+    def end_takeover(self, cluster: int) -> bool:
+        """Stores durably that a takeover has ended; returns whether there was one."""
+        ...
+
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock, with a time zone."""
         ...
 
     def close(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from outbox_sdk.affinity import Origin
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.hooks import GIVEN
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.outboxes import TablePattern
@@ -22,6 +24,8 @@ class PortableOptions:
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
             table that exists.
         intake: A table of another layout whose rows are moved into the outbox before they are marked.
+        origin: How rows tell in which cluster they were written, as the affinity says; ``None`` if they do
+            not.
         value_types: What ``value_type`` can be, for text and for bytes.
     """
 
@@ -32,6 +36,7 @@ class PortableOptions:
     dead_letter_table: str = "outbox_dead_letters"
     value_type: str = "text"
     intake: Intake | None = None
+    origin: Origin | None = field(default=None, metadata=GIVEN)
 
     def __post_init__(self) -> None:
         if self.value_type not in self.value_types:
