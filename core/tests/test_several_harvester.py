@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic, sleep
@@ -108,6 +109,25 @@ def test_a_process_counts_only_once_it_takes_part_in_an_election(
         wait_until(lambda: present() == 1)
         threads[0].joined = False
         wait_until(lambda: present() == 0)
+        harvester.stop()
+
+
+def sees_two(harvester: Harvester) -> bool:
+    return any(len(each.counts) == 2 for each in harvester._members.values())
+
+
+def test_processes_that_share_a_name_count_as_many(tmp_path: Path, threads: list[FakeThread]) -> None:
+    settings = configured(tmp_path, one="box_1")
+    assert settings.process.name
+    settings.outboxes[0].dialect.create().create()
+    harvesters = [Harvester(settings, lambda *_: None) for _ in range(2)]
+    for harvester in harvesters:
+        harvester.start()
+    wait_until(lambda: len(threads) == 2)
+    for thread in threads:
+        thread.joined = True
+    for harvester in harvesters:
+        wait_until(partial(sees_two, harvester))
         harvester.stop()
 
 

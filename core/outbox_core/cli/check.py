@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import typer
@@ -56,8 +57,10 @@ def check(
     chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
     checks = dict[str, Check]()
     for settings in chosen.outboxes:
-        prefix = "" if chosen.apart else f"{settings.title}: "
+        prefix = "" if chosen.single else f"{settings.title}: "
         checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}
+    for label, error in chosen.failed:
+        checks[label] = partial(_search_failed, error)
     with _progress():
         rows = _rows(checks)
     errors = sum(row.finding.level is Level.ERROR for row in rows)
@@ -91,6 +94,10 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
         ),
         f"engine {settings.engine.driver}": lambda: _check_engine(settings),
     }
+
+
+def _search_failed(error: OutboxError) -> Sequence[Finding]:
+    return [Finding(Level.ERROR, "template", f"its tables cannot be looked for: {error}")]
 
 
 def _elector_with_group(settings: HarvestSettings) -> Choice[Elector]:

@@ -57,7 +57,7 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     invocation: Invocation = context.obj
     chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
     found = chosen.look(lambda settings: examine(settings, thresholds))
-    if chosen.apart or json:
+    if chosen.single or json:
         chosen.show(found, _as_data, _as_text, json=json, soft_wrap=True)
     else:
         output().print(_as_lines(found), soft_wrap=True)

@@ -42,19 +42,18 @@ def outboxes(settings: Settings, wanted: str | None) -> Sequence[HarvestSettings
     named = [outbox for outbox in settings.outboxes if wanted in {outbox.label, outbox.outbox}]
     if named:
         return named
-    found = [*settings.outboxes]
-    for template in settings.templates:
-        matching = outboxes_of(template, found)
-        if not matching:
-            print_message(f"outboxes.{template.label}: no table matches '{template.pattern}'")
-        found += matching
+    found, failed = _all(settings)
     if wanted is None:
+        if failed:
+            raise failed[0][1]
         return found
     named = [
         outbox
         for outbox in found
         if wanted in {outbox.label, outbox.outbox} or outbox.label.startswith(f"{wanted}/")
     ]
+    if not named and failed:
+        raise failed[0][1]
     if not named:
         raise ConfigError(f"there is no outbox '{wanted}': {_named(found)}")
     return named
@@ -79,15 +78,25 @@ class Chosen:
 
     Attributes:
         outboxes: Their settings.
-        apart: Whether it is about one outbox alone, and its output is only that one's.
+        single: Whether it is about one outbox alone, and its output is only that one's.
+        failed: Templates whose outboxes could not be looked for, with the error.
     """
 
     outboxes: Sequence[HarvestSettings]
-    apart: bool
+    single: bool
+    failed: Sequence[tuple[str, OutboxError]] = ()
 
     @classmethod
     def by_user(cls, settings: Settings, wanted: str | None) -> "Chosen":
-        """Returns what ``--outbox`` names, or all; raises as :func:`outboxes`."""
+        """Returns what ``--outbox`` names, or all.
+
+        Raises:
+            ConfigError: There is no outbox of that name.
+            DriverError: The database of the template that may contain it refuses or cannot be reached.
+        """
+        if wanted is None and settings.several:
+            everything, failed = _all(settings)
+            return cls(everything, single=False, failed=failed)
         found = outboxes(settings, wanted)
         return cls(found, not settings.several or (wanted is not None and len(found) == 1))
 
@@ -95,12 +104,13 @@ class Chosen:
         """Calls a function for each outbox, a few at the same time, as a server that is down makes it wait.
 
         Returns:
-            The outbox's title, and the result or the error, in the order of the outboxes.
+            The outbox's title, and the result or the error, in the order of the outboxes; templates that
+            failed come last.
 
         Raises:
             OutboxError: It is about one outbox alone.
         """
-        if self.apart:
+        if self.single:
             return [(outbox.title, look(outbox)) for outbox in self.outboxes]
 
         def look_at(outbox: HarvestSettings) -> tuple[str, Result | OutboxError]:
@@ -110,7 +120,7 @@ class Chosen:
                 return outbox.title, error
 
         with ThreadPoolExecutor(max_workers=_CONCURRENT) as pool:
-            return list(pool.map(look_at, self.outboxes))
+            return [*pool.map(look_at, self.outboxes), *self.failed]
 
     def show(
         self,
@@ -127,7 +137,7 @@ class Chosen:
             Exit: An outbox could not be looked at.
         """
         results = [(title, result) for title, result in found if not isinstance(result, OutboxError)]
-        if self.apart:
+        if self.single:
             [(_, result)] = results
             print_json(as_data(result)) if json else output().print(as_text(result), soft_wrap=soft_wrap)
         elif json:
@@ -156,6 +166,21 @@ class Chosen:
             print_error(f"{title}: {error}")
         if errors:
             raise typer.Exit(exit_code(errors[0][1]))
+
+
+def _all(settings: Settings) -> tuple[list[HarvestSettings], list[tuple[str, OutboxError]]]:
+    """Returns all outboxes, and the templates whose outboxes could not be looked for, with the error."""
+    found, failed = [*settings.outboxes], []
+    for template in settings.templates:
+        try:
+            matching = outboxes_of(template, found)
+        except OutboxError as error:
+            failed.append((template.label, error))
+            continue
+        if not matching:
+            print_message(f"outboxes.{template.label}: no table matches '{template.pattern}'")
+        found += matching
+    return found, failed
 
 
 def _named(found: Sequence[HarvestSettings]) -> str:

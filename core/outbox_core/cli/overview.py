@@ -11,7 +11,7 @@ from rich.text import Text
 from outbox_core.cli.snapshot import Snapshot
 from outbox_core.config.duration import format_duration
 
-_HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elected by")
+_HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
 _NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})
 
 

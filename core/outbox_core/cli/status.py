@@ -76,7 +76,7 @@ def _watch(chosen: Chosen, pause: float, *, json: bool) -> None:
 
 
 def _show(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]], *, json: bool) -> None:
-    if chosen.apart or json:
+    if chosen.single or json:
         chosen.show(found, as_data, as_text, json=json)
         return
     output().print(_text(chosen, found))
@@ -84,7 +84,7 @@ def _show(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]], *
 
 
 def _text(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableType:
-    if chosen.apart:
+    if chosen.single:
         [(_, snapshot)] = found
         assert isinstance(snapshot, Snapshot)  # noqa: S101 - an error is raised for one outbox alone
         return as_text(snapshot)

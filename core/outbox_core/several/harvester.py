@@ -13,6 +13,7 @@ from functools import partial
 from threading import Event as Flag
 from threading import Lock
 from time import monotonic
+from uuid import uuid4
 
 from outbox_sdk import OutboxError
 
@@ -56,7 +57,9 @@ class Harvester:
         self._new_engine = _engines(settings)
         self._threads: dict[str, HarvestThread] = {}
         self._members: dict[str, MembersThread] = {}
-        self._group, self._name = group_of(settings), settings.process.name
+        self._group = group_of(settings)
+        # Processes may share a configuration that sets harvest.name.
+        self._member = f"{settings.process.name} {uuid4().hex}"
         self._troubles: dict[str, str] = {}
         self._stopping = Flag()
         self._changing = Lock()
@@ -81,7 +84,7 @@ class Harvester:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        spread, look_at = Spread(self._name), monotonic()
+        spread, look_at = Spread(self._member), monotonic()
         self._add(self._settings.outboxes)
         while not self._stopping.is_set():
             if self._settings.templates and monotonic() >= look_at:
@@ -134,7 +137,7 @@ class Harvester:
             for title in set(self._members) - set(places):
                 self._members.pop(title).stop()
             for title in set(places) - set(self._members):
-                self._members[title] = MembersThread(self._name, self._group, places[title])
+                self._members[title] = MembersThread(self._member, self._group, places[title])
 
     def _spread(self, spread: Spread) -> None:
         led = [

@@ -28,7 +28,7 @@ class MembersThread:
     """Keeps this process's note up to date in one database, on a thread of its own.
 
     Args:
-        member: The process's name.
+        member: The process's name among the members.
         group: The processes that are counted together.
         place: An outbox beside whose fence the notes are.
 

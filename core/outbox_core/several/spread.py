@@ -83,5 +83,5 @@ def excess(member: str, counts: Mapping[str, int]) -> int:
         return mine - share
     most = max(counts.values())
     first = min(name for name, count in counts.items() if count == most)
-    uneven = max(counts.values()) <= share and most - min(counts.values()) > 1
+    uneven = most <= share and most - min(counts.values()) > 1
     return int(uneven and member == first)

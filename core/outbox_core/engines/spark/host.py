@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 from time import monotonic, sleep
+from typing import NamedTuple
 
 from outbox_sdk import OutboxError
 from pyspark import SparkConf
@@ -15,6 +16,13 @@ from outbox_core.leadership.tcp import ControlServer
 
 SLOTS_PATIENCE = ("spark.scheduler.maxRegisteredResourcesWaitingTime", "30s")
 """Spark's own setting for how long a cluster is given to offer what it has, and its default."""
+
+
+class Running(NamedTuple):
+    """An application that runs, and the server that its lane groups connect to."""
+
+    application: Application
+    server: ControlServer
 
 
 class SparkHost:
@@ -37,10 +45,9 @@ class SparkHost:
         self.master = settings.master or f"local[{groups + spare}]"
         self._lock = Lock()
         self._users: set[str] = set()
-        self._application: Application | None = None
-        self._server: ControlServer | None = None
+        self._running: Running | None = None
 
-    def open(self, user: str) -> tuple[Application, ControlServer]:
+    def open(self, user: str) -> Running:
         """Returns the application and the server, and starts them unless they run. Takes some seconds then.
 
         Args:
@@ -50,20 +57,12 @@ class SparkHost:
             OutboxError: Spark does not start or offers too few slots; or the server cannot listen.
         """
         with self._lock:
-            if self._application is not None and not self._application.alive:
+            running = self._running
+            if running is None or not running.application.alive:
                 self._stop()
-            try:
-                if self._application is None:
-                    self._application = Application(self._name, self.master, self._settings.settings)
-                    self._require_slots(self._application.session)
-                if self._server is None:
-                    self._server = self._listen(self._application.session.sparkContext.getConf())
-            except BaseException:
-                if not self._users:
-                    self._stop()
-                raise
+                running = self._start()
             self._users.add(user)
-            return self._application, self._server
+            return running
 
     def close(self, user: str) -> None:
         """Stops application and server if no other engine uses them; ends a JVM that hangs. Idempotent."""
@@ -72,13 +71,22 @@ class SparkHost:
             if not self._users:
                 self._stop()
 
-    def _stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        application, self._application = self._application, None
-        if application is not None:
+    def _start(self) -> Running:
+        application = Application(self._name, self.master, self._settings.settings)
+        try:
+            self._require_slots(application.session)
+            server = self._listen(application.session.sparkContext.getConf())
+        except BaseException:
             application.stop()
+            raise
+        self._running = Running(application, server)
+        return self._running
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.server.close()
+            running.application.stop()
 
     def _listen(self, conf: SparkConf) -> ControlServer:
         host = conf.get("spark.driver.host", "127.0.0.1")
