@@ -89,4 +89,6 @@ class MeterRead:
 
 
 Event = LeaderAcquired | LeaderRefreshed | BatchMoved | LeaderRevoked | LeaderFenced | MeterRead
+LaneEvent = LeaderRefreshed | BatchMoved
+"""The events of lanes, which the leader passes on."""
 EventHandler = Callable[[Event], None]

@@ -25,7 +25,7 @@ class Leader:
 
     def exchange(self, report):
         if report.refusal is not None:
-            self.refusals.append(report.refusal)
+            self.refusals.append(report.refusal.error)
         return Orders(math.inf, stopped=bool(self.refusals) or time.monotonic() > self.ends)
 
 

@@ -11,7 +11,7 @@ import pytest
 from outbox_core.config.settings import EngineSettings, Failures, HarvestSettings, Limits
 from outbox_core.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from outbox_core.harvest import Harvest
-from outbox_core.leadership.protocol import Report
+from outbox_core.leadership.protocol import Refusal, Report
 from outbox_core.leadership.timeouts import Timeouts
 from outbox_core.log_context import HarvesterFilter
 from outbox_sdk import AccessDenied, DriverError, OutboxError, Seam
@@ -248,7 +248,15 @@ def test_a_leader_whose_lanes_are_refused_for_too_long_ends_and_leaves_the_elect
     harvest.acquired()
     until(lambda: engine.terms)
     leadership = engine.terms[0]
-    leadership.exchange(Report(leadership.token, 0, "run", {}, refusal=AccessDenied("no DELETE on outbox")))
+    leadership.exchange(
+        Report(
+            leadership.token,
+            0,
+            "run",
+            {},
+            refusal=Refusal("no DELETE on outbox", retryable=False, denied=True),
+        )
+    )
     with pytest.raises(AccessDenied, match="no DELETE"):
         until(lambda: harvest.wait(0.01))
     until(lambda: elector.stopped)

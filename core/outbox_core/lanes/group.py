@@ -18,10 +18,10 @@ from uuid import uuid4
 from outbox_sdk import DriverError, LeadershipLost
 
 from outbox_core.drive import Sleep
-from outbox_core.events import Event
+from outbox_core.events import LaneEvent
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.telemetry import Telemetry
-from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Report
+from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
 from outbox_core.metrics import LaneMetrics
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class LaneGroup:
         self._clock = clock
         self._past = {number: LaneMetrics() for number in numbers}  # of epochs that have ended
         self._running: dict[int, Telemetry] = {}
-        self._events: list[Event] = []  # of epochs that have ended
+        self._events: list[LaneEvent] = []  # of epochs that have ended
         self._lost = ""
         self._refusal: DriverError | None = None
         self._started = False
@@ -180,7 +180,7 @@ class LaneGroup:
             metrics_by_lane,
             events,
             self._lost,
-            self._refusal,
+            Refusal.of(self._refusal) if self._refusal else None,
         )
 
     def _readings(self) -> dict[int, LaneMetrics]:
@@ -191,7 +191,7 @@ class LaneGroup:
         telemetry = self._running.get(number)
         return replace(telemetry.metrics) if telemetry else LaneMetrics()
 
-    def _take_events(self) -> tuple[Event, ...]:
+    def _take_events(self) -> tuple[LaneEvent, ...]:
         with self._counting:
             events, self._events = self._events, []
             for telemetry in self._running.values():

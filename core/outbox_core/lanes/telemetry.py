@@ -10,7 +10,7 @@ from outbox_sdk import DriverError, Failure, LeadershipLost, Parked, Poison
 
 from outbox_core.delivery.commands import Answer, Heartbeat
 from outbox_core.delivery.retries import RetryPolicy
-from outbox_core.events import Event
+from outbox_core.events import LaneEvent
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.metrics import LaneMetrics, as_numbers
 
@@ -37,7 +37,7 @@ class Telemetry:
 
     def __init__(self, lane: int, interval: float, now: float) -> None:
         self.metrics = LaneMetrics()
-        self._events: deque[Event] = deque()
+        self._events: deque[LaneEvent] = deque()
         self._lane = lane
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
         self._next_heartbeat = now + self._interval
@@ -46,11 +46,11 @@ class Telemetry:
         self._next_gauge = 0.0
         self._parked_before = 0
 
-    def add_event(self, event: Event) -> None:
+    def add_event(self, event: LaneEvent) -> None:
         """Adds an event for :meth:`take_events`."""
         self._events.append(event)
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[LaneEvent]:
         """Returns the events since the last call. One thread other than the lane's may call it."""
         return [self._events.popleft() for _ in range(len(self._events))]
 

@@ -95,7 +95,7 @@ class Leadership:
             latest.metrics_by_lane.update(report.metrics_by_lane)
             self._events.extend(report.events)
             if report.refusal is not None:
-                self.refusal = report.refusal
+                self.refusal = report.refusal.error
                 self._stopped = True
             if report.lost:
                 self.fence(report.lost)

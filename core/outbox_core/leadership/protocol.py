@@ -11,13 +11,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from outbox_sdk import DriverError
+from outbox_sdk import AccessDenied, DriverError
 
-from outbox_core.events import Event
+from outbox_core.events import LaneEvent
 from outbox_core.metrics import LaneMetrics
 
 REPORT_SECONDS = 0.1
 """The interval between two reports of a group, and the longest delay until its lanes follow an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The error with which a database or broker has refused a lane for too long.
+
+    Attributes:
+        message: Its text.
+        retryable: As in ``DriverError``.
+        denied: Whether it is an ``AccessDenied``.
+    """
+
+    message: str
+    retryable: bool
+    denied: bool
+
+    @classmethod
+    def of(cls, error: DriverError) -> Refusal:
+        """Makes it of the error."""
+        return cls(str(error), error.retryable, isinstance(error, AccessDenied))
+
+    @property
+    def error(self) -> DriverError:
+        """The error."""
+        return (AccessDenied if self.denied else DriverError)(self.message, retryable=self.retryable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +56,7 @@ class Report:
         metrics_by_lane: Lane number → what the lane has done in this incarnation of the group.
         events: What lanes have to tell observers since the last report.
         lost: Why a lane found that somebody else leads, or empty.
-        refusal: The error with which a database or broker has refused a lane for too long, or ``None``.
+        refusal: Why a lane cannot go on at all, or ``None``.
         messages: Level and text of what lanes logged where the leader's log does not reach.
         outbox: What the leader's process calls the outbox, where it harvests several.
     """
@@ -40,9 +65,9 @@ class Report:
     group: int
     incarnation: str
     metrics_by_lane: Mapping[int, LaneMetrics]
-    events: tuple[Event, ...] = ()
+    events: tuple[LaneEvent, ...] = ()
     lost: str = ""
-    refusal: DriverError | None = None
+    refusal: Refusal | None = None
     messages: tuple[tuple[int, str], ...] = ()
     outbox: str = ""
 
