@@ -78,6 +78,8 @@ def test_all_mistakes_of_a_file_are_told_at_once():
 
 
 REFERENCE = "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]\n" for n in range(9))
+TO_QUOTE = "a value with special characters needs quotes around it"
 ONE_WRONG = {
     "": ": is empty; it needs at least 'harvest: {}'",
     "# nothing": ": is empty; it needs at least 'harvest: {}'",
@@ -88,12 +90,18 @@ ONE_WRONG = {
     "harvest:\n\tname: x": ":2: not valid YAML: found character '\\t' that cannot start any token",
     "harvest: {name: x\n": ":2: not valid YAML: expected ',' or '}', but got '<stream end>'",
     "harvest:\n  name: a\x01": ":2: not valid YAML: a character that YAML does not allow",
+    "harvest:\n  name: *hush": f":2: not valid YAML: found undefined alias: {TO_QUOTE}",
+    "harvest:\n  name: !hush": f":2: harvest.name: tags are not supported: {TO_QUOTE}",
+    "harvest:\n  name: !h!ush": f":2: not valid YAML: found undefined tag handle: {TO_QUOTE}",
+    "harvest:\n  name: @hush": f":2: not valid YAML: found character: {TO_QUOTE}",
+    'harvest:\n  name: "hu\\sh"': f":2: not valid YAML: found unknown escape character: {TO_QUOTE}",
+    "harvest: " + "[" * 60 + "]" * 60: ":1: nested deeper than 50 sections and lists",
+    "harvest: " + "[" * 5000: ": nested deeper than 50 sections and lists",
+    BOMB: ": more than 100,000 values, those of aliases included",
     "a: 1\n---\na: 2": (
         ":2: not valid YAML: expected a single document in the stream, but found another document"
     ),
-    "harvest: {name: !!python/name:os.system ''}": (
-        ":1: harvest.name: the tag !!python/name:os.system is not supported"
-    ),
+    "harvest: {name: !!python/name:os.system ''}": f":1: harvest.name: tags are not supported: {TO_QUOTE}",
     "harvest: {? [a] : b}": ":1: harvest: a key must be a single value",
     "harvest: &h\n  limits: *h": ":1: harvest.limits: an alias that contains itself",
     "harvest: {baseKafkaConfig: {<<: 5}}": ":1: harvest.baseKafkaConfig: '<<' takes a mapping",

@@ -4,6 +4,7 @@ Scalars stay text, and the type of the setting decides how they are converted. S
 ``0123`` keeps its zero, and a group named ``on`` keeps its name.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,16 @@ _YAML = "tag:yaml.org,2002:"
 _KNOWN = {
     f"{_YAML}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
 }
+
+MAX_NODES = 100_000
+"""How many values a document may have, those that aliases repeat included."""
+MAX_DEPTH = 50
+"""How deep sections and lists may be nested."""
+
+# The parser quotes what it found, which may be a part of a secret. Its own words for tokens, brackets and tabs
+# are not.
+_HARMLESS = re.compile(r"""'(<[a-z ]+>|[-,:?\[\]{}]|\\t)'""")
+_TO_QUOTE = "a value with special characters needs quotes around it"
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,8 @@ def read(text: str, source: str, variables: Mapping[str, str], problems: Problem
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ConfigError(str(_syntax_problem(error, text, source))) from None  # the cause quotes the file
+    except RecursionError:
+        raise ConfigError(f"{source}: nested deeper than {MAX_DEPTH} sections and lists") from None
     return _TreeBuilder(source, variables, problems).node(root, "", ()) if root else None
 
 
@@ -99,10 +112,17 @@ def _syntax_problem(error: yaml.YAMLError, text: str, source: str) -> Problem:
     """Returns the parser's error, without the lines of the file that it quotes."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         context = error.context or ""
-        reason = f"{context}, {error.problem}" if context.startswith("expected") else error.problem
-        return Problem(Place(source, error.problem_mark.line + 1), "", f"not valid YAML: {reason}")
+        reason = f"{context}, {error.problem}" if context.startswith("expected") else error.problem or ""
+        return Problem(Place(source, error.problem_mark.line + 1), "", f"not valid YAML: {_shown(reason)}")
     line = text.count("\n", 0, getattr(error, "position", 0)) + 1
     return Problem(Place(source, line), "", "not valid YAML: a character that YAML does not allow")
+
+
+def _shown(reason: str) -> str:
+    """Cuts what the parser says before the first quotation of the file."""
+    blank = _HARMLESS.sub(lambda found: "." * len(found[0]), reason)
+    quote = re.search(r"""\s*['"]""", blank)
+    return f"{reason[: quote.start()]}: {_TO_QUOTE}" if quote else reason
 
 
 @dataclass
@@ -110,16 +130,20 @@ class _TreeBuilder:
     source: str
     variables: Mapping[str, str]
     problems: Problems
+    nodes: int = 0
 
     def node(self, node: yaml.Node, path: str, ancestors: tuple[yaml.Node, ...]) -> Node:
         place = self.place(node)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise ConfigError(f"{self.source}: more than {MAX_NODES:,} values, those of aliases included")
+        if len(ancestors) > MAX_DEPTH:
+            raise ConfigError(f"{place}: nested deeper than {MAX_DEPTH} sections and lists")
         if any(node is ancestor for ancestor in ancestors):
             self.problems.add(place, path, "an alias that contains itself")
             return Scalar(place, None)
         if node.tag not in _KNOWN:
-            self.problems.add(
-                place, path, f"the tag {(node.tag or '').replace(_YAML, '!!')} is not supported"
-            )
+            self.problems.add(place, path, f"tags are not supported: {_TO_QUOTE}")
         if isinstance(node, yaml.MappingNode):
             return self.section(node, path, (*ancestors, node))
         if isinstance(node, yaml.SequenceNode):
