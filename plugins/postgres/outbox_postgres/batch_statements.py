@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from outbox_sdk import Condition
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
@@ -14,12 +13,10 @@ from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
 from outbox_postgres.predicates import (
     BYTES,
     FENCE,
-    FIRST_CONDITION,
     LANE,
     basis,
-    condition_parameters,
-    eligible_rows,
 )
+from outbox_postgres.sources import FIRST_PARAMETER, Source
 
 _LARGE = ("kafka_value", "kafka_header_keys", "kafka_header_values")
 
@@ -34,18 +31,17 @@ class BatchStatements:
         outbox: The outbox table.
         fence: The fence table.
         letters: The table of dead letters.
-        eligible: Conditions of which one must hold for a row to be selected.
+        sources: From which rows selections take; each takes from one of them.
         time: The type of ``create_time``.
         extras: Whether to read partition and timestamp, too.
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
-        parameters: The values of the conditions.
-        select: Given whether for one of several lanes, and whether bounded by bytes. $6 and $10 the first and
-            the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9 the basis as
-            this connection saw it last, $11 how many bytes, then the values of the conditions. Returns
-            nothing when the fence is lost; else a row that holds in its second column the newest time of the
-            selected rows, and in its last column 0, the number of rows that were found, and the basis,
+        select: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 and $10
+            the first and the last ids of the runs that are left out, $7 limit, $8 the id to start from, $9
+            the basis as this connection saw it last, $11 how many bytes, then the parameters of the source.
+            Returns nothing when the fence is lost; else a row that holds in its second column the newest time
+            of the selected rows, and in its last column 0, the number of rows that were found, and the basis,
             null when it is $9; and behind it the selected rows, ordered by id. Where the basis is not $9 it
             selects none, since what is left out may not be all. The last column of a row is as in
             ``MarkingStatements.mark``.
@@ -62,24 +58,21 @@ class BatchStatements:
         outbox: TableName,
         fence: TableName,
         letters: TableName,
-        eligible: Sequence[Condition] = (),
+        sources: Sequence[Source],
         *,
         time: str,
         extras: bool = False,
         sequence: int | None = None,
     ) -> None:
-        self.parameters = condition_parameters(eligible)
         self._outbox = outbox
         self._time = time
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
         self._basis = basis(sequence)
         self._parked = PARKED_KEYS.format(letters)
-        self._eligible = eligible_rows(eligible)
-        held = FENCE.format("", fence)
-        last = FIRST_CONDITION + len(self.parameters)
+        self._sources = sources
+        self._held = held = FENCE.format("", fence)
         self._looked = f"WITH fence AS MATERIALIZED (SELECT FROM {fence} WHERE {FENCE_MATCHES})"
-        self._advancing = f"WITH {held}, {self._purged(last)})"
         self.select = cache(self._select)
         self.advance = cache(self._advance)
         deleted = "SELECT (SELECT count(*) FROM purged) FROM fence"
@@ -93,12 +86,14 @@ class BatchStatements:
             {deleted}"""
         self.left = f"SELECT o.id FROM {self._rows(1)} ORDER BY o.id"
 
-    def _select(self, *, lane: bool, bounded: bool) -> str:
-        return f"{self._looked}, {self._selected(lane=lane, bounded=bounded)}"
+    def _select(self, source: int, *, lane: bool, bounded: bool) -> str:
+        return f"{self._looked}, {self._selected(self._sources[source], lane=lane, bounded=bounded)}"
 
-    def _advance(self, *, lane: bool, bounded: bool) -> str:
+    def _advance(self, source: int, *, lane: bool, bounded: bool) -> str:
         # All of a statement sees the table as it was before, so it must leave out what it deletes, too.
-        return f"{self._advancing}, {self._selected(lane=lane, bounded=bounded)}"
+        taken_from = self._sources[source]
+        purged = self._purged(FIRST_PARAMETER + len(taken_from.parameters))
+        return f"WITH {self._held}, {purged}), {self._selected(taken_from, lane=lane, bounded=bounded)}"
 
     def _runs(self, number: int) -> str:
         # Compared in the type of the column: a time without zone has no order in a zone with summer time.
@@ -120,33 +115,32 @@ class BatchStatements:
                 DELETE FROM {self._outbox} AS o USING {self._runs(number)}
                 WHERE {self._matches()} AND EXISTS (SELECT FROM fence)"""
 
-    def _wanted(self, *, lane: bool) -> str:
+    def _wanted(self, *, lane: bool) -> list[str]:
         # Hashed subplans: what is to be left out is read once for each statement. Runs below the start are
         # not given, so usually there are none.
         runs = "unnest($6::bigint[], $10::bigint[]) AS run (first, last)"
         left_out = f"SELECT generate_series(first, last) FROM {runs}"
-        return " AND ".join(
-            [
-                "id >= $8::bigint",
-                "(SELECT same FROM seen)",
-                *([LANE] * lane),
-                *self._eligible,
-                f"{KEY} NOT IN ({self._parked})",
-                f"id NOT IN ({left_out})",
-            ]
-        )
+        return [
+            *([LANE] * lane),
+            f"{KEY} NOT IN ({self._parked})",
+            f"id NOT IN ({left_out})",
+        ]
 
-    def _selected(self, *, lane: bool, bounded: bool) -> str:
+    def _selected(self, source: Source, *, lane: bool, bounded: bool) -> str:
         """Finds out up to which id to select, and reads these rows: so no row is stored on the way."""
-        rows = f"FROM {self._outbox} WHERE {self._wanted(lane=lane)}"
-        last, size, found = "last", "0", f"{rows} AND id <= (SELECT last FROM bound)"
+        wanted = self._wanted(lane=lane)
+        start = "(SELECT $8::bigint FROM seen WHERE same)"
+        within = " AND ".join([*source.between(start, "(SELECT last FROM bound)"), *wanted])
+        last, size, found = "last", "0", f"FROM {self._outbox} WHERE {within}"
         whole = f"SELECT {self._columns()}, NULL::bigint[] {found}"
         parts = [whole]
         if bounded:
-            last, size = f"CASE WHEN bytes <= $11 THEN last ELSE ({self._prefix(rows)}) END", BYTES
+            sized = source.earliest(start, wanted, {"bytes": BYTES})
+            last, size = f"CASE WHEN bytes <= $11 THEN last ELSE ({_prefix(sized)}) END", BYTES
             huge = f"{BYTES} > $11"
             cut = f"SELECT {self._columns(huge)}, CASE WHEN {huge} THEN ARRAY[{BYTES}] END {found}"
             parts = [f"{whole} AND NOT (SELECT cut FROM bound)", f"{cut} AND (SELECT cut FROM bound)"]
+        earliest = source.earliest(start, wanted, {"create_time": "create_time", "bytes": size})
         return f"""seen AS MATERIALIZED (
                 SELECT {self._basis} = $9 AND EXISTS (SELECT FROM fence) AS same,
                        nullif({self._basis}, $9) AS basis
@@ -154,25 +148,26 @@ class BatchStatements:
             ), waiting AS MATERIALIZED (
                 SELECT count(*) AS found, max(id) AS last, max(create_time)::text AS newest,
                        sum(bytes) AS bytes
-                FROM (SELECT id, create_time, {size} AS bytes {rows} ORDER BY id LIMIT $7) AS first
+                FROM ({earliest}) AS first
             ), bound AS MATERIALIZED (
                 SELECT found, newest, {last} AS last, bytes > $11 AS cut FROM waiting
             )
             SELECT NULL AS id, newest, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
                    ARRAY[0, found, (SELECT basis FROM seen)]::bigint[]
             FROM fence, bound
-            {" ".join(f"UNION ALL ({part} ORDER BY id)" for part in parts)}"""
+            {" ".join(f"UNION ALL ({part} ORDER BY {source.order})" for part in parts)}"""
 
     def _columns(self, huge: str = "") -> str:
         """Writes the columns of a row, without its value and headers if it is huge."""
         large = _LARGE if not huge else [f"CASE WHEN {huge} THEN NULL ELSE {name} END" for name in _LARGE]
         return f"id, kafka_topic, kafka_key, {', '.join(large)}{self._extras}"
 
-    def _prefix(self, rows: str) -> str:
-        # A row beyond the bound counts nothing; so the prefix has one row at least.
-        return f"""
+
+def _prefix(sized: str) -> str:
+    # A row beyond the bound counts nothing; so the prefix has one row at least.
+    return f"""
             SELECT max(id) FROM (
                 SELECT id, sum(bytes) FILTER (WHERE bytes <= $11) OVER (ORDER BY id) AS sum
-                FROM (SELECT id, {BYTES} AS bytes {rows} ORDER BY id LIMIT $7) AS sized
+                FROM ({sized}) AS sized
             ) AS summed
             WHERE sum <= $11 OR sum IS NULL"""

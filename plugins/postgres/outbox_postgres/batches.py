@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
-from outbox_sdk import UNBOUNDED, Advanced, Batch, Condition, Fence
+from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence
 
 from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session, array
+from outbox_postgres.sources import Source
 from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
@@ -23,6 +24,7 @@ class _Wanted(NamedTuple):
     limit: int
     max_bytes: int
     left_out: Sequence[Batch]
+    source: int
 
 
 class Batches:
@@ -32,26 +34,31 @@ class Batches:
         session: The connection.
         layout: The outbox as found.
         starts: From which id a selection looks.
-        eligible: Conditions of which one must hold for a row to be selected.
+        sources: From which rows; each selection takes from one of them.
     """
 
-    def __init__(
-        self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
-    ) -> None:
+    def __init__(self, session: Session, layout: Layout, starts: Starts, sources: Sequence[Source]) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self.sql = BatchStatements(
-            *tables, eligible, time=layout.time, extras=layout.extras, sequence=layout.sequence
+            *tables, sources, time=layout.time, extras=layout.extras, sequence=layout.sequence
         )
+        self._sources = sources
         self._session = session
         self._layout = layout
         self._starts = starts
         self._locked: list[Batch] = []  # those of the latest purge of which others had locked rows
 
     def advance(
-        self, fence: Fence, finished: Sequence[Batch], pending: Sequence[Batch], limit: int, max_bytes: int
+        self,
+        fence: Fence,
+        finished: Sequence[Batch],
+        pending: Sequence[Batch],
+        limit: int,
+        max_bytes: int,
+        source: int = 0,
     ) -> Advanced:
         """Deletes batches and selects the next; see :meth:`outbox_sdk.OutboxTable.advance`."""
-        wanted = _Wanted(limit, max_bytes, [*finished, *pending])
+        wanted = _Wanted(limit, max_bytes, [*finished, *pending], source)
         purged, locked = 0, list[Batch]()
         if not limit or self._were_locked(finished):
             purged, locked = self._finish(fence, finished)
@@ -66,7 +73,10 @@ class Batches:
             taken = self._take(fence, (), wanted)
         if taken.basis is not None:
             taken = self._take_anew(fence, taken, wanted)
-        self._note(taken, pending)
+        if source:
+            self._starts.finished(finished)
+        else:
+            self._note(taken, pending)
         return Advanced(purged + taken.purged, taken.records, taken.newest, locked)
 
     def _finish(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
@@ -112,14 +122,15 @@ class Batches:
 
     def _take(self, fence: Fence, finished: Sequence[Batch], wanted: _Wanted) -> Claimed:
         """Deletes batches, and selects from where rows may have been added."""
-        start = self._starts.next(fence, wanted.left_out)
-        how = {"lane": fence.lanes > 1, "bounded": wanted.max_bytes < UNBOUNDED}
-        statement = self.sql.advance(**how) if finished else self.sql.select(**how)
+        start = self._starts.next(fence, wanted.left_out, source=wanted.source)
+        lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
+        make = self.sql.advance if finished else self.sql.select
+        statement = make(wanted.source, lane=lane, bounded=bounded)
         firsts, lasts = _from(wanted.left_out, start)
         parameters = (
             *self._layout.held(fence),
             *(firsts, wanted.limit, start, self._starts.basis, lasts, wanted.max_bytes),
-            *self.sql.parameters,
+            *self._sources[wanted.source].parameters,
             *(_runs(finished) if finished else ()),
         )
         with self._session.translated(

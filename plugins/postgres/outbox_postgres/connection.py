@@ -25,6 +25,7 @@ from outbox_postgres.lease import PostgresLease
 from outbox_postgres.members import PostgresMembers
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.sql_ascii import is_raw, read_raw
+from outbox_postgres.starts import provable
 from outbox_postgres.table import PostgresTable
 
 
@@ -60,9 +61,8 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
         unless_it_works.callback(connection.close)
         with translated(source, "set up the session"):
             connection.execute(statements.PLANNING)
-        if eligible or not options.skip_settled:
-            # A row can become eligible long after its commit, so marks must always read from the head.
-            layout = replace(layout, sequence=None)
+        if not (options.skip_settled and provable(layout, eligible, options.origin)):
+            layout = replace(layout, sequence=None)  # so marks always read from the head
         intake = None
         if options.intake:
             inspector = Inspector(connection, options)

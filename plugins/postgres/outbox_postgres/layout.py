@@ -52,7 +52,17 @@ WHERE a.attrelid = $1 AND a.attname = 'id'
       SELECT FROM pg_attrdef AS f
       JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
       WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND d.refobjid = s.seqrelid))
-  AND NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid)
+"""
+_REPLICATED = "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)"
+_INDEXED = """
+SELECT a.attname
+FROM pg_index AS i
+JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+JOIN pg_attribute AS d ON d.attrelid = i.indrelid AND d.attnum = i.indkey[1]
+JOIN pg_class AS c ON c.oid = i.indexrelid
+JOIN pg_am AS m ON m.oid = c.relam AND m.amname = 'btree'
+WHERE i.indrelid = $1::oid AND i.indisvalid AND i.indpred IS NULL AND d.attname = 'id'
+  AND i.indnkeyatts >= 2 AND i.indoption[0] = 0 AND i.indoption[1] = 0
 """
 _SERVER = """
 SELECT current_database(), current_user, array_to_string(current_schemas(false), ', '), pg_is_in_recovery(),
@@ -111,8 +121,10 @@ class Layout:
         time: The base type of ``create_time``.
         extras: Whether the outbox has columns for partition and timestamp.
         oid: The outbox table's object id.
-        sequence: The object id of the sequence that generates all ids in order, or ``None`` if ids may come
-            from elsewhere: a cache, another database, the application.
+        sequence: The object id of the sequence that generates all ids that are given out here, in order, or
+            ``None`` if they may come from elsewhere: a cache, the application.
+        replicated: Whether a subscription writes the outbox, with ids of other databases.
+        indexed: The columns that an index begins with, before ``id``.
         database: The database's name.
         user: The connection's current user.
     """
@@ -126,6 +138,8 @@ class Layout:
     extras: bool
     oid: int
     sequence: int | None
+    replicated: bool
+    indexed: frozenset[str]
     database: str
     user: str
 
@@ -189,6 +203,8 @@ class Inspector:
             extras=columns.keys() >= set(EXTRAS),
             oid=oid,
             sequence=sequence[0][0] if sequence else None,
+            replicated=self._rows(_REPLICATED, oid)[0][0],
+            indexed=frozenset(row[0] for row in self._rows(_INDEXED, oid)),
             database=database,
             user=user,
         )

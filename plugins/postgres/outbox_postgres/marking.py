@@ -8,13 +8,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
-from outbox_sdk import UNBOUNDED, Condition, Fence
+from outbox_sdk import UNBOUNDED, Fence
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.locked_rows import LockedRows
 from outbox_postgres.marking_statements import MarkingStatements
 from outbox_postgres.rows import Claimed, claimed
 from outbox_postgres.session import Session
+from outbox_postgres.sources import Source
 from outbox_postgres.sql_ascii import readable, spelled
 from outbox_postgres.starts import Starts
 
@@ -31,11 +32,13 @@ class Wanted(NamedTuple):
         limit: How many rows at most.
         max_bytes: How many bytes at most.
         excluded: The keys to leave out.
+        source: From which of the sources.
     """
 
     limit: int
     max_bytes: int = UNBOUNDED
     excluded: frozenset[str] = frozenset()
+    source: int = 0
 
 
 class Marking:
@@ -45,14 +48,13 @@ class Marking:
         session: The connection.
         layout: The outbox as found.
         starts: From which id a mark looks.
-        eligible: Conditions of which one must hold for a row to be marked.
+        sources: From which rows; each mark takes from one of them.
     """
 
-    def __init__(
-        self, session: Session, layout: Layout, starts: Starts, eligible: Sequence[Condition]
-    ) -> None:
+    def __init__(self, session: Session, layout: Layout, starts: Starts, sources: Sequence[Source]) -> None:
         tables = (layout.outbox, layout.fence, layout.dead_letters)
-        self.sql = MarkingStatements(*tables, eligible, extras=layout.extras, sequence=layout.sequence)
+        self.sql = MarkingStatements(*tables, sources, extras=layout.extras, sequence=layout.sequence)
+        self._sources = sources
         self._session = session
         self._layout = layout
         self._starts = starts
@@ -66,26 +68,28 @@ class Marking:
         if taken.basis is not None:
             self._starts.rebased(taken.basis)
         marked = taken.records
-        self._starts.found(taken.found, (marked[0].id, marked[-1].id) if marked else None)
+        span = (marked[0].id, marked[-1].id) if marked else None
+        self._starts.found(taken.found, span, source=wanted.source)
         return taken
 
     def claim(self, fence: Fence, leader_id: UUID, wanted: Wanted, start: int) -> tuple[object, ...]:
         """Returns the parameters that all marks have."""
         limits = (wanted.limit, start, self._starts.basis, self._spelled(wanted.excluded), wanted.max_bytes)
-        return (*self._layout.held(fence), leader_id, *limits, *self.sql.parameters)
+        return (*self._layout.held(fence), leader_id, *limits, *self._sources[wanted.source].parameters)
 
     def _spelled(self, keys: frozenset[str]) -> list[str]:
         return spelled(keys, raw=self._layout.raw)
 
     def _claim(self, fence: Fence, leader_id: UUID, wanted: Wanted) -> Claimed | None:
         lane, bounded = fence.lanes > 1, wanted.max_bytes < UNBOUNDED
-        mark, look = self.sql.mark(lane=lane, bounded=bounded), self.sql.locked(lane=lane)
+        mark = self.sql.mark(wanted.source, lane=lane, bounded=bounded)
+        look = self.sql.locked(wanted.source, lane=lane)
         again = True
         while True:
             if self._locked.due():
                 self._look_again()
             keys = wanted.excluded | self._locked.keys
-            start = self._starts.next((fence.lane, fence.lanes, leader_id), keys=keys)
+            start = self._starts.next((fence.lane, fence.lanes, leader_id), keys=keys, source=wanted.source)
             parameters = self.claim(fence, leader_id, wanted._replace(excluded=keys), start)
             with self._session.translated("mark"):
                 try:

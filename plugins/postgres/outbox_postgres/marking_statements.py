@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
-from outbox_sdk import Condition
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
@@ -18,10 +17,9 @@ from outbox_postgres.predicates import (
     SEQUENCE_SHIFT,
     UNKNOWN,
     basis,
-    condition_parameters,
-    eligible_rows,
 )
 from outbox_postgres.settled import FIRST
+from outbox_postgres.sources import Source
 
 
 class MarkingStatements:
@@ -31,19 +29,18 @@ class MarkingStatements:
         outbox: The outbox table.
         fence: The fence table.
         letters: The table of dead letters.
-        eligible: Conditions of which one must hold for a row to be marked.
+        sources: From which rows marks take; each takes from one of them.
         extras: Whether to read partition and timestamp, too.
         sequence: The object id of the sequence that gives out ids, if one does.
 
     Attributes:
-        parameters: The values of the conditions, as text whose type the server takes from the column.
-        mark: Given whether for one of several lanes, and whether bounded by bytes. $6 leader id, $7 limit, $8
-            the id to start from if the basis that the mark sees is $9 (otherwise it starts at the head, or
-            marks nothing if ids begin anew), $10 the keys to leave out, $11 how many bytes, then the values
-            of the conditions. Returns nothing when the fence is lost; else a row that holds nothing but, in
-            its last column, 0, the number of rows that were found to mark, and the basis, null when it is $9;
-            and behind it the marked rows. Their last column is null, or the bytes of a row that has more than
-            the bound; which lacks the rest.
+        mark: Given the source, whether for one of several lanes, and whether bounded by bytes. $6 leader id,
+            $7 limit, $8 the id to start from if the basis that the mark sees is $9 (otherwise it starts at
+            the head, or marks nothing if ids begin anew), $10 the keys to leave out, $11 how many bytes, then
+            the parameters of the source. Returns nothing when the fence is lost; else a row that holds
+            nothing but, in its last column, 0, the number of rows that were found to mark, and the basis,
+            null when it is $9; and behind it the marked rows. Their last column is null, or the bytes of a
+            row that has more than the bound; which lacks the rest.
         locked_still: $1 ids. Those of rows that others have locked.
         blockers: $1 ids. Process, application and user of who has locked rows, and since when.
     """
@@ -53,18 +50,17 @@ class MarkingStatements:
         outbox: TableName,
         fence: TableName,
         letters: TableName,
-        eligible: Sequence[Condition] = (),
+        sources: Sequence[Source],
         *,
         extras: bool = False,
         sequence: int | None = None,
     ) -> None:
-        self.parameters = condition_parameters(eligible)
         self._outbox = outbox
         self._extras = "".join(f", {name}" for name in EXTRAS) if extras else ""
         self._fence = fence
         self._basis = basis(sequence)
         self._parked = PARKED_KEYS.format(letters)
-        self._eligible = eligible_rows(eligible)
+        self._sources = sources
         self.mark = cache(self._mark)
         self.locked = cache(self._locked)
         self.locked_still = f"""
@@ -78,20 +74,19 @@ class MarkingStatements:
             JOIN pg_stat_activity AS a ON a.pid = l.pid
             WHERE o.id = ANY ($1::bigint[])"""
 
-    def _mark(self, *, lane: bool, bounded: bool) -> str:
+    def _mark(self, source: int, *, lane: bool, bounded: bool) -> str:
         # Only the mark's own transaction commits without waiting for the disk: one that is lost is repeated.
         lazily = FENCE.format("set_config('synchronous_commit', 'off', true)", self._fence)
-        return f"WITH {lazily}, {self._marked(lane=lane, bounded=bounded)}"
+        return f"WITH {lazily}, {self._marked(self._sources[source], lane=lane, bounded=bounded)}"
 
-    def _locked(self, *, lane: bool) -> str:
+    def _locked(self, source: int, *, lane: bool) -> str:
         """Makes the statement that finds rows which a mark would have to wait for, given the same parameters.
 
         Returns id and key of each.
         """
         return f"""
             WITH {self._seen}, candidates AS MATERIALIZED (
-                SELECT id, {KEY} AS key FROM {self._outbox} WHERE {self._wanted(lane=lane)}
-                ORDER BY id LIMIT $7
+                {self._earliest(self._sources[source], {"key": KEY}, lane=lane)}
             ), {self._free("SELECT id FROM candidates")}
             SELECT id, key FROM candidates WHERE id NOT IN (SELECT id FROM free)"""
 
@@ -101,17 +96,14 @@ class MarkingStatements:
                 SELECT id FROM {self._outbox} WHERE id IN ({ids}) FOR NO KEY UPDATE SKIP LOCKED
             )"""
 
-    def _wanted(self, *, lane: bool) -> str:
-        return " AND ".join(
-            [
-                "id >= (SELECT start FROM seen)",
-                "(leader_id IS NULL OR leader_id <> $6)",
-                *([LANE] * lane),
-                *self._eligible,
-                # A hashed subplan: the keys to leave out are read once for each mark.
-                f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
-            ]
-        )
+    def _earliest(self, source: Source, more: Mapping[str, str] | None = None, *, lane: bool) -> str:
+        wanted = [
+            "(leader_id IS NULL OR leader_id <> $6)",
+            *([LANE] * lane),
+            # A hashed subplan: the keys to leave out are read once for each mark.
+            f'{KEY} NOT IN ({self._parked} UNION ALL SELECT unnest($10::text[]) COLLATE "C")',
+        ]
+        return source.earliest("(SELECT start FROM seen)", wanted, more)
 
     @property
     def _seen(self) -> str:
@@ -127,9 +119,10 @@ class MarkingStatements:
                 FROM {self._fence} WHERE name = $1 AND lane = $2
             )"""
 
-    def _marked(self, *, lane: bool, bounded: bool) -> str:
-        wanted = self._wanted(lane=lane)
-        chosen = self._bounded(wanted) if bounded else self._unbounded(wanted)
+    def _marked(self, source: Source, *, lane: bool, bounded: bool) -> str:
+        sized = {"bytes": BYTES} if bounded else None
+        earliest = self._earliest(source, sized, lane=lane)
+        chosen = self._bounded(earliest) if bounded else self._unbounded(earliest)
         returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
         size = "NULL::bigint[]"
         if bounded:
@@ -147,20 +140,16 @@ class MarkingStatements:
             FROM chosen
             UNION ALL SELECT * FROM marked"""
 
-    def _unbounded(self, wanted: str) -> str:
-        return f"""chosen AS MATERIALIZED (
-                SELECT ARRAY(SELECT id FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7) AS ids
-                FROM fence
-            )"""
+    def _unbounded(self, earliest: str) -> str:
+        return f"""chosen AS MATERIALIZED (SELECT ARRAY({earliest}) AS ids FROM fence)"""
 
-    def _bounded(self, wanted: str) -> str:
+    def _bounded(self, earliest: str) -> str:
         # A sum over all that could be marked costs next to nothing. Only where it is too much the rows are
         # looked at once more, for a prefix of them that fits. A row beyond the bound counts nothing; so the
         # prefix has one row at least.
         return f"""candidates AS MATERIALIZED (
-                SELECT coalesce(array_agg(id), '{{}}') AS ids, sum(bytes) AS bytes FROM (
-                    SELECT id, {BYTES} AS bytes FROM {self._outbox} WHERE {wanted} ORDER BY id LIMIT $7
-                ) AS waiting
+                SELECT coalesce(array_agg(id), '{{}}') AS ids, sum(bytes) AS bytes
+                FROM ({earliest}) AS waiting
             ), chosen AS MATERIALIZED (
                 SELECT CASE WHEN bytes > $11 THEN ARRAY(
                            SELECT id FROM (

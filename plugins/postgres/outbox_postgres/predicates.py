@@ -1,16 +1,8 @@
-"""What the statements that mark or select rows have in common: sizes, lanes, conditions, and the fence."""
+"""What the statements that mark or select rows have in common: sizes, lanes, and the fence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from outbox_sdk import ColumnIs, Condition
-
-from outbox_postgres.names import quoted
 from outbox_postgres.parking_statements import FENCE_MATCHES
-
-FIRST_CONDITION = 12
-"""The number of the first parameter of the conditions, which are the last before those of batches."""
 
 SEQUENCE_SHIFT = 32
 """By how many bits the number of a sequence's file is shifted."""
@@ -63,23 +55,3 @@ def basis(sequence: int | None) -> str:
 def restarted(known: int, seen: int) -> bool:
     """Returns whether the sequence began anew between two values of :func:`basis`."""
     return known >> SEQUENCE_SHIFT != seen >> SEQUENCE_SHIFT
-
-
-def condition_parameters(eligible: Sequence[Condition]) -> tuple[str, ...]:
-    """Returns the values of conditions, as text whose type the server takes from the column."""
-    return tuple(str(c.value) if isinstance(c, ColumnIs) else str(c.seconds) for c in eligible)
-
-
-def eligible_rows(eligible: Sequence[Condition]) -> list[str]:
-    """Returns the predicate that one of the conditions holds; none where there are no conditions."""
-    if not eligible:
-        return []
-    either = (_condition(condition, FIRST_CONDITION + n) for n, condition in enumerate(eligible))
-    return [f"({' OR '.join(either)})"]
-
-
-def _condition(condition: Condition, number: int) -> str:
-    if isinstance(condition, ColumnIs):
-        return f"{quoted(condition.column)} = ${number}"
-    # The same for all of a statement, which may look at a row more than once.
-    return f"create_time < statement_timestamp() - make_interval(secs => ${number}::float8)"

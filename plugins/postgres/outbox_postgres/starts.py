@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outbox_sdk import Batch, DriverError
+from outbox_sdk import Batch, ColumnIs, Condition, DriverError, Origin
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.predicates import UNKNOWN, restarted
 from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST, Settled
+from outbox_postgres.sources import Source
 
 
 class Starts:
@@ -18,38 +19,47 @@ class Starts:
     Args:
         session: The connection.
         layout: The outbox as found.
-        listing: The statement that reads the newest id, see ``Statements.listing``.
+        source: The first source.
 
     Attributes:
-        settled: Computes it; ``None`` if ids come from no sequence, and every look begins at the head.
+        settled: Computes it for the first source; ``None`` if the layout has no sequence, and every look
+            begins at the head. Those of all other sources do: their ids are given out elsewhere, or they
+            become eligible by their age.
         basis: What it rests on, as the last statement saw it; see ``predicates.basis``.
     """
 
-    def __init__(self, session: Session, layout: Layout, listing: str) -> None:
+    def __init__(self, session: Session, layout: Layout, source: Source) -> None:
         self.settled = Settled() if layout.sequence else None
         self.basis = UNKNOWN
         self._layout = layout
         self._session = session
         self._sequence = layout.sequence
-        self._listing = listing
+        self._listing = source.listing()
+        self._listed = source.parameters
 
     def next(
-        self, claimant: object, left_out: Sequence[Batch] = (), keys: frozenset[str] = frozenset()
+        self,
+        claimant: object,
+        left_out: Sequence[Batch] = (),
+        keys: frozenset[str] = frozenset(),
+        source: int = 0,
     ) -> int:
         """Returns the id; see :meth:`Settled.begin`."""
-        if self.settled is None:
+        if self.settled is None or source:
             return FIRST
         # A listing before the basis is known could be of ids before a restart.
         if self.basis != UNKNOWN and self.settled.due():
-            parameters = (self.settled.floor(), self._sequence)
+            parameters = (self.settled.floor(), self._sequence, *self._listed)
             [listed] = self._session.fetch(self._listing, parameters, "read the newest id")
             newest, holders, prepared = listed
             self.settled.listed(newest, holders, prepared=prepared)
         return self.settled.begin(claimant, left_out, keys)
 
-    def found(self, number: int, span: tuple[int, int] | None, behind: Sequence[Batch] = ()) -> None:
+    def found(
+        self, number: int, span: tuple[int, int] | None, behind: Sequence[Batch] = (), source: int = 0
+    ) -> None:
         """Records the result of a look; see :meth:`Settled.marked`."""
-        if self.settled:
+        if self.settled and not source:
             self.settled.marked(number, span, behind)
 
     def finished(self, batches: Sequence[Batch]) -> None:
@@ -76,3 +86,21 @@ class Starts:
         """Must be called when rows are freed."""
         if self.settled:
             self.settled.released()
+
+
+def provable(layout: Layout, eligible: Sequence[Condition], origin: Origin | None) -> bool:
+    """Returns whether the proof of ``settled`` holds for the rows of the first source.
+
+    It does for all rows of a table that no subscription writes, and for the rows of the own cluster: their
+    ids come from the sequence of this database, whatever replication writes beside them. It does not for
+    rows that become eligible by their age.
+    """
+    if not eligible:
+        return not layout.replicated
+    first = eligible[0]
+    return (
+        origin is not None
+        and isinstance(first, ColumnIs)
+        and (first.column, first.value) == (origin.column, origin.own)
+        and first.older_than <= 0
+    )

@@ -98,8 +98,6 @@ class Statements:
         spread: The lowest and the highest id.
         oldest: $1 the outbox's name, $2 how many rows to look at. The age in seconds of the first row whose
             key is not parked; if all these are parked, of the row behind them; nothing when there is none.
-        listing: $1 an id, $2 the sequence. The newest id from there on; the transactions that have taken an
-            id; whether one of them is prepared.
     """
 
     def __init__(self, outbox: TableName, fence: TableName, letters: TableName) -> None:
@@ -150,13 +148,6 @@ class Statements:
             ) AS placed
             WHERE place > $2 OR {KEY} NOT IN ({PARKED_KEYS.format(letters)})
             ORDER BY id LIMIT 1"""
-        # The snapshot, and with it the newest id, is older than the look at the locks, as it must be.
-        self.listing = f"""
-            SELECT (SELECT id FROM {outbox} WHERE id >= $1 ORDER BY id DESC LIMIT 1),
-                   coalesce(array_agg(virtualtransaction), '{{}}'), coalesce(bool_or(pid IS NULL), false)
-            FROM pg_locks
-            WHERE locktype = 'relation' AND relation = $2 AND mode = 'RowExclusiveLock'
-              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 def _touch(change: str, fence: TableName) -> str:

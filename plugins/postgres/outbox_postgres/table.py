@@ -34,6 +34,7 @@ from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
 from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.session import Session, array
+from outbox_postgres.sources import sources
 from outbox_postgres.starts import Starts
 
 log = logging.getLogger("outbox.postgres")
@@ -66,9 +67,11 @@ class PostgresTable:
         self._layout = layout
         tables = (layout.outbox, layout.fence, layout.dead_letters)
         self._sql = statements.Statements(*tables)
-        self._starts = starts = Starts(self._session, layout, self._sql.listing)
-        self._marks = Marking(self._session, layout, starts, eligible)
-        self._batches = Batches(self._session, layout, starts, eligible)
+        taken_from = sources(layout.outbox, eligible, layout.indexed)
+        self._starts = starts = Starts(self._session, layout, taken_from[0])
+        self._marks = Marking(self._session, layout, starts, taken_from)
+        self._batches = Batches(self._session, layout, starts, taken_from)
+        self._sourced = bool(eligible)
         self._intake = intake
         self._parking = ParkingStatements(*tables, binary=layout.binary)
 
@@ -112,10 +115,11 @@ class PostgresTable:
         limit: int,
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
+        source: int = 0,
     ) -> list[MarkedRecord]:
         """Claims the lane's earliest rows in one statement that holds the fence against a bump."""
         self._take_in(fence, limit)
-        wanted = Wanted(limit, max_bytes, frozenset(excluded_keys))
+        wanted = Wanted(limit, max_bytes, frozenset(excluded_keys), source if self._sourced else 0)
         taken = self._marks.mark(fence, leader_id, wanted)
         if taken is None:
             raise fence.lost()
@@ -128,6 +132,7 @@ class PostgresTable:
         pending: Sequence[Batch],
         limit: int,
         max_bytes: int = UNBOUNDED,
+        source: int = 0,
     ) -> Advanced:
         """Deletes batches and selects the next in one statement that holds the fence, durably.
 
@@ -135,7 +140,8 @@ class PostgresTable:
         """
         if limit:
             self._take_in(fence, limit)
-        return self._batches.advance(fence, finished, pending, limit, max_bytes)
+        source = source if self._sourced else 0
+        return self._batches.advance(fence, finished, pending, limit, max_bytes, source)
 
     def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
         """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``."""

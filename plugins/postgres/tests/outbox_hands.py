@@ -14,7 +14,7 @@ import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.table import PostgresTable
-from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord, Poison
+from outbox_sdk import UNBOUNDED, Advanced, Batch, Condition, Fence, MarkedRecord, Poison
 
 INSERT = """
 INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)
@@ -87,15 +87,18 @@ class Outbox:
         self._stack.callback(letters.close)
         return letters
 
-    def lead(self, lane: int = 0, lanes: int = 1) -> Hand:
-        table = self.connect()
+    def lead(self, lane: int = 0, lanes: int = 1, eligible: Sequence[Condition] = ()) -> Hand:
+        table = self.connect(eligible=eligible)
         return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
 
-    def lead_batches(self, lanes: int = 1) -> list[BatchHand]:
+    def lead_batches(self, lanes: int = 1, eligible: Sequence[Condition] = ()) -> list[BatchHand]:
         """Leads every lane; each hand has its own connection."""
         table = self.connect()
         token = table.bump(lanes, "test")
-        return [BatchHand(self.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
+        return [
+            BatchHand(self.connect(eligible=eligible), table.enter(lane, lanes, token))
+            for lane in range(lanes)
+        ]
 
     def write(
         self,
@@ -146,15 +149,26 @@ class Hand:
         self.leader = uuid4()
 
     def mark(
-        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+        self,
+        limit: int = 1000,
+        *,
+        max_bytes: int = UNBOUNDED,
+        excluded: Collection[str] = (),
+        source: int = 0,
     ) -> list[MarkedRecord]:
-        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded)
+        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source)
 
     def ids(
-        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+        self,
+        limit: int = 1000,
+        *,
+        max_bytes: int = UNBOUNDED,
+        excluded: Collection[str] = (),
+        source: int = 0,
     ) -> list[int]:
         """Marks, and returns the ids only."""
-        return [record.id for record in self.mark(limit, max_bytes=max_bytes, excluded=excluded)]
+        marked = self.mark(limit, max_bytes=max_bytes, excluded=excluded, source=source)
+        return [record.id for record in marked]
 
     def purge(self, *ids: int) -> int:
         return self.table.purge(self.fence, self.leader, ids)
@@ -188,22 +202,31 @@ class BatchHand:
         pending: Sequence[Batch] = (),
         *,
         max_bytes: int = UNBOUNDED,
+        source: int = 0,
     ) -> list[MarkedRecord]:
-        self.latest = self.table.advance(self.fence, finished, pending, limit, max_bytes)
+        self.latest = self.table.advance(self.fence, finished, pending, limit, max_bytes, source)
         return self.latest.records
 
     def batch(
-        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+        self,
+        limit: int = 1000,
+        finished: Sequence[Batch] = (),
+        pending: Sequence[Batch] = (),
+        **how: int,
     ) -> tuple[Batch, list[int]]:
         """Advances, and returns the new batch with its ids."""
-        ids = self.ids(limit, finished, pending)
+        ids = self.ids(limit, finished, pending, **how)
         return Batch.of(ids, self.latest.newest), ids
 
     def ids(
-        self, limit: int = 1000, finished: Sequence[Batch] = (), pending: Sequence[Batch] = ()
+        self,
+        limit: int = 1000,
+        finished: Sequence[Batch] = (),
+        pending: Sequence[Batch] = (),
+        **how: int,
     ) -> list[int]:
         """Advances, and returns the ids only."""
-        return [record.id for record in self.advance(limit, finished, pending)]
+        return [record.id for record in self.advance(limit, finished, pending, **how)]
 
     def delete(self, *finished: Batch) -> int:
         """Only deletes; returns how many rows."""

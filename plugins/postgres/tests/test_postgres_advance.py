@@ -29,9 +29,11 @@ def test_only_eligible_rows_are_selected(outbox: Outbox) -> None:
     outbox.admin.execute("UPDATE outbox SET zone = 7 WHERE id = 3")
     table = outbox.connect(eligible=[ColumnIs("cluster", "eu"), ColumnIs("zone", 7)])
     hand = BatchHand(table, table.enter(0, 1, table.bump(1, "test")))
-    first, ids = hand.batch(2)
-    assert ids == [2, 3]
-    assert hand.ids(2, finished=[first]) == [5]
+    first, ids = hand.batch(1)
+    assert ids == [2]
+    second, ids = hand.batch(2, pending=[first], source=1)
+    assert ids == [3]
+    assert hand.ids(2, finished=[first, second]) == [5]
     assert outbox.ids() == [1, 4, 5, 6]
 
 

@@ -26,7 +26,7 @@ def freeze(outbox: Outbox, hand: Hand) -> None:
         "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value) "
         "SELECT 'orders', 'k', repeat('x', 20000) FROM generate_series(1, 3000)"
     )
-    mark = hand.table._marks.sql.mark(lane=False, bounded=False)
+    mark = hand.table._marks.sql.mark(0, lane=False, bounded=False)
     claim = hand.table._marks.claim(hand.fence, hand.leader, Wanted(3000, UNBOUNDED), FIRST)
     connection = hand.table._connection
     connection.pgconn.send_query(prepare(connection, mark, claim).encode())

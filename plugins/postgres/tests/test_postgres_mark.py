@@ -92,11 +92,10 @@ def test_the_only_eligible_rows_are_marked(outbox: Outbox) -> None:
     outbox.admin.execute("UPDATE outbox SET cluster = 'eu' WHERE id = 2")
     outbox.admin.execute("UPDATE outbox SET zone = 7 WHERE id = 3")
     outbox.admin.execute("UPDATE outbox SET create_time = now() - interval '1 hour' WHERE id = 4")
-    table = outbox.connect(eligible=[ColumnIs("cluster", "eu"), ColumnIs("zone", 7), OlderThan(1800.0)])
-    fence = table.enter(0, 1, table.bump(1, "test"))
-    assert [record.id for record in table.mark(fence, uuid4(), 10)] == [2, 3, 4]
+    hand = outbox.lead(eligible=[ColumnIs("cluster", "eu"), ColumnIs("zone", 7), OlderThan(1800.0)])
+    assert [hand.ids(source=source) for source in range(3)] == [[2], [3], [4]]
     outbox.admin.execute("UPDATE outbox SET cluster = 'eu' WHERE id = 1")
-    assert [record.id for record in table.mark(fence, uuid4(), 10)] == [1, 2, 3, 4]
+    assert [hand.ids(source=source) for source in range(3)] == [[1], [], []]
 
 
 def test_marks_commit_asynchronously_and_purges_do_not(outbox: Outbox) -> None:

@@ -21,7 +21,7 @@ def plan(hand: Hand, limit: int = 100, max_bytes: int = UNBOUNDED) -> dict[str, 
     assert table._starts.settled
     start = table._starts.settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
     parameters = table._marks.claim(hand.fence, hand.leader, Wanted(limit, max_bytes), start)
-    statement = table._marks.sql.mark(lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
+    statement = table._marks.sql.mark(0, lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
     return carried_out(table, statement, parameters)
 
 
@@ -97,8 +97,8 @@ def selection(
         *(firsts, limit, start, starts.basis, lasts, max_bytes),
         *(_runs(finished) if finished else ()),
     )
-    how = {"lane": lane.fence.lanes > 1, "bounded": max_bytes < UNBOUNDED}
-    statement = batches.sql.advance(**how) if finished else batches.sql.select(**how)
+    make = batches.sql.advance if finished else batches.sql.select
+    statement = make(0, lane=lane.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
     return carried_out(lane.table, statement, parameters, ADVANCE if finished else SELECT)
 
 
