@@ -8,11 +8,12 @@ SQLAlchemy is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from outbox_sdk.errors import PluginError, RecordError
+from outbox_sdk.errors import ConfigError, PluginError, RecordError
+from outbox_sdk.outbox_table import MAX_CLUSTER
 from outbox_sdk.record import Record
 from outbox_sdk.registry import Seam, find
 from outbox_sdk.statement import Statement, Style
@@ -29,16 +30,26 @@ class Stasher:
         table: The outbox table, optionally with its schema.
         dialect: The driver name of the database's dialect, whose plugin must be installed.
         bytes_values: Whether the table's value column holds bytes; text is then written as UTF-8.
+        cluster: The number of the cluster that the records are of; without, the database's default
+            fills the column, if there is one.
+        cluster_column: The column with the cluster's number.
 
     Raises:
         PluginError: The dialect is not installed.
-        ConfigError: ``table`` is not the name of a table.
+        ConfigError: ``table`` is not the name of a table, or ``cluster`` not the number of a cluster.
     """
 
     def __init__(
-        self, table: str = "outbox", dialect: str = "postgres", *, bytes_values: bool = False
+        self,
+        table: str = "outbox",
+        dialect: str = "postgres",
+        *,
+        bytes_values: bool = False,
+        cluster: int | None = None,
+        cluster_column: str = "cluster_id",
     ) -> None:
-        self._insertion = _Insertion(table, dialect, bytes_values=bytes_values)
+        constants = _constants(cluster, cluster_column)
+        self._insertion = _Insertion(table, dialect, constants, bytes_values=bytes_values)
 
     def stash(self, connection: Any, record: Record) -> None:
         """Writes one record in the transaction that ``connection`` is in.
@@ -93,12 +104,21 @@ class AsyncStasher:
         table: The outbox table, optionally with its schema.
         dialect: The driver name of the database's dialect, whose plugin must be installed.
         bytes_values: Whether the table's value column holds bytes; text is then written as UTF-8.
+        cluster: As for :class:`Stasher`.
+        cluster_column: As for :class:`Stasher`.
     """
 
     def __init__(
-        self, table: str = "outbox", dialect: str = "postgres", *, bytes_values: bool = False
+        self,
+        table: str = "outbox",
+        dialect: str = "postgres",
+        *,
+        bytes_values: bool = False,
+        cluster: int | None = None,
+        cluster_column: str = "cluster_id",
     ) -> None:
-        self._insertion = _Insertion(table, dialect, bytes_values=bytes_values)
+        constants = _constants(cluster, cluster_column)
+        self._insertion = _Insertion(table, dialect, constants, bytes_values=bytes_values)
 
     async def stash(self, connection: Any, record: Record) -> None:
         """Writes one record in the transaction that ``connection`` is in; see :meth:`Stasher.stash`."""
@@ -133,11 +153,13 @@ class AsyncPreparedStash:
 class _Insertion:
     """What the stashers share: the insert in each style, and records made into its parameters."""
 
-    def __init__(self, table: str, dialect: str, *, bytes_values: bool) -> None:
+    def __init__(
+        self, table: str, dialect: str, constants: Mapping[str, object], *, bytes_values: bool
+    ) -> None:
         driver = find(Seam.DIALECT, dialect)
         if driver.insert is None:
             raise PluginError(f"the dialect '{dialect}' offers no way to stash")
-        self._insert = driver.insert(table)
+        self._insert = driver.insert(table, constants)
         self._bytes_values = bytes_values
         self._statements: dict[Style, Statement] = {}
 
@@ -170,6 +192,15 @@ class _Insertion:
             return self._insert.bind(record)
         except ValueError as error:
             raise RecordError(f"{error} ({_name(record)})") from error
+
+
+def _constants(cluster: int | None, column: str) -> Mapping[str, object]:
+    """Returns the values of columns that are the same in each row."""
+    if cluster is None:
+        return {}
+    if not 1 <= cluster <= MAX_CLUSTER:
+        raise ConfigError(f"cluster is {cluster!r}; it is a number from 1 to {MAX_CLUSTER:,}")
+    return {column: cluster}
 
 
 def _name(record: object) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from outbox_sdk.portable import ErrorKind, Idiom
+from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.statement import Style
 
 # H2's error codes: https://h2database.com/javadoc/org/h2/api/ErrorCode.html
@@ -24,6 +25,11 @@ class H2Idiom(Idiom):
 
     style: ClassVar[Style] = Style.QMARK  # the paramstyle of the driver
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
+
+    indexes: ClassVar[str] = """
+        SELECT INDEX_NAME, COLUMN_NAME FROM INFORMATION_SCHEMA.INDEX_COLUMNS
+        WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}
+        ORDER BY INDEX_NAME, ORDINAL_POSITION"""
 
     @property
     def errors(self) -> type[Exception]:
@@ -54,6 +60,10 @@ class H2Idiom(Idiom):
     def quote(self, name: str) -> str:
         """Quotes an identifier as H2 reads one without quotes: in capital letters."""
         return super().quote(name.upper())
+
+    def place(self, table: TableName) -> Mapping[str, object]:
+        """Makes the parameters by which H2's catalogue knows a table: in capital letters."""
+        return {"schema": table.schema.upper(), "table": table.table.upper()}
 
     def read_timestamp(self, value: Any) -> datetime:
         """Reads a timestamp, which is one of Java's."""

@@ -24,6 +24,8 @@ _TRANSIENT: Final = frozenset(
         1020, 1180, 3100, 3101,
         # Somebody alters the table at the same time.
         1412, 1615,
+        # An index that a statement names is gone: the next connection looks for it anew.
+        1176,
     }
 )  # fmt: skip
 _ACCESS_DENIED: Final = frozenset(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import ClassVar
 
-from outbox_sdk.portable import ErrorKind, Idiom
+from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.rows import spellings
 from outbox_sdk.record import Record
@@ -27,6 +27,16 @@ class MySqlIdiom(Idiom):
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
     current_schema: ClassVar[str] = "DATABASE()"
     short_text_type: ClassVar[str] = LINE
+    moment_type: ClassVar[str] = "DATETIME(6)"
+    indexes: ClassVar[str] = (
+        "SELECT index_name, column_name FROM information_schema.statistics"
+        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+        " ORDER BY index_name, seq_in_index"
+    )
+    defaults: ClassVar[str] = (
+        "SELECT column_name, column_default FROM information_schema.columns"
+        " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
+    )
     id_index: ClassVar[str] = "PRIMARY"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
@@ -89,6 +99,14 @@ class MySqlIdiom(Idiom):
     def snapshot_by_id(self, table: str) -> str:
         """Writes an outbox to mark from, read in the order of ids whatever the statistics say."""
         return f"{table} FORCE INDEX ({self.id_index})"
+
+    def snapshot_by_index(self, table: str, index: str) -> str:
+        """Writes an outbox to mark from, read by an index whatever the statistics say."""
+        return f"{table} FORCE INDEX ({index})"
+
+    def set_default(self, table: TableName, column: str, default: str) -> str:
+        """Writes the statement that changes a column's default, a number or an expression."""
+        return super().set_default(table, column, default if default.isdigit() else f"({default})")
 
     def change_by_ids(self, change: ChangeByIds, ids: str) -> str:
         """Writes an UPDATE or a DELETE that finds its rows by an index.

@@ -8,7 +8,7 @@ from typing import Any
 from outbox_sdk import DriverError
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds
-from outbox_sdk.portable.statements import quoted
+from outbox_sdk.portable.sources import quoted
 
 _INDEX = (
     "SELECT index_name FROM information_schema.statistics"

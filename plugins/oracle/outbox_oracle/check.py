@@ -9,11 +9,10 @@ from outbox_sdk import AccessDenied, DriverError, Finding, Level
 from outbox_sdk.portable import Session, TableName
 from outbox_sdk.portable.check import no_index_on_id, privileges
 
-from outbox_oracle.names import plain
+from outbox_oracle.idiom import OWNER
 from outbox_oracle.options import OracleOptions
 
 OLDEST = (12, 1)
-OWNER = "COALESCE({owner}, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA'))"
 
 CHARACTER_SET = "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
 DATABASE = "SELECT open_mode, protection_mode, log_mode FROM v$database"
@@ -98,7 +97,7 @@ def _privileges(session: Session, options: OracleOptions) -> Finding:
 
 
 def _ids(session: Session, outbox: TableName) -> Iterator[Finding]:
-    place = {"owner": plain(outbox.schema) if outbox.schema else None, "wanted": plain(outbox.table)}
+    place = session.idiom.place(outbox)
     try:
         if not session.query("look at the indexes", INDEXED, **place)[0][0]:
             yield no_index_on_id()

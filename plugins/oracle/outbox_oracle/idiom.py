@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
 from outbox_oracle.errors import CURES, error_kind, full_code
-from outbox_oracle.names import quoted
+from outbox_oracle.names import plain, quoted
 
 EMPTY = "\0empty\0"
 """Stored in place of an empty value, which Oracle would turn into null."""
@@ -20,6 +20,9 @@ EMPTY = "\0empty\0"
 
 KEY_BYTES = 4_000
 """The longest VARCHAR2 with any setting of the database."""
+
+OWNER = "COALESCE({owner}, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA'))"
+"""The schema of a table, in the data dictionary."""
 
 READ = ("ID", "KAFKA_TOPIC", "KAFKA_KEY", "KAFKA_VALUE", "KAFKA_HEADER_KEYS")
 """How the columns begin where rows are read as records."""
@@ -39,6 +42,17 @@ class OracleIdiom(Idiom):
         WHERE t.dropped = 'NO' AND t.temporary = 'N'"""
     current_schema: ClassVar[str] = "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
     short_text_type: ClassVar[str] = "VARCHAR2(4000 BYTE)"
+    moment_type: ClassVar[str] = "TIMESTAMP(6) WITH TIME ZONE"
+    indexes: ClassVar[str] = (
+        "SELECT index_name, column_name FROM all_ind_columns"  # noqa: S608 - of our own parts
+        f" WHERE table_owner = {OWNER} AND table_name = {{wanted}} ORDER BY index_name, column_position"
+    )
+    defaults: ClassVar[str] = (
+        "SELECT column_name, data_default FROM all_tab_columns"  # noqa: S608 - of our own parts
+        f" WHERE owner = {OWNER} AND table_name = {{wanted}}"
+    )
+    # As text or with a zone of its own, the driver would lose the zone.
+    present: ClassVar[str] = "SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) FROM dual"
     now: ClassVar[str] = "SYSTIMESTAMP"
     shared_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
     exclusive_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
@@ -86,6 +100,19 @@ class OracleIdiom(Idiom):
     def quote_table(self, table: TableName) -> str:
         """Writes a table's name."""
         return ".".join(self.quote(part) for part in table if part)
+
+    def place(self, table: TableName) -> Mapping[str, object]:
+        """Makes the parameters by which the data dictionary knows a table; an empty owner is null."""
+        return {"owner": plain(table.schema) if table.schema else None, "wanted": plain(table.table)}
+
+    def set_default(self, table: TableName, column: str, default: str) -> str:
+        """Writes the statement that changes a column's default."""
+        return f"ALTER TABLE {self.quote_table(table)} MODIFY {self.quote(column)} DEFAULT {default}"
+
+    def index_name(self, table: TableName, columns: Sequence[str]) -> str:
+        """Returns the name of a new index, in the schema of its table."""
+        name = super().index_name(TableName("", plain(table.table)), columns)
+        return f"{self.quote(table.schema)}.{name}" if table.schema else name
 
     def limit(self, select: str, count: str) -> str:
         """Limits an ordered SELECT to its first rows."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
-from outbox_sdk.portable import ErrorKind, Idiom
+from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.rows import spellings
 from outbox_sdk.statement import Style
 
@@ -30,6 +30,13 @@ class SqliteIdiom(Idiom):
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     short_text_type: ClassVar[str] = "TEXT"
+    moment_type: ClassVar[str] = "TEXT"
+    # An index ends with the row's number, which is the id, whether its columns name it or not.
+    indexes: ClassVar[str] = (
+        "SELECT l.name, c.name FROM pragma_index_list({table}) l JOIN pragma_index_info(l.name) c"
+        " ORDER BY l.name, c.seqno"
+    )
+    defaults: ClassVar[str] = "SELECT name, dflt_value FROM pragma_table_info({table})"
     time_text: ClassVar[str] = "CAST(create_time AS TEXT)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""
@@ -91,6 +98,20 @@ class SqliteIdiom(Idiom):
     def from_utf8(self, column: str, *, binary: bool) -> str:
         """Writes a dead letter's value; an earlier version stored text as bytes there."""
         return column if binary else f"CAST({column} AS TEXT)"
+
+    def set_default(self, table: TableName, column: str, default: str) -> str:  # noqa: ARG002 - the idiom's
+        """Writes nothing: SQLite changes no default."""
+        return ""
+
+    def add_arrival(self, table: TableName, column: str) -> list[str]:
+        """Writes the statements for a column that a trigger fills: a default must be there from the start."""
+        outbox, arrived = self.quote_table(table), self.quote(column)
+        trigger = self.quote(f"{table.table}_{column}")
+        fill = f"UPDATE {outbox} SET {arrived} = {self.now} WHERE id = NEW.id"  # noqa: S608 - quoted
+        return [
+            self.add_column(table, column, self.moment_type),
+            f"CREATE TRIGGER {trigger} AFTER INSERT ON {outbox} WHEN NEW.{arrived} IS NULL BEGIN {fill}; END",
+        ]
 
     def not_in(self, key: str, keys: Sequence[str]) -> tuple[str, Mapping[str, object]]:
         """Writes that a key is none of ``keys``, with one parameter, as SQLite limits their number."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from outbox_sdk.portable import ErrorKind, Idiom
+from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
@@ -35,6 +35,18 @@ class SqlServerIdiom(Idiom):
     style: ClassVar[Style] = Style.PYFORMAT
     current_schema: ClassVar[str] = "SCHEMA_NAME()"
     short_text_type: ClassVar[str] = "NVARCHAR(4000)"
+    moment_type: ClassVar[str] = "DATETIME2(6)"
+    indexes: ClassVar[str] = (
+        "SELECT named.name, COL_NAME(indexed.object_id, indexed.column_id) FROM sys.index_columns AS indexed"
+        " JOIN sys.indexes AS named"
+        " ON named.object_id = indexed.object_id AND named.index_id = indexed.index_id"
+        " WHERE indexed.object_id = OBJECT_ID({outbox}) AND indexed.key_ordinal > 0"
+        " ORDER BY named.name, indexed.key_ordinal"
+    )
+    defaults: ClassVar[str] = (
+        "SELECT COL_NAME(parent_object_id, parent_column_id), definition FROM sys.default_constraints"
+        " WHERE parent_object_id = OBJECT_ID({outbox})"
+    )
     now: ClassVar[str] = "SYSUTCDATETIME()"
     # Both last until the end of the transaction.
     shared_lock: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
@@ -108,6 +120,26 @@ class SqlServerIdiom(Idiom):
     def quote(self, name: str) -> str:
         """Quotes an identifier."""
         return "[" + name.replace("]", "]]") + "]"
+
+    def snapshot_by_index(self, table: str, index: str) -> str:
+        """Writes an outbox, read by an index whichever values a plan was made for."""
+        return f"{table} WITH (INDEX({index}))"
+
+    def place(self, table: TableName) -> Mapping[str, object]:
+        """Makes the parameter by which the database knows a table."""
+        return {"outbox": self.quote_table(table)}
+
+    def set_default(self, table: TableName, column: str, default: str) -> str:
+        """Writes the batch that replaces a column's default, which is a constraint of whatever name."""
+        outbox, name = self.quote_table(table), column.replace("'", "''")
+        text = outbox.replace("'", "''")
+        return (
+            "DECLARE @former NVARCHAR(MAX) = (SELECT N'ALTER TABLE "  # noqa: S608 - quoted
+            f"{text} DROP CONSTRAINT ' + QUOTENAME(name) FROM sys.default_constraints"
+            f" WHERE parent_object_id = OBJECT_ID(N'{text}')"
+            f" AND COL_NAME(parent_object_id, parent_column_id) = N'{name}');\n"
+            f"EXEC(@former);\nALTER TABLE {outbox} ADD DEFAULT {default} FOR {self.quote(column)}"
+        )
 
     def limit(self, select: str, count: str) -> str:
         """Limits an ordered SELECT to its first rows."""

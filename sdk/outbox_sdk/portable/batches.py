@@ -75,19 +75,19 @@ class Batches:
         return deleted, locked
 
     def select(
-        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int
+        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int, source: int
     ) -> tuple[list[MarkedRecord], str]:
-        """Selects the lane's earliest rows that are in none of the batches.
+        """Selects the lane's earliest rows of a source that are in none of the batches.
 
         Returns:
             The rows, and the greatest ``create_time`` among them.
         """
         condition, values = self._outside(batches)
         conditions = (condition,) if condition else ()
-        chosen = self._choosing.choose(fence, Wanted(limit, max_bytes, conditions, values))
+        chosen = self._choosing.choose(fence, Wanted(limit, max_bytes, conditions, values, source))
         if not chosen.rows:
             return [], ""
-        newest = self._newest(chosen.ids)
+        newest = self._newest(chosen.ids, source)
         statements = (self._sql.selected_rows, self._sql.selected_heads)
         return self._choosing.read(chosen, max_bytes, statements), newest
 
@@ -128,15 +128,16 @@ class Batches:
         padded = _padded(runs)
         return without_runs(len(padded)), bounds(padded)
 
-    def _newest(self, ids: Sequence[int]) -> str:
+    def _newest(self, ids: Sequence[int], source: int) -> str:
         """Returns the greatest ``create_time`` of rows.
 
         Rows between them may count, too: all are older than any that gets one of these ids a second time.
         """
-        if not self._sql.newest:
+        if not (newest := self._sql.newest(source)):
             return ""
-        [(newest,)] = self._session.fetch(self._sql.newest, first=ids[0], last=ids[-1])
-        return self._idiom.read_text(newest) or ""
+        values = self._sql.source(source).values
+        [(time,)] = self._session.fetch(newest, **values, first=ids[0], last=ids[-1])
+        return self._idiom.read_text(time) or ""
 
 
 def _ids(rows: Sequence[Row]) -> list[int]:

@@ -3,11 +3,15 @@
 Where rows are bounded by bytes, the SELECT that chooses returns each row's size, and its key, value and
 headers only where they are small. Of what the bound lets in, larger rows are read by their ids afterwards; of
 one that exceeds the bound alone only topic and key.
+
+Where rows must have an age, they are chosen whatever it is, and end at the first that is not old enough. So
+no row overtakes one of its key whose clock was ahead, and no more rows are read than wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from outbox_sdk.fence import Fence
@@ -39,14 +43,16 @@ class Wanted(NamedTuple):
     Attributes:
         limit: How many rows at most.
         max_bytes: How many bytes they may have together.
-        conditions: What must hold for a row beside its lane, its eligibility and that its key is not parked.
+        conditions: What must hold for a row beside its lane, its source and that its key is not parked.
         values: The parameters of the conditions.
+        source: The number of the source.
     """
 
     limit: int
     max_bytes: int
     conditions: tuple[str, ...]
     values: Mapping[str, object]
+    source: int = 0
 
 
 class Chosen(NamedTuple):
@@ -93,16 +99,20 @@ class Choosing:
         The database may have to read a row to know its size, so no more are looked at than are likely to fit.
         Where all of them do, they are chosen anew with more: the order within keys needs one moment.
         """
+        if not self._has_ripe(wanted.source):
+            return Chosen([], 0)
         if wanted.max_bytes >= UNBOUNDED:
-            return Chosen(self._fetch(fence, wanted, wanted.limit), 0)
+            return Chosen(self._fetch(fence, wanted, wanted.limit)[0], 0)
         while True:
             portion = min(self._portion, wanted.limit)
             small = max(1, _SPREAD * wanted.max_bytes // portion)
-            rows = self._fetch(fence, wanted, portion, small=small)
+            rows, ended = self._fetch(fence, wanted, portion, small=small)
             fit = fitting((int(row[-1]) for row in rows), wanted.max_bytes)
             if fit < len(rows):
                 self._portion = max(_MIN_CHOSEN, fit + fit // 4)
                 return Chosen(rows[:fit], small)
+            if ended:
+                return Chosen(rows, small)
             if len(rows) == portion:
                 self._portion = portion * _GROWTH
             if len(rows) < portion or portion == wanted.limit:
@@ -138,11 +148,28 @@ class Choosing:
             for each in read
         ]
 
-    def _fetch(self, fence: Fence, wanted: Wanted, limit: int, **small: int) -> Sequence[Row]:
-        choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small))
+    def _has_ripe(self, number: int) -> bool:
+        """Returns whether rows of a source can be old enough: its first one is, of whatever lane it may be.
+
+        In normal operation it is not, and the look ends here, with one row.
+        """
+        source = self._sql.source(number)
+        if not source.ripe:
+            return True
+        head = self._session.fetch(self._sql.ripe_head(number), **source.values)
+        return bool(head and head[0][0])
+
+    def _fetch(self, fence: Fence, wanted: Wanted, limit: int, **small: int) -> tuple[Sequence[Row], bool]:
+        """Fetches rows; returns those that may be taken, and whether they end at one that is too young."""
+        source = self._sql.source(wanted.source)
+        choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small), number=wanted.source)
         place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
-        values: Mapping[str, object] = {**place, **self._sql.values, **wanted.values, **small}
-        return self._session.fetch(choose, **values, limit=limit)
+        values: Mapping[str, object] = {**place, **source.values, **wanted.values, **small}
+        rows = self._session.fetch(choose, **values, limit=limit)
+        if not source.ripe:
+            return rows, False
+        ripe = [row[:-1] for row in takewhile(lambda row: row[-1], rows)]
+        return ripe, len(ripe) < len(rows)
 
 
 def fitting(sizes: Iterable[int], most: int) -> int:

@@ -39,6 +39,6 @@ negative once it has left), and when it noted itself last (``since``).
 TAKEOVER = -1_000_000
 """The lane of the fence's row that is a deliberate takeover is this minus the cluster's number.
 
-Such a row has the outbox's name, why the takeover was begun (``holder``), when (``since``), and 1 as ``token``,
-or 0 once it has ended.
+Such a row has the outbox's name, why the takeover was begun (``holder``), when (``since``), and 1 as
+``token``, or 0 once it has ended.
 """

@@ -8,12 +8,12 @@ from typing import Any
 
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.portable.columns import COLUMNS
+from outbox_sdk.portable.fence_rows import make_guard
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.parking import copied
 from outbox_sdk.portable.rows import record
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
-from outbox_sdk.portable.table import make_guard
 from outbox_sdk.record import MarkedRecord
 
 

@@ -20,6 +20,7 @@ from outbox_sdk.portable.intake import PortableIntake, extra_columns
 from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.members import PortableMembers
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.origin_columns import OriginColumns, find_index
 from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import Statements
@@ -96,6 +97,19 @@ class PortableDialect(ABC):
         found = session.columns(self.idiom.quote_table(fence))
         return [] if found is None else additions(self.idiom, fence, found)
 
+    def origin_upgrades(self, session: Session) -> Sequence[Sequence[str]]:
+        """Returns the statements that let the rows of an existing outbox tell where they were written.
+
+        Those of one element belong together. None if the options name no origin, or nothing is missing.
+        """
+        columns = self.origin_columns()
+        return columns.missing(session) if columns else []
+
+    def origin_columns(self) -> OriginColumns | None:
+        """Returns what makes the columns by which rows tell where they were written, if they are to."""
+        options = self.options
+        return OriginColumns(self.idiom, options.outbox, options.origin) if options.origin else None
+
     def findings(self, session: Session) -> Iterator[Finding]:  # noqa: ARG002 - for subclasses
         """Checks what only this database has: version, isolation, durability, …"""
         yield from ()
@@ -108,11 +122,20 @@ class PortableDialect(ABC):
             extras = self._require(session, eligible)
             outbox = self.canonical_name(session)
             intake = self.intake(session, extras=extras) if options.intake else None
+            indexes = self._indexes(session, eligible)
         except BaseException:
             session.close()
             raise
         tables = (outbox, options.fence, options.dead_letters)
-        return PortableTable(session, *tables, eligible, intake=intake, extras=extras)
+        return PortableTable(
+            session,
+            *tables,
+            eligible,
+            origin=options.origin,
+            indexes=indexes,
+            intake=intake,
+            extras=extras,
+        )
 
     def dead_letters(self) -> PortableDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
@@ -158,7 +181,8 @@ class PortableDialect(ABC):
         session = self.session()
         try:
             made = [str(table) for table in self.create_statements() if self._make(session, table)]
-            upgrade(session, partial(self.upgrades, session))
+            upgrade(session, partial(self._upgrades, session))
+            upgrade(session, partial(self.origin_upgrades, session))
             return made
         finally:
             session.close()
@@ -204,8 +228,10 @@ class PortableDialect(ABC):
     def _statements(self, table: TableName) -> Sequence[str]:
         options = self.options
         wanted = options.intake and (options.intake.partition or options.intake.timestamp)
-        extras = extra_columns(self.idiom.quote_table(table)) if wanted and table == options.outbox else []
-        return [*self.create_statements()[table], *extras]
+        added = extra_columns(self.idiom.quote_table(table)) if wanted else []
+        if origin := self.origin_columns():
+            added += origin.created()
+        return [*self.create_statements()[table], *(added if table == options.outbox else [])]
 
     def _require(self, session: Session, eligible: Sequence[Condition]) -> bool:
         """Checks that the outbox can be harvested; returns whether it has the columns ``EXTRAS``."""
@@ -216,12 +242,13 @@ class PortableDialect(ABC):
                 f"there is no table '{outbox}' in {self.address}; run 'outbox init', or correct outboxTable",
                 retryable=False,
             )
-        asked = [each.column.lower() for each in eligible if isinstance(each, ColumnIs)]
-        faults = missing_columns(outbox, OUTBOX_COLUMNS, columns) + missing_columns(outbox, asked, columns)
+        faults = missing_columns(outbox, OUTBOX_COLUMNS, columns)
+        if absent := missing_columns(outbox, _asked(eligible), columns):
+            faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
         if not faults:
             for table in auxiliary:
                 self._make(session, table)
-            upgrade(session, partial(self.upgrades, session))
+            upgrade(session, partial(self._upgrades, session))
             for table, wanted in zip(auxiliary, (FENCE_COLUMNS, DEAD_LETTER_COLUMNS), strict=True):
                 found = session.columns(self.idiom.quote_table(table)) or ()
                 faults += missing_columns(table, wanted, found)
@@ -229,6 +256,17 @@ class PortableDialect(ABC):
             message = f"outbox {outbox} in {self.address} cannot be harvested: {'; '.join(faults)}"
             raise DriverError(message, retryable=False)
         return set(EXTRAS) <= set(columns)
+
+    def _upgrades(self, session: Session) -> Sequence[Sequence[str]]:
+        return [[statement] for statement in self.upgrades(session)]
+
+    def _indexes(self, session: Session, eligible: Sequence[Condition]) -> Mapping[str, str]:
+        """Returns column → the name of an index of the column and ``id``, for columns that are compared."""
+        origin = self.options.origin
+        columns = {each.column for each in eligible if isinstance(each, ColumnIs)}
+        columns |= {origin.column} if origin else set()
+        found = {column: find_index(session, self.options.outbox, column) for column in columns}
+        return {column: name for column, name in found.items() if name}
 
     def _make(self, session: Session, table: TableName) -> bool:
         """Creates a table that does not exist; returns whether it did."""
@@ -248,3 +286,10 @@ class PortableDialect(ABC):
                 return False  # another process was first
             raise
         return True
+
+
+def _asked(eligible: Sequence[Condition]) -> set[str]:
+    """Returns the columns that conditions need beside those of every outbox, in lower case."""
+    compared = [each for each in eligible if isinstance(each, ColumnIs)]
+    aged = {each.since.lower() for each in compared if each.older_than > 0}
+    return {each.column.lower() for each in compared} | aged - set(OUTBOX_COLUMNS)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from outbox_sdk.portable.by_ids import ChangeByIds
-from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.table_idiom import TableIdiom
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
@@ -31,7 +31,7 @@ class ErrorKind(Enum):
     EXISTS = "a table, or a row with this key, exists already"
 
 
-class Idiom(ABC):
+class Idiom(TableIdiom, ABC):
     """One database's way to write SQL. Stateless; the defaults are those of the SQL standard.
 
     In all SQL, parameters are written ``{name}``, and literal braces twice, as in ``str.format``.
@@ -40,7 +40,6 @@ class Idiom(ABC):
         errors: The driver's base class of errors.
         style: The driver's ``paramstyle``.
         begin: The statement that begins a transaction which changes rows; empty if the driver sends one.
-        now: The current time, as it is written into a row: that of the statement, not of the transaction.
         max_ids: How many ids one statement may list.
         shared_lock: The end of a SELECT that locks its rows against changes; empty if transactions that
             change rows run one at a time.
@@ -51,30 +50,17 @@ class Idiom(ABC):
             changes rows by their ids; empty for others.
         time_text: ``create_time`` as a text which is greater for a later time; empty if there is no such text
             that the database compares exactly. Then an outbox must not give out an id a second time.
-        catalogue: A query that returns ``schema_name``, ``table_name`` and ``column_name`` for each column of
-            each table, views left out; at least of the tables that the user may harvest.
-        current_schema: The schema of tables that are named without one, as ``schema_name`` has it.
-        short_text_type: The type of a column for a text of up to 4,000 characters.
         fills_create_time: Whether the outbox fills ``create_time`` itself, so that an INSERT leaves it out.
     """
 
     style: ClassVar[Style]
     begin: ClassVar[str] = ""
-    now: ClassVar[str] = "CURRENT_TIMESTAMP"
     max_ids: ClassVar[int] = 10_000
     shared_lock: ClassVar[str] = " FOR UPDATE"
     exclusive_lock: ClassVar[str] = " FOR UPDATE"
     skip_locked: ClassVar[str] = ""
     id_index: ClassVar[str] = ""
     time_text: ClassVar[str] = ""
-    catalogue: ClassVar[str] = """
-        SELECT t.TABLE_SCHEMA AS schema_name, t.TABLE_NAME AS table_name, c.COLUMN_NAME AS column_name
-        FROM INFORMATION_SCHEMA.COLUMNS c
-        JOIN INFORMATION_SCHEMA.TABLES t
-            ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
-        WHERE t.TABLE_TYPE = 'BASE TABLE'"""
-    current_schema: ClassVar[str] = "CURRENT_SCHEMA"
-    short_text_type: ClassVar[str] = "VARCHAR(4000)"
     fills_create_time: ClassVar[bool] = False
 
     @property
@@ -102,14 +88,6 @@ class Idiom(ABC):
         """Writes a text so that two are equal only if all bytes are, whatever the collation of a column."""
         return text
 
-    def quote(self, name: str) -> str:
-        """Quotes an identifier."""
-        return '"' + name.replace('"', '""') + '"'
-
-    def quote_table(self, table: TableName) -> str:
-        """Writes a table's name."""
-        return ".".join(self.quote(part) for part in table if part)
-
     def limit(self, select: str, count: str) -> str:
         """Limits an ordered SELECT to its first ``count`` rows, a number or a parameter."""
         return f"{select} LIMIT {count}"
@@ -127,6 +105,10 @@ class Idiom(ABC):
 
     def snapshot_by_id(self, table: str) -> str:
         """Writes an outbox as :meth:`snapshot_read` does, with the hint to read it in the order of ids."""
+        return self.snapshot_read(table)
+
+    def snapshot_by_index(self, table: str, index: str) -> str:  # noqa: ARG002 - for subclasses
+        """Writes an outbox as :meth:`snapshot_read` does, with the hint to read it by an index."""
         return self.snapshot_read(table)
 
     def change_by_ids(self, change: ChangeByIds, ids: str) -> str:

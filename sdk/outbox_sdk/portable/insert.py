@@ -10,13 +10,14 @@ from outbox_sdk.portable.columns import COLUMNS
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import header_texts
-from outbox_sdk.portable.statements import quoted, stash
+from outbox_sdk.portable.sources import quoted
+from outbox_sdk.portable.statements import stash
 from outbox_sdk.record import Record
 
 
 def portable_insert(
     idiom: Idiom, table_name: Callable[[str], TableName] = TableName.parse
-) -> Callable[[str], Insert]:
+) -> Callable[[str, Mapping[str, object]], Insert]:
     """Returns the ``insert`` of a plugin's ``Driver``; it refuses the records that ``idiom`` refuses.
 
     Args:
@@ -24,9 +25,14 @@ def portable_insert(
         table_name: Reads the name of a table.
     """
 
-    def insert(table: str) -> Insert:
-        sql = stash(idiom, quoted(idiom, table_name(table)), COLUMNS[1:])
-        return Insert(sql=sql, bind=partial(bound, idiom))
+    def insert(table: str, constants: Mapping[str, object]) -> Insert:
+        # They are parameters, too: some drivers send many rows in one INSERT, which takes nothing else.
+        constant = {f"constant{number}": value for number, value in enumerate(constants.values())}
+        columns = {column: column for column in COLUMNS[1:]}
+        columns |= {quoted(idiom, TableName("", name)): place
+                    for name, place in zip(constants, constant, strict=True)}  # fmt: skip
+        sql = stash(idiom, quoted(idiom, table_name(table)), columns)
+        return Insert(sql=sql, bind=partial(_row, idiom, constant) if constant else partial(bound, idiom))
 
     return insert
 
@@ -45,3 +51,7 @@ def bound(idiom: Idiom, record: Record) -> Mapping[str, object]:
         raise ValueError(problem)
     values = (record.topic, record.key, idiom.value_parameter(record.value), *headers)
     return dict(zip(COLUMNS[1:], values, strict=True))
+
+
+def _row(idiom: Idiom, constant: Mapping[str, object], record: Record) -> Mapping[str, object]:
+    return {**bound(idiom, record), **constant}

@@ -15,7 +15,8 @@ from outbox_sdk.portable.insert import bound
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import json_array
 from outbox_sdk.portable.session import Session
-from outbox_sdk.portable.statements import quoted, stash
+from outbox_sdk.portable.sources import quoted
+from outbox_sdk.portable.statements import stash
 
 PORTION = 10_000
 """So many rows are taken in at once, at most."""
@@ -69,7 +70,7 @@ class PortableIntake:
         with session.transaction(f"look at table {intake.table}"):
             self._require_order(session.fetch(self.earliest, limit=1))
         self._bind = partial(bound, idiom)
-        self.stash = stash(idiom, quoted(idiom, outbox), self._columns)
+        self.stash = stash(idiom, quoted(idiom, outbox), {column: column for column in self._columns})
 
     def take(self, limit: int) -> None:
         """Moves the earliest rows, ``limit`` at most, as part of the transaction that holds the fence.

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outbox_sdk.portable.columns import LEASE
+from outbox_sdk.portable.fence_rows import new_lane
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
-from outbox_sdk.portable.table import new_lane
 
 _MS = 1000
 
@@ -32,6 +32,7 @@ class PortableLease:
     def __init__(self, session: Session, sql: Statements, name: str) -> None:
         self._session = session
         self._sql = sql
+        self._statements = LeaseStatements(sql)
         self._name = name
         self._held: int | None = None
         """The number of the leadership, if the last call took or renewed the lease."""
@@ -56,7 +57,7 @@ class PortableLease:
         """Gives the lease up, if ``holder`` has it."""
         self._held = None
         with self._session.transaction("release the lease"):
-            self._session.execute(self._sql.release_lease, name=self._name, holder=holder)
+            self._session.execute(self._statements.release, name=self._name, holder=holder)
 
     def close(self) -> None:
         """Disconnects."""
@@ -64,22 +65,22 @@ class PortableLease:
 
     def _renew(self, wanted: Mapping[str, object]) -> bool:
         with self._session.transaction("renew the lease"):
-            return self._session.execute(self._sql.renew_lease, **wanted) > 0
+            return self._session.execute(self._statements.renew, **wanted) > 0
 
     def _take(self, wanted: Mapping[str, object]) -> int | None:
         with self._session.transaction("look at the lease", reads=True):
-            rows = self._session.fetch(self._sql.look_at_lease, name=self._name)
+            rows = self._session.fetch(self._statements.look, name=self._name)
         if not rows:
             return self._make(wanted)
         if self._is_anothers(rows[0], wanted):
             return None
         with self._session.transaction("take the lease"):
-            [row] = self._session.fetch(self._sql.hold_lease, name=self._name)
+            [row] = self._session.fetch(self._statements.hold, name=self._name)
             if self._is_anothers(row, wanted):
                 return None
             former, _, _, term = row
             term = int(term) + int(former != wanted["holder"])
-            self._session.execute(self._sql.take_lease, **wanted, term=term)
+            self._session.execute(self._statements.take, **wanted, term=term)
             return term
 
     def _is_anothers(self, row: Sequence[Any], wanted: Mapping[str, object]) -> bool:
@@ -96,3 +97,33 @@ class PortableLease:
         except AlreadyExists:
             return None  # another process was first
         return 0
+
+
+class LeaseStatements:
+    """The statements about the lease of the outbox ``{name}``.
+
+    Args:
+        sql: The outbox's other statements.
+
+    Attributes:
+        look: Returns holder, age, length in milliseconds, and term.
+        hold: As ``look``, and locks the row.
+        take: Makes ``{holder}`` the holder, for ``{length}`` milliseconds, with the number ``{term}``.
+        renew: Makes the lease of ``{holder}`` begin anew.
+        release: Ends the lease of ``{holder}``.
+    """
+
+    def __init__(self, sql: Statements) -> None:
+        # ruff: noqa: S608 - the table's name is quoted, and every value is a parameter
+        idiom, fence = sql.idiom, sql.fence
+        lease = f"name = {{name}} AND lane = {LEASE}"
+        columns = f"holder, {idiom.age_seconds('since')}, token, attempt"
+        self.look = f"SELECT {columns} FROM {idiom.snapshot_read(fence)} WHERE {lease}"
+        self.hold = idiom.locking_select(columns, fence, lease, idiom.exclusive_lock)
+        self.take = (
+            f"UPDATE {fence} SET holder = {{holder}}, since = {idiom.now}, token = {{length}},"
+            f" attempt = {{term}} WHERE {lease}"
+        )
+        own = f"{lease} AND holder = {{holder}}"
+        self.renew = f"UPDATE {fence} SET since = {idiom.now}, token = {{length}} WHERE {own}"
+        self.release = f"UPDATE {fence} SET token = -1 WHERE {own}"

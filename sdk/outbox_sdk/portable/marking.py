@@ -33,15 +33,21 @@ class Marking:
         self._choosing = choosing
         self._check_locks_until = -inf
 
-    def mark(
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, excluded: Collection[str]
+    def mark(  # noqa: PLR0917 - the contract's
+        self,
+        fence: Fence,
+        leader_id: UUID,
+        limit: int,
+        max_bytes: int,
+        excluded: Collection[str],
+        source: int,
     ) -> list[MarkedRecord]:
-        """Chooses and claims rows; leaves out those that somebody has deleted meanwhile."""
+        """Chooses and claims rows of a source; leaves out those that somebody has deleted meanwhile."""
         leader = self._idiom.uuid_parameter(leader_id)
         while True:
             without, values = self._sql.without(excluded)
             conditions = (UNCLAIMED, *([without] if without else []))
-            wanted = Wanted(limit, max_bytes, conditions, {**values, "leader": leader})
+            wanted = Wanted(limit, max_bytes, conditions, {**values, "leader": leader}, source)
             chosen = self._choosing.choose(fence, wanted)
             if not (held := self._held(chosen)):
                 break

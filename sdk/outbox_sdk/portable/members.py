@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import NamedTuple
 
 from outbox_sdk.portable.columns import MEMBER
+from outbox_sdk.portable.fence_rows import new_lane
+from outbox_sdk.portable.names import bounded
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.statements import Statements
-from outbox_sdk.portable.table import new_lane
 
 GROUP_LENGTH = 64
 MEMBER_LENGTH = 128
 """Characters of a name that every fence can hold."""
 
-_DIGITS = 16
 _FORGOTTEN = 10
 """After how many times ``seconds`` the row of a silent member is another's to use."""
 
@@ -163,10 +162,3 @@ class MemberStatements:
             f" AND (name = {{member}} OR token < 0 OR {idiom.older_than('since')})"
         )
         self.free_row = f"UPDATE {fence} SET token = -1 WHERE name = {{member}} AND lane = {MEMBER}"
-
-
-def bounded(name: str, length: int) -> str:
-    """Returns a name of at most ``length`` characters: a longer one is cut, and ends with its digest."""
-    if len(name) <= length:
-        return name
-    return f"{name[: length - _DIGITS]}{sha256(name.encode()).hexdigest()[:_DIGITS]}"

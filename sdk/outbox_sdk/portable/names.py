@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import NamedTuple, Self
 
 from outbox_sdk.errors import ConfigError
 
 _PART = r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|[^\W\d][\w$#]*'
+_DIGITS = 16
 _NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
 
 
@@ -48,6 +50,13 @@ def not_a_name(text: str) -> ConfigError:
         f"'{text}' is not a table name: write table or schema.table; "
         'put a part that holds anything but letters, digits and _ in double quotes, "like-this"'
     )
+
+
+def bounded(name: str, length: int) -> str:
+    """Returns a name of at most ``length`` characters: a longer one is cut, and ends with its digest."""
+    if len(name) <= length:
+        return name
+    return f"{name[: length - _DIGITS]}{sha256(name.encode()).hexdigest()[:_DIGITS]}"
 
 
 def _plain(part: str) -> str:

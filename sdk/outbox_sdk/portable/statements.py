@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
+from types import MappingProxyType
 
-from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.affinity import Condition
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
-from outbox_sdk.portable.columns import COLUMNS, DEAD_LETTER_COLUMNS, EXTRAS, GUARD, LEASE
+from outbox_sdk.portable.columns import COLUMNS, DEAD_LETTER_COLUMNS, EXTRAS, GUARD
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.sources import Source, quoted, sources
 
 _HELD = "name = {name} AND lane = {lane} AND lanes = {lanes} AND token = {token} AND attempt = {attempt}"
 _READ = ", ".join(COLUMNS)
@@ -32,6 +34,7 @@ class Statements:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
+        indexes: Column → name of an index of this column and ``id``, where there is one.
         extras: Whether to read partition and timestamp, too.
 
     Attributes:
@@ -46,6 +49,7 @@ class Statements:
         letters: TableName,
         eligible: Sequence[Condition] = (),
         *,
+        indexes: Mapping[str, str] = MappingProxyType({}),
         extras: bool = False,
     ) -> None:
         self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
@@ -53,15 +57,12 @@ class Statements:
         self._extras = EXTRAS if extras else ()
         self._marked = ", ".join((*COLUMNS, *self._extras))
         self._key = idiom.comparable("COALESCE(kafka_key, '')")
-        self._conditions = [_condition(idiom, each, number) for number, each in enumerate(eligible)]
-        self.values = {f"eligible{n}": each.value if isinstance(each, ColumnIs) else each.seconds
-                       for n, each in enumerate(eligible)}  # fmt: skip
+        self._sources = sources(idiom, eligible, indexes)
         parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
         self._unparked = idiom.not_in_query(self._key, parked)
         self.choose = lru_cache(maxsize=64)(self._choose)
         self.remove_runs = cache(self._remove_runs)
         self._fence_statements()
-        self._lease_statements()
         self._letter_statements()
         self._row_statements()
         self._batch_statements()
@@ -99,12 +100,10 @@ class Statements:
         seen = idiom.snapshot_read(outbox)
         self.present = SelectByIds("id", seen)
         self.present_old, self.remove_old = self.present, self.remove
-        self._old = self.newest = ""
         if time_text:
-            self._old = f"(create_time IS NULL OR {time_text} <= {{newest}})"
-            self.newest = f"SELECT MAX({time_text}) FROM {seen} WHERE id BETWEEN {{first}} AND {{last}}"
-            self.present_old = SelectByIds("id", seen, self._old)
-            self.remove_old = ChangeByIds(outbox, condition=self._old, index=idiom.id_index)
+            old = f"(create_time IS NULL OR {time_text} <= {{newest}})"
+            self.present_old = SelectByIds("id", seen, old)
+            self.remove_old = ChangeByIds(outbox, condition=old, index=idiom.id_index)
         self.marked_ids = (
             f"SELECT id FROM {seen} WHERE id BETWEEN {{first}} AND {{last}} AND leader_id = {{leader}}"
             " ORDER BY id"
@@ -152,20 +151,6 @@ class Statements:
             f" FROM {fence} WHERE name = {{name}} AND lane >= 0 AND lane < lanes ORDER BY lane"
         )
 
-    def _lease_statements(self) -> None:
-        idiom, fence = self.idiom, self.fence
-        lease = f"name = {{name}} AND lane = {LEASE}"
-        columns = f"holder, {idiom.age_seconds('since')}, token, attempt"
-        self.look_at_lease = f"SELECT {columns} FROM {idiom.snapshot_read(fence)} WHERE {lease}"
-        self.hold_lease = idiom.locking_select(columns, fence, lease, idiom.exclusive_lock)
-        self.take_lease = (
-            f"UPDATE {fence} SET holder = {{holder}}, since = {idiom.now}, token = {{length}},"
-            f" attempt = {{term}} WHERE {lease}"
-        )
-        own = f"{lease} AND holder = {{holder}}"
-        self.renew_lease = f"UPDATE {fence} SET since = {idiom.now}, token = {{length}} WHERE {own}"
-        self.release_lease = f"UPDATE {fence} SET token = -1 WHERE {own}"
-
     def _letter_statements(self) -> None:
         idiom, letters = self.idiom, self.letters
         named, chosen = "name = {name}", "name = {name} AND fate = {fate}"
@@ -199,7 +184,7 @@ class Statements:
         )
         self.skip_gone = ChangeByIds(letters, "fate = 'skipped'", chosen)
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.comparable('{key}')}"
-        self.stash = stash(idiom, self.outbox, COLUMNS[1:])
+        self.stash = stash(idiom, self.outbox, {column: column for column in COLUMNS[1:]})
 
     def _copies(self, columns: str) -> None:
         """Makes what copies a head within the database; empty where values must pass through the client."""
@@ -248,24 +233,55 @@ class Statements:
         total = " + ".join(f"COALESCE({size}, 0)" for size in sizes.values())
         return ", ".join((*COLUMNS[:2], *small, *self._extras, f"{total} AS row_size"))
 
-    def _choose(self, lanes: int, conditions: Sequence[str], *, sized: bool = False) -> str:
-        """Makes the SELECT of the earliest rows: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
+    def source(self, number: int) -> Source:
+        """Returns the source of rows of a condition's index; without conditions, that of all rows."""
+        return self._sources[number if len(self._sources) > 1 else 0]
+
+    def _choose(self, lanes: int, conditions: Sequence[str], *, sized: bool = False, number: int = 0) -> str:
+        """Makes the SELECT of a source's earliest rows: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
 
         Args:
             lanes: How many lanes there are.
             conditions: What must hold for a row besides.
             sized: Whether each row comes with its size, and what has more than ``{small}`` bytes as null.
+            number: The source. If rows must have an age, the last column tells whether a row is ripe.
         """
-        wanted = list(conditions)
+        source = self.source(number)
+        wanted = [source.condition] if source.condition else []
+        wanted += conditions
         if lanes > 1:
             wanted.append(f"{self.idiom.lane_of(self._key)} = {{lane}}")
-        if self._conditions:
-            wanted.append(f"({' OR '.join(self._conditions)})")
         wanted.append(self._unparked)
-        source = self.idiom.snapshot_by_id(self.outbox)
         columns = self._sized() if sized else self._marked
-        select = f"SELECT {columns} FROM {source} WHERE {' AND '.join(wanted)} ORDER BY id"
+        if source.ripe:
+            columns = f"{columns}, {source.ripe} AS is_ripe"
+        select = f"SELECT {columns} FROM {self.seen_by(source)} WHERE {' AND '.join(wanted)} ORDER BY id"
         return self.idiom.limit(select, "{limit}")
+
+    def ripe_head(self, number: int) -> str:
+        """Makes the SELECT that tells whether a source's first row, of whatever lane, is ripe."""
+        source = self.source(number)
+        select = f"SELECT {source.ripe} FROM {self.seen_by(source)} WHERE {source.condition} ORDER BY id"
+        return self.idiom.limit(select, "1")
+
+    def newest(self, number: int) -> str:
+        """Makes the SELECT of the greatest time from ``{first}`` to ``{last}``, as text; empty without one.
+
+        Of a column's rows it reads no others, of which any number may lie between.
+        """
+        source, text = self.source(number), self.idiom.time_text
+        if not text:
+            return ""
+        also = f"{source.condition} AND " if source.column else ""
+        seen = self.seen_by(source) if source.index else self.idiom.snapshot_read(self.outbox)
+        return f"SELECT MAX({text}) FROM {seen} WHERE {also}id BETWEEN {{first}} AND {{last}}"
+
+    def seen_by(self, source: Source) -> str:
+        """Writes the outbox in FROM, read by the source's index."""
+        idiom = self.idiom
+        if source.index:
+            return idiom.snapshot_by_index(self.outbox, source.index)
+        return idiom.snapshot_by_id(self.outbox)
 
     def _remove_runs(self, runs: int, *, guarded: bool) -> str:
         """Makes the DELETE of so many runs of ids; see :func:`.by_ids.bounds`.
@@ -278,22 +294,16 @@ class Statements:
         return self.idiom.delete_runs(change, runs)
 
 
-def stash(idiom: Idiom, outbox: str, columns: Sequence[str]) -> str:
-    """Makes the INSERT into an outbox, whose name is quoted, with a parameter for each of the columns."""
-    parameters = [f"{{{column}}}" for column in columns]
+def stash(idiom: Idiom, outbox: str, columns: Mapping[str, str]) -> str:
+    """Makes the INSERT into an outbox; the table's name is quoted.
+
+    Args:
+        idiom: How the database writes SQL.
+        outbox: The table.
+        columns: Column, as it stands in a statement → the name of its parameter.
+    """
+    parameters = [f"{{{name}}}" for name in columns.values()]
     if idiom.fills_create_time:
         return f"INSERT INTO {outbox} ({', '.join(columns)}) VALUES ({', '.join(parameters)})"
     names = ", ".join(("create_time", *columns))
     return f"INSERT INTO {outbox} ({names}) VALUES ({', '.join((idiom.now, *parameters))})"
-
-
-def quoted(idiom: Idiom, table: TableName) -> str:
-    """Returns a table's name as it stands in a statement."""
-    return idiom.quote_table(table).replace("{", "{{").replace("}", "}}")
-
-
-def _condition(idiom: Idiom, condition: Condition, number: int) -> str:
-    parameter = f"{{eligible{number}}}"
-    if isinstance(condition, ColumnIs):
-        return f"{quoted(idiom, TableName('', condition.column))} = {parameter}"
-    return idiom.older_than("create_time").replace("{seconds}", parameter)

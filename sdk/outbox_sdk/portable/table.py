@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from outbox_sdk.affinity import Condition
-from outbox_sdk.fence import IDENTITY_DIGITS, Fence, LaneStatus, TransactionalLane, lost_token
-from outbox_sdk.outbox_table import MAX_COUNTED, UNBOUNDED, Advanced, Backlog
+from outbox_sdk.affinity import Condition, Origin
+from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane, lost_token
+from outbox_sdk.outbox_table import MAX_COUNTED, UNBOUNDED, Advanced, Backlog, OriginBacklog, Takeover
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.choosing import Choosing
-from outbox_sdk.portable.columns import GUARD
+from outbox_sdk.portable.fence_rows import make_guard, new_lane
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking
 from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.origins import Origins, Takeovers
 from outbox_sdk.portable.parking import Parking
-from outbox_sdk.portable.session import AlreadyExists, LockTimeout, Session
+from outbox_sdk.portable.session import LockTimeout, Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import Batch, MarkedRecord
 
@@ -33,6 +36,8 @@ class PortableTable:
         fence: The fence table.
         letters: The table of dead letters.
         eligible: Conditions of which one must hold for a row to be marked.
+        origin: How rows tell where they were written; ``None`` if they do not.
+        indexes: Column → name of an index of this column and ``id``, where there is one.
         intake: Takes in rows of another table; ``None`` for none.
         extras: Whether the outbox has columns for partition and timestamp.
     """
@@ -45,18 +50,24 @@ class PortableTable:
         letters: TableName,
         eligible: Sequence[Condition] = (),
         *,
+        origin: Origin | None = None,
+        indexes: Mapping[str, str] = MappingProxyType({}),
         intake: PortableIntake | None = None,
         extras: bool = False,
     ) -> None:
         self._session = session
         self._idiom = session.idiom
         self._name = str(outbox)
-        self._sql = Statements(session.idiom, outbox, fence, letters, eligible, extras=extras)
+        self._sql = Statements(
+            session.idiom, outbox, fence, letters, eligible, indexes=indexes, extras=extras
+        )
         self._parking = Parking(session, self._sql, self._name)
         choosing = Choosing(session, self._sql, self._name)
         self._marking = Marking(session, self._sql, choosing)
         self._batches = Batches(session, self._sql, choosing)
         self._intake = intake
+        self._origins = Origins(session, self._sql, origin, indexes) if origin else None
+        self._takeovers = Takeovers(session, self._sql, self._name)
 
     @property
     def name(self) -> str:
@@ -91,21 +102,22 @@ class PortableTable:
             epoch, identity = self._session.fetch(self._sql.entered, **place)[0]
         return Fence(lane, lanes, token, int(epoch), identity)
 
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self,
         fence: Fence,
         leader_id: UUID,
         limit: int,
         max_bytes: int = UNBOUNDED,
         excluded_keys: Collection[str] = (),
+        source: int = 0,
     ) -> list[MarkedRecord]:
-        """Claims the lane's earliest rows in one transaction that holds the fence against a bump."""
+        """Claims a source's earliest rows in one transaction that holds the fence against a bump."""
 
         def mark() -> list[MarkedRecord]:
             with self._session.transaction("mark"):
                 self._hold(fence)
                 self._take_in(fence, limit)
-                return self._marking.mark(fence, leader_id, limit, max_bytes, excluded_keys)
+                return self._marking.mark(fence, leader_id, limit, max_bytes, excluded_keys, source)
 
         try:
             return mark()
@@ -115,20 +127,21 @@ class PortableTable:
                 raise
         return mark()
 
-    def advance(
+    def advance(  # noqa: PLR0917 - as above
         self,
         fence: Fence,
         finished: Sequence[Batch],
         pending: Sequence[Batch],
         limit: int,
         max_bytes: int = UNBOUNDED,
+        source: int = 0,
     ) -> Advanced:
         """Deletes batches in one transaction that holds the fence, and selects the next in it."""
         batches = (*finished, *pending)
         if not finished and not (limit and self._takes_in(fence)):
             with self._session.transaction("select a batch", reads=True):
                 self._look(fence)
-                return Advanced(0, *self._select(fence, batches, limit, max_bytes))
+                return Advanced(0, *self._select(fence, batches, limit, max_bytes, source))
 
         def advance(*, waits: bool) -> Advanced:
             with self._session.transaction("advance"):
@@ -136,7 +149,7 @@ class PortableTable:
                 purged, locked = self._batches.delete(finished, waits=waits)
                 if limit:
                     self._take_in(fence, limit)
-                return Advanced(purged, *self._select(fence, batches, limit, max_bytes), locked)
+                return Advanced(purged, *self._select(fence, batches, limit, max_bytes, source), locked)
 
         try:
             return advance(waits=True)
@@ -228,14 +241,40 @@ class PortableTable:
             to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
             return Backlog.of(count, to_take_in, oldest, self._id_range)
 
+    def origins(self) -> list[OriginBacklog]:
+        """Returns how many records of each cluster of origin wait."""
+        if self._origins is None:
+            return []
+        with self._session.transaction("read the backlog of each cluster", reads=True):
+            return self._origins.backlogs()
+
+    def takeovers(self) -> list[Takeover]:
+        """Returns the deliberate takeovers that have begun and not ended."""
+        return self._takeovers.read()
+
+    def begin_takeover(self, cluster: int, reason: str) -> bool:
+        """Stores durably that the rows of a cluster are to be taken over without delay."""
+        return self._takeovers.begin(cluster, reason)
+
+    def end_takeover(self, cluster: int) -> bool:
+        """Stores durably that a takeover has ended."""
+        return self._takeovers.end(cluster)
+
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock."""
+        [(moment,)] = self._session.query(
+            "ask for the time", self._idiom.present or f"SELECT {self._idiom.now}"
+        )
+        return self._idiom.read_timestamp(moment)
+
     def close(self) -> None:
         """Disconnects."""
         self._session.close()
 
     def _select(
-        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int
+        self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int, source: int
     ) -> tuple[list[MarkedRecord], str]:
-        return self._batches.select(fence, batches, limit, max_bytes) if limit else ([], "")
+        return self._batches.select(fence, batches, limit, max_bytes, source) if limit else ([], "")
 
     def _takes_in(self, fence: Fence) -> bool:
         # One lane does it for all lanes, so that the rows keep their order.
@@ -246,6 +285,8 @@ class PortableTable:
             self._intake.take(limit * fence.lanes)
 
     def _id_range(self) -> int:
+        if self._origins:
+            return self._origins.spread()  # the ids of several writers may be far apart
         first, last = self._session.fetch(self._sql.spread)[0]
         return 0 if first is None else int(last) - int(first) + 1
 
@@ -278,20 +319,3 @@ class PortableTable:
             "token": fence.token,
             "attempt": fence.epoch,
         }
-
-
-def make_guard(session: Session, sql: Statements, name: str) -> None:
-    """Creates the row of the fence that bumps and operators lock first, if it does not exist."""
-    if session.query("look at the fence", sql.guard, name=name):
-        return
-    try:
-        with session.transaction("make the fence's guard"):
-            session.execute(sql.make_lane, **new_lane(name, GUARD, "nobody"))
-    except AlreadyExists:
-        pass  # another process was first
-
-
-def new_lane(name: str, lane: int, holder: str) -> dict[str, object]:
-    """Returns what a new row of the fence holds."""
-    identity = uuid4().hex[:IDENTITY_DIGITS]
-    return {"name": name, "lane": lane, "lanes": 0, "token": 0, "holder": holder, "identity": identity}

@@ -19,26 +19,29 @@ def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[st
     ]
 
 
-def upgrade(session: Session, outdated: Callable[[], Sequence[str]]) -> None:
+def upgrade(session: Session, outdated: Callable[[], Sequence[Sequence[str]]]) -> None:
     """Executes the statements that upgrade tables of an earlier version. Several processes may do so at once.
 
     Args:
         session: The connection.
-        outdated: Returns the statements; none once any process has executed them.
+        outdated: Returns the statements, those of one transaction together; none once any process has
+            executed them.
 
     Raises:
         DriverError: The user may not; the message contains the statements for somebody who may.
     """
-    for statement in outdated():
+    for statements in outdated():
         try:
             with session.transaction("change a table of an earlier version"):
-                session.execute_ddl(statement)
+                for statement in statements:
+                    session.execute_ddl(statement)
         except DriverError as error:
             left = outdated()
-            if statement not in left:
+            if statements not in left:
                 continue  # another process was first
             if error.retryable:
                 raise
             kind = AccessDenied if isinstance(error, AccessDenied) else DriverError
-            message = f"{error}; let somebody who may run this: {'; '.join(left)}"
+            texts = "; ".join(each for together in left for each in together)
+            message = f"{error}; let somebody who may run this: {texts}"
             raise kind(message, retryable=False) from error

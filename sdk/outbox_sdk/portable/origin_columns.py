@@ -1,0 +1,99 @@
+"""The columns and the index by which the rows of a portable outbox tell where they were written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from outbox_sdk.affinity import Origin
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.session import Session
+
+_TYPE = "INTEGER"
+
+
+class OriginColumns:
+    """Makes and looks for the columns of one outbox. Cannot be used without a table, but for ``created``.
+
+    Args:
+        idiom: How the database writes SQL.
+        outbox: The outbox.
+        origin: How its rows tell where they were written.
+    """
+
+    def __init__(self, idiom: Idiom, outbox: TableName, origin: Origin) -> None:
+        self._idiom = idiom
+        self._outbox = outbox
+        self._origin = origin
+
+    def created(self) -> list[str]:
+        """Returns the statements that add everything to a table which has just been created."""
+        return [self._add(self._origin.own), *self._arrival(), self._index()]
+
+    def missing(self, session: Session) -> list[Sequence[str]]:
+        """Returns the statements that add what a table lacks; those of one element belong together.
+
+        Rows that are there belong to the cluster ``origin.existing``. A default that is not this cluster's
+        number is changed, as a process may have ended before it did that.
+        """
+        origin = self._origin
+        columns = session.columns(self._idiom.quote_table(self._outbox)) or ()
+        added = list[Sequence[str]]()
+        if origin.column.lower() not in columns:
+            added.append(self._add_to_existing())
+        elif (right := self._right_default()) and self.default(session) != origin.own:
+            added.append([right])
+        if origin.arrival and origin.arrival.lower() not in columns:
+            added.append(self._arrival())
+        if self.index(session) == "" and (self._idiom.indexes or added):
+            added.append([self._index()])
+        return added
+
+    def default(self, session: Session) -> int | None:
+        """Returns the default of the column; ``None`` if it is no number, or there is none."""
+        place = self._idiom.place(self._outbox)
+        rows = session.query("look at the defaults of columns", self._idiom.defaults, **place)
+        wanted = self._origin.column.lower()
+        found = [str(default) for name, default in rows if str(name).lower() == wanted]
+        number = re.fullmatch(r"[\s('\"]*(-?\d+)[\s)'\"]*", found[0]) if found else None
+        return int(number[1]) if number else None
+
+    def index(self, session: Session) -> str:
+        """Returns the name of an index of the column and ``id``; empty if there is none."""
+        return find_index(session, self._outbox, self._origin.column)
+
+    def _add(self, default: int) -> str:
+        return self._idiom.add_column(
+            self._outbox, self._origin.column, f"{_TYPE} DEFAULT {default} NOT NULL"
+        )
+
+    def _add_to_existing(self) -> list[str]:
+        own, existing = self._origin.own, self._origin.existing
+        if own == existing:
+            return [self._add(own)]
+        if right := self._right_default():
+            return [self._add(existing), right]
+        table, column = self._idiom.quote_table(self._outbox), self._idiom.quote(self._origin.column)
+        return [self._add(own), f"UPDATE {table} SET {column} = {existing}"]  # noqa: S608 - quoted, and a number
+
+    def _right_default(self) -> str:
+        return self._idiom.set_default(self._outbox, self._origin.column, str(self._origin.own))
+
+    def _arrival(self) -> list[str]:
+        return self._idiom.add_arrival(self._outbox, self._origin.arrival) if self._origin.arrival else []
+
+    def _index(self) -> str:
+        return self._idiom.create_index(self._outbox, (self._origin.column, "id"))
+
+
+def find_index(session: Session, table: TableName, column: str) -> str:
+    """Returns the name of an index that begins with a column and ``id``; empty if there is none."""
+    idiom = session.idiom
+    if not idiom.indexes:
+        return ""
+    found: dict[str, list[str]] = {}
+    for name, indexed in session.query("look at the indexes", idiom.indexes, **idiom.place(table)):
+        found.setdefault(str(name), []).append(str(indexed).lower())
+    wanted = [column.lower(), "id"]
+    return next((name for name, columns in found.items() if columns[:2] == wanted), "")

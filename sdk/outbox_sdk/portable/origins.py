@@ -1,0 +1,165 @@
+"""The rows of a portable outbox by their clusters of origin, and the deliberate takeovers in its fence."""
+# ruff: noqa: S608 - names come quoted from the idiom, and every other value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from outbox_sdk.affinity import ColumnIs, Origin
+from outbox_sdk.outbox_table import MAX_CLUSTER, MAX_COUNTED, OriginBacklog, Takeover
+from outbox_sdk.portable.columns import TAKEOVER
+from outbox_sdk.portable.fence_rows import new_lane
+from outbox_sdk.portable.session import AlreadyExists, Session
+from outbox_sdk.portable.sources import Source, sources
+from outbox_sdk.portable.statements import Statements
+
+REASON_LENGTH = 200
+"""Characters of a reason that are kept."""
+
+
+class Origins:
+    """Counts the rows of each cluster, within the caller's transaction, by the index of the column.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        origin: How rows tell where they were written.
+        indexes: As for :class:`Statements`.
+    """
+
+    def __init__(self, session: Session, sql: Statements, origin: Origin, indexes: Mapping[str, str]) -> None:
+        self._session = session
+        [source] = sources(session.idiom, [ColumnIs(origin.column, origin.own)], indexes)
+        self.statements = OriginStatements(sql, source)
+
+    def backlogs(self) -> list[OriginBacklog]:
+        """Returns how many rows of each cluster there are, ordered by cluster."""
+        return [found for cluster in self._clusters() if (found := self._backlog(cluster))]
+
+    def spread(self) -> int:
+        """Returns how many rows there are at most, by the ranges of each cluster's ids."""
+        ranges = [self._session.fetch(self.statements.spread, eligible=each)[0] for each in self._clusters()]
+        return sum(int(last) - int(first) + 1 for first, last in ranges if first is not None)
+
+    def _clusters(self) -> Iterator[Any]:
+        """Leaps from each cluster to the next: one look into the index for each."""
+        statement, values = self.statements.first, dict[str, Any]()
+        while (found := self._session.fetch(statement, **values)[0][0]) is not None:
+            yield found
+            statement, values = self.statements.next, {"eligible": found}
+
+    def _backlog(self, cluster: Any) -> OriginBacklog | None:
+        [(count,)] = self._session.fetch(self.statements.count, eligible=cluster, limit=MAX_COUNTED + 1)
+        head = self._session.fetch(self.statements.oldest, eligible=cluster)
+        if not head:
+            return None  # they are gone by now
+        records, age = int(count), head[0][0]
+        return OriginBacklog(
+            cluster=int(cluster),
+            records=min(max(records, 1), MAX_COUNTED),
+            exact=records <= MAX_COUNTED,
+            oldest=0.0 if age is None else float(age),
+        )
+
+
+class OriginStatements:
+    """The statements about rows of the cluster ``{eligible}``.
+
+    Args:
+        sql: The outbox's other statements.
+        source: The rows of a cluster.
+
+    Attributes:
+        first: Returns the lowest number of a cluster, or null.
+        next: Returns the next higher number, or null.
+        count: Counts rows of a cluster, up to ``{limit}``.
+        oldest: Returns the age of the cluster's row with the lowest id.
+        spread: Returns the cluster's lowest and highest id, or nulls.
+    """
+
+    def __init__(self, sql: Statements, source: Source) -> None:
+        idiom, seen = sql.idiom, sql.seen_by(source)
+        column, own = source.column, source.condition
+        self.first = f"SELECT MIN({column}) FROM {seen}"
+        self.next = f"{self.first} WHERE {column} > {{eligible}}"
+        sample = idiom.limit(f"SELECT id FROM {seen} WHERE {own} ORDER BY id", "{limit}")
+        self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
+        age = idiom.age_seconds("create_time")
+        self.oldest = idiom.limit(f"SELECT {age} FROM {seen} WHERE {own} ORDER BY id", "1")
+        self.spread = f"SELECT MIN(id), MAX(id) FROM {seen} WHERE {own}"
+
+
+class Takeovers:
+    """The deliberate takeovers of an outbox: more rows of its fence, in transactions of their own.
+
+    Args:
+        session: The connection.
+        sql: The statements of the outbox.
+        name: The outbox's name in its fence.
+    """
+
+    def __init__(self, session: Session, sql: Statements, name: str) -> None:
+        self._session = session
+        self._sql = sql
+        self._name = name
+        self._statements = TakeoverStatements(sql)
+
+    def read(self) -> list[Takeover]:
+        """Returns those that have begun and not ended, ordered by cluster."""
+        rows = self._session.query("read the takeovers", self._statements.read, name=self._name)
+        text, moment = self._session.idiom.read_text, self._session.idiom.read_timestamp
+        return [Takeover(TAKEOVER - int(lane), text(why) or "", moment(since)) for lane, why, since in rows]
+
+    def begin(self, cluster: int, reason: str) -> bool:
+        """Stores that one has begun; returns whether there was none."""
+        if not 1 <= cluster <= MAX_CLUSTER:
+            raise ValueError(f"{cluster} is no cluster; it is 1 to {MAX_CLUSTER}")
+        reason = reason[:REASON_LENGTH]
+        lane = {**new_lane(self._name, TAKEOVER - cluster, reason), "token": 1}
+        place = {"name": self._name, "lane": TAKEOVER - cluster}
+        while True:
+            with self._session.transaction("begin a takeover"):
+                if self._session.execute(self._statements.begin, **place, holder=reason):
+                    return True
+                if self._session.fetch(self._statements.known, **place):
+                    return False
+            try:
+                with self._session.transaction("begin a takeover"):
+                    self._session.execute(self._sql.make_lane, **lane)
+            except AlreadyExists:
+                continue  # another process was first
+            return True
+
+    def end(self, cluster: int) -> bool:
+        """Stores that one has ended; returns whether there was one."""
+        place = {"name": self._name, "lane": TAKEOVER - cluster}
+        with self._session.transaction("end a takeover"):
+            return self._session.execute(self._statements.end, **place) > 0
+
+
+class TakeoverStatements:
+    """The statements about takeovers; each is the row ``{lane}`` of ``{name}``.
+
+    Args:
+        sql: The outbox's other statements.
+
+    Attributes:
+        read: Returns lane, reason and beginning of all that have begun and not ended, ordered by cluster.
+        known: Returns a row if there is one, whether it has ended or not.
+        begin: Begins one that has ended.
+        end: Ends one that has begun.
+    """
+
+    def __init__(self, sql: Statements) -> None:
+        fence, one = sql.fence, "name = {name} AND lane = {lane}"
+        self.read = (
+            f"SELECT lane, holder, since FROM {sql.idiom.snapshot_read(fence)}"
+            f" WHERE name = {{name}} AND lane < {TAKEOVER} AND token > 0 ORDER BY lane DESC"
+        )
+        self.known = f"SELECT lane FROM {fence} WHERE {one}"
+        self.begin = (
+            f"UPDATE {fence} SET token = 1, holder = {{holder}}, since = {sql.idiom.now}"
+            f" WHERE {one} AND token = 0"
+        )
+        self.end = f"UPDATE {fence} SET token = 0 WHERE {one} AND token > 0"

@@ -1,0 +1,72 @@
+"""The sources of a portable outbox's rows: each mark or selection takes rows of one condition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.names import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One condition in the words of an idiom.
+
+    Attributes:
+        condition: What must hold for a row; empty for every row.
+        column: The column that the condition compares with a value, quoted; empty if it compares none.
+        index: The index to read by, quoted; empty for that of ids.
+        ripe: An expression that is 1 for a row which is old enough and 0 for one at which rows end; empty
+            where age does not matter.
+        values: The parameters of ``condition`` and ``ripe``.
+    """
+
+    condition: str = ""
+    column: str = ""
+    index: str = ""
+    ripe: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+def sources(idiom: Idiom, eligible: Sequence[Condition], indexes: Mapping[str, str]) -> list[Source]:
+    """Makes a source of each condition; without conditions, the one source of all rows.
+
+    Args:
+        idiom: How the database writes SQL.
+        eligible: The conditions.
+        indexes: Column → name of an index of this column and ``id``, where there is one.
+    """
+    return [_source(idiom, condition, indexes) for condition in eligible] or [Source()]
+
+
+def _source(idiom: Idiom, condition: Condition, indexes: Mapping[str, str]) -> Source:
+    if not isinstance(condition, ColumnIs):
+        older = idiom.older_than("create_time").replace("{seconds}", "{eligible}")
+        return Source(older, values={"eligible": condition.seconds})
+    column = quoted(idiom, TableName("", condition.column))
+    index = indexes.get(condition.column, "")
+    return Source(
+        condition=f"{column} = {{eligible}}",
+        column=column,
+        index=quoted(idiom, TableName("", index)) if index else "",
+        ripe=_ripe(idiom, condition),
+        values={"eligible": condition.value, "ripe_age": condition.older_than},
+    )
+
+
+def _ripe(idiom: Idiom, condition: ColumnIs) -> str:
+    if condition.older_than <= 0:
+        return ""
+    since = "create_time"
+    if condition.since != since:
+        # Rows that were there before the column have no time of arrival.
+        since = f"COALESCE({quoted(idiom, TableName('', condition.since))}, {since})"
+    # A row without any time is ripe: it would hold up all behind it for ever.
+    return f"CASE WHEN {idiom.age_seconds(since)} < {{ripe_age}} THEN 0 ELSE 1 END"
+
+
+def quoted(idiom: Idiom, table: TableName) -> str:
+    """Returns a table's name as it stands in a statement."""
+    return idiom.quote_table(table).replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,83 @@
+"""How one database names, describes and changes tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from outbox_sdk.portable.names import TableName, bounded
+
+_NAME_LENGTH = 60
+"""Characters of a name that we make; every database takes as many."""
+
+
+class TableIdiom:
+    """One database's way to write about tables; the defaults are those of the SQL standard.
+
+    Attributes:
+        now: The current time, as it is written into a row: that of the statement, not of the transaction.
+        catalogue: A query that returns ``schema_name``, ``table_name`` and ``column_name`` for each column of
+            each table, views left out; at least of the tables that the user may harvest.
+        current_schema: The schema of tables that are named without one, as ``schema_name`` has it.
+        indexes: A query that returns name and column for each column of each index of a table, by name and
+            position; its parameters are those of :meth:`place`. Empty if the database cannot tell.
+        defaults: A query that returns name and default, as text, of each column of a table; likewise.
+        present: The query for the present time, if it is another than ``SELECT`` and ``now``.
+        short_text_type: The type of a column for a text of up to 4,000 characters.
+        moment_type: The type of a column for a time.
+    """
+
+    now: ClassVar[str] = "CURRENT_TIMESTAMP"
+    catalogue: ClassVar[str] = """
+        SELECT t.TABLE_SCHEMA AS schema_name, t.TABLE_NAME AS table_name, c.COLUMN_NAME AS column_name
+        FROM INFORMATION_SCHEMA.COLUMNS c
+        JOIN INFORMATION_SCHEMA.TABLES t
+            ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+        WHERE t.TABLE_TYPE = 'BASE TABLE'"""
+    current_schema: ClassVar[str] = "CURRENT_SCHEMA"
+    indexes: ClassVar[str] = ""
+    defaults: ClassVar[str] = """
+        SELECT COLUMN_NAME, COLUMN_DEFAULT FROM INFORMATION_SCHEMA.COLUMNS
+        WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
+    present: ClassVar[str] = ""
+    short_text_type: ClassVar[str] = "VARCHAR(4000)"
+    moment_type: ClassVar[str] = "TIMESTAMP WITH TIME ZONE"
+
+    def quote(self, name: str) -> str:
+        """Quotes an identifier."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def quote_table(self, table: TableName) -> str:
+        """Writes a table's name."""
+        return ".".join(self.quote(part) for part in table if part)
+
+    def place(self, table: TableName) -> Mapping[str, object]:
+        """Makes the parameters by which the database's catalogue knows a table."""
+        return {"schema": table.schema, "table": table.table}
+
+    def add_column(self, table: TableName, column: str, definition: str) -> str:
+        """Writes the statement that adds a column."""
+        return f"ALTER TABLE {self.quote_table(table)} ADD {self.quote(column)} {definition}"
+
+    def set_default(self, table: TableName, column: str, default: str) -> str:
+        """Writes the statement that changes a column's default; empty if the database has none."""
+        return (
+            f"ALTER TABLE {self.quote_table(table)} ALTER COLUMN {self.quote(column)} SET DEFAULT {default}"
+        )
+
+    def add_arrival(self, table: TableName, column: str) -> list[str]:
+        """Writes the statements that add a column which holds when a row came into this database.
+
+        It is null in rows that are there already.
+        """
+        added = self.add_column(table, column, self.moment_type)
+        return [added, self.set_default(table, column, self.now)]
+
+    def create_index(self, table: TableName, columns: Sequence[str]) -> str:
+        """Writes the statement that creates an index, named after the table and the columns."""
+        name, listed = self.index_name(table, columns), ", ".join(map(self.quote, columns))
+        return f"CREATE INDEX {name} ON {self.quote_table(table)} ({listed})"
+
+    def index_name(self, table: TableName, columns: Sequence[str]) -> str:
+        """Returns the name of a new index, quoted, as ``CREATE INDEX`` takes it."""
+        return self.quote(bounded("_".join((table.table, *columns)), _NAME_LENGTH))
