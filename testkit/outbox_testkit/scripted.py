@@ -7,15 +7,19 @@ rules of the driver and the database, and read from the log what was asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
 from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.lease import LeaseStatements
 from outbox_sdk.portable.members import MemberStatements
+from outbox_sdk.portable.origins import OriginStatements, TakeoverStatements
 from outbox_sdk.portable.outboxes import find_outboxes
+from outbox_sdk.portable.sources import sources
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
 
 
@@ -91,12 +95,15 @@ class ScriptedCursor:
         """Does nothing."""
 
 
-def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str, str]]:
+def portable_statements(
+    statements: Statements, ids: str, eligible: Sequence[Condition] = ()
+) -> Iterator[tuple[str, str]]:
     """Returns all statements for an outbox but those of an intake, by a name for each.
 
     Args:
         statements: The statements.
         ids: A list of ids as the dialect's session writes it.
+        eligible: The conditions that the statements were made with.
     """
     for name, value in vars(statements).items():
         if isinstance(value, SelectByIds):
@@ -109,6 +116,12 @@ def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str,
     for runs in (1, 4):
         if remove := statements.remove_runs(runs, guarded=False):
             yield f"remove {runs} runs", remove
+    yield from _choices(statements)
+    yield from _source_statements(statements, len(eligible))
+    yield from _origin_statements(statements)
+
+
+def _choices(statements: Statements) -> Iterator[tuple[str, str]]:
     outside = {"nothing": (), "batches": (without_runs(2),)}
     outside["ids"] = (statements.idiom.ids_not_in(range(1_500))[0],)
     outside["keys"] = (UNCLAIMED, statements.without([f"k{number}" for number in range(1_500)])[0])
@@ -118,7 +131,33 @@ def portable_statements(statements: Statements, ids: str) -> Iterator[tuple[str,
             yield f"choose sized {lanes} without {name}", statements.choose(lanes, conditions, sized=True)
 
 
+def _source_statements(statements: Statements, count: int) -> Iterator[tuple[str, str]]:
+    for number in range(count):
+        for kind, sized in (("", False), (" sized", True)):
+            choose = statements.choose(8, (UNCLAIMED,), sized=sized, number=number)
+            yield f"choose{kind} source {number}", choose
+        if newest := statements.newest(number):
+            yield f"newest {number}", newest
+        if statements.source(number).ripe:
+            yield f"ripe head {number}", statements.ripe_head(number)
+
+
+def _origin_statements(statements: Statements) -> Iterator[tuple[str, str]]:
+    [source] = sources(statements.idiom, [ColumnIs("cluster_id", 2)], {"cluster_id": "cluster index"})
+    for name, sql in vars(OriginStatements(statements, source)).items():
+        yield f"origins {name}", sql
+    for name, sql in vars(TakeoverStatements(statements)).items():
+        yield f"takeovers {name}", sql
+    idiom = statements.idiom
+    queries = (idiom.indexes, idiom.defaults, idiom.present or f"SELECT {idiom.now}")
+    for name, sql in zip(("indexes", "defaults", "present"), queries, strict=True):
+        if sql:
+            yield name, sql
+
+
 def _beside_statements(statements: Statements) -> Iterator[tuple[str, str]]:
+    for name, sql in vars(LeaseStatements(statements)).items():
+        yield f"lease {name}", sql
     for name, sql in vars(MemberStatements(statements)).items():
         yield f"members {name}", sql
     for where, everywhere in (("here", False), ("everywhere", True)):

@@ -20,18 +20,22 @@ from .fake_oracle import RESERVED, FakeOracle, parsed, placeholders
 OPTIONS = OracleOptions(table='shop."out box"', fence_table="fence")
 
 
+INDEXES = {"cluster_id": "by_cluster"}
+
+
 def statements() -> dict[str, str]:
     """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
     idiom = OracleDialect.idiom
-    eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
-    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible)
+    eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"), OlderThan(1.5))
+    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible, indexes=INDEXES)
     session = OracleSession(FakeOracle(), idiom, "here")
-    found = dict(portable_statements(made, "{id0}"))
+    found = dict(portable_statements(made, "{id0}", eligible))
     found |= {f"intake {n}": sql for n, sql in intake_statements(session, OPTIONS.outbox, "{id0}").items()}
     found["extras"] = extra_columns('"OUTBOX"')[0]
     insert = outbox_dialect().insert
     assert insert is not None
-    found["insert"] = insert(OPTIONS.table).sql
+    found["insert"] = insert(OPTIONS.table, {}).sql
+    found["insert of a cluster"] = insert(OPTIONS.table, {"cluster_id": 2}).sql
     found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS", "INDEXED")}
     return found
 
@@ -82,5 +86,5 @@ def test_names_fold_as_in_oracle() -> None:
     sql = statements()
     assert 'UPDATE "SHOP"."out box" SET' in sql["claim"]
     assert 'FROM "SHOP"."FENCE"' in sql["hold"]
-    assert '"CLUSTER_ID" = {eligible0}' in sql["choose 1 without nothing"]
+    assert '"CLUSTER_ID" = {eligible}' in sql["choose 1 without nothing"]
     assert 'INTO "SHOP"."out box"' in sql["insert"]

@@ -23,20 +23,24 @@ OPTIONS = SqlServerOptions(table="shop.[out]box]".replace("]b", "_b"), fence_tab
 BY_IDS = ("claim", "purge", "reset", "forget_letter", "drop_letters", "skip_gone", "remove", "intake delete")
 
 
+INDEXES = {"cluster_id": "by_cluster"}
+
+
 def statements() -> dict[str, str]:
     """Everything that is sent, by a name for it; braces are the SDK's way to write parameters."""
     idiom = SqlServerDialect.idiom
-    eligible = (ColumnIs("cluster_id", "a"), OlderThan(1.5))
-    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible)
+    eligible = (ColumnIs("cluster_id", 1), ColumnIs("cluster_id", 2, 1.5, "arrived"), OlderThan(1.5))
+    made = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, eligible, indexes=INDEXES)
     session = SqlServerSession(FakeSqlServer(), idiom, "here")
-    found = dict(portable_statements(made, LISTED_IDS))
+    found = dict(portable_statements(made, LISTED_IDS, eligible))
     taken_in = intake_statements(session, OPTIONS.outbox, LISTED_IDS)
     found |= {f"intake {name}": sql for name, sql in taken_in.items()}
     wide = Statements(idiom, OPTIONS.outbox, OPTIONS.fence, OPTIONS.dead_letters, extras=True)
     found["choose with extras"] = wide.choose(2, (UNCLAIMED,), sized=True)
     insert = outbox_dialect().insert
     assert insert is not None
-    found["insert"] = insert(OPTIONS.table).sql
+    found["insert"] = insert(OPTIONS.table, {}).sql
+    found["insert of a cluster"] = insert(OPTIONS.table, {"cluster_id": 2}).sql
     return found | {name: getattr(check, name) for name in ("SERVER", "DATABASE", "INDEXED", "ALLOWED")}
 
 

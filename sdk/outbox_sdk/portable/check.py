@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from outbox_sdk.errors import DriverError
 from outbox_sdk.finding import Finding, Level
+from outbox_sdk.portable.check_origin import origin_findings
 from outbox_sdk.portable.columns import (
     ADDED_FENCE_COLUMNS,
     DEAD_LETTER_COLUMNS,
@@ -47,6 +48,7 @@ def check(dialect: Checked) -> list[Finding]:
         findings += dialect.findings(session)
         findings += _tables(dialect, session)
         findings += _upgrades(dialect.upgrades(session))
+        findings += _origin(dialect, session)
         if dialect.options.intake:
             findings.append(_intake(dialect, session))
     except DriverError as error:
@@ -98,6 +100,13 @@ def _upgrades(statements: Sequence[str]) -> Iterator[Finding]:
         seen = "fence or dead letters were made by an earlier version"
         cure = f"the next 'outbox run' changes them, or let somebody run: {'; '.join(statements)}"
         yield Finding(Level.WARNING, "upgrade", seen, cure)
+
+
+def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:
+    outbox, origin = dialect.options.outbox, dialect.options.origin
+    found = session.columns(dialect.idiom.quote_table(outbox)) if origin else None
+    if found is not None:
+        yield from origin_findings(session, outbox, origin, found)
 
 
 def _intake(dialect: Checked, session: Session) -> Finding:

@@ -166,13 +166,18 @@ class Insistent(Hand):
         self.fence = self._insist(act)
 
     def mark(
-        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+        self,
+        limit: int = 1000,
+        *,
+        max_bytes: int = UNBOUNDED,
+        excluded: Collection[str] = (),
+        source: int = 0,
     ) -> list[MarkedRecord]:
         """Marks, each time under a new leader id."""
 
         def act() -> list[MarkedRecord]:
             self.remark()
-            return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded)
+            return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source)
 
         return self._insist(act)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outbox_testkit.conformance.batches import BatchConformance
 from outbox_testkit.conformance.bounds import BoundConformance, ExclusionConformance
+from outbox_testkit.conformance.clusters import ClusterConformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.fencing import FenceConformance
@@ -12,6 +13,7 @@ from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.members import MemberConformance
 from outbox_testkit.conformance.oddities import OddRowConformance
+from outbox_testkit.conformance.origins import OriginConformance, TakeoverConformance
 from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
@@ -34,6 +36,9 @@ THEMES = {
     "lease": LeaseConformance,
     "members": MemberConformance,
     "outboxes": OutboxesConformance,
+    "clusters": ClusterConformance,
+    "origins": OriginConformance,
+    "takeovers": TakeoverConformance,
     "status": StatusConformance,
     "tables": TableConformance,
     "concurrency": ConcurrencyConformance,
@@ -58,6 +63,9 @@ class DialectConformance(
     LeaseConformance,
     MemberConformance,
     OutboxesConformance,
+    ClusterConformance,
+    OriginConformance,
+    TakeoverConformance,
     StatusConformance,
     TableConformance,
     ConcurrencyConformance,

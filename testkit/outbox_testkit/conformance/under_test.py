@@ -168,9 +168,14 @@ class Hand:
         self.leader = uuid4()
 
     def mark(
-        self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
+        self,
+        limit: int = 1000,
+        *,
+        max_bytes: int = UNBOUNDED,
+        excluded: Collection[str] = (),
+        source: int = 0,
     ) -> list[MarkedRecord]:
-        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded)
+        return self.table.mark(self.fence, self.leader, limit, max_bytes, excluded, source)
 
     def values(
         self, limit: int = 1000, *, max_bytes: int = UNBOUNDED, excluded: Collection[str] = ()
@@ -204,8 +209,9 @@ class Hand:
         pending: Sequence[Batch] = (),
         *,
         max_bytes: int = UNBOUNDED,
+        source: int = 0,
     ) -> list[MarkedRecord]:
-        self.advanced = self.table.advance(self.fence, finished, pending, limit, max_bytes)
+        self.advanced = self.table.advance(self.fence, finished, pending, limit, max_bytes, source)
         return self.advanced.records
 
     def batch(

@@ -1,0 +1,79 @@
+"""An outbox of several clusters, as the tests use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from time import monotonic, sleep
+
+from outbox_sdk import ColumnIs, Condition, Origin, Stasher
+
+from outbox_testkit.conformance.under_test import Box, Hand, OutboxUnderTest, plain
+
+COLUMN = "cluster_id"
+OWN, OTHER, THIRD = 2, 1, 3
+DELAY = 2.0
+"""Seconds; the database of a test may take as long until a row counts as old too early."""
+
+HOURS = 36_000.0
+
+
+def origin(own: int = OWN, existing: int = OTHER, arrival: str = "") -> Origin:
+    """Returns how rows of three clusters tell where they were written."""
+    return Origin(column=COLUMN, own=own, known=(1, 2, 3), existing=existing, arrival=arrival)
+
+
+def of(box: Box, rows: Origin) -> OutboxUnderTest:
+    """Describes an outbox whose rows tell where they were written."""
+    return replace(box.under, options={**box.under.options, "origin": rows})
+
+
+def created(box: Box, stack: ExitStack, rows: Origin) -> Box:
+    """Lets the rows of an outbox tell where they were written; creates it if there is none."""
+    found = Box(of(box, rows), stack)
+    found.dialect.create()
+    return found
+
+
+def led(box: Box, *conditions: Condition) -> Hand:
+    """Creates a new leader that takes rows of these sources."""
+    table = box.connect(conditions)
+    return Hand(table, table.enter(0, 1, table.bump(1, "test")))
+
+
+def aged(cluster: int, *ages: float) -> list[Condition]:
+    """Returns the conditions that rows are of a cluster, and of an age."""
+    return [ColumnIs(COLUMN, cluster, age) for age in ages]
+
+
+def of_cluster(box: Box, cluster: int, *values: str, keys: int = 3) -> None:
+    """Stashes values as a cluster, with the keys k0, k1, … in turn."""
+    stasher = Stasher(box.options.table, box.under.driver, cluster=cluster)
+    application = box.application()
+    stasher.stash_many(application, [plain(f"k{n % keys}", value) for n, value in enumerate(values)])
+    application.commit()
+    application.close()
+
+
+def moved(box: Box, column: str, value: str) -> None:
+    """Gives a row the latest time that a row has."""
+    table = box.options.table
+    latest = f"(SELECT latest FROM (SELECT MAX({column}) AS latest FROM {table}) times)"
+    key = {"first": "k0", "second": "k1", "third": "k2"}[value]
+    application = box.application()
+    with closing(application.cursor()) as cursor:
+        cursor.execute(
+            f"UPDATE {table} SET {column} = {latest} WHERE kafka_key = '{key}'"
+            f" AND id < (SELECT id FROM (SELECT MAX(id) AS id FROM {table}) ids)"
+        )
+    application.commit()
+
+
+def until_found(look: Callable[[], list[str]]) -> list[str]:
+    """Looks until something is found."""
+    deadline = monotonic() + 60
+    while not (found := look()):
+        assert monotonic() < deadline
+        sleep(0.05)
+    return found
