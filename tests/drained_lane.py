@@ -146,7 +146,7 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(producer_pool, "Producer", producer)
     monkeypatch.setattr(transactional_producer, "Producer", producer)
     settings = configure({"harvest": harvest}).harvest
-    token, _ = begin_leadership(settings)
+    token = begin_leadership(settings).token
     plan = Plan(
         settings.outbox,
         token,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
@@ -33,9 +33,13 @@ class EveryRow:
     def __init__(self, options: NoOptions) -> None:
         self._options = options
 
-    def eligible(self) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
         """Returns no condition, so that every row is eligible."""
+        del taken_over  # rows do not tell where they were written
         return ()
+
+    def origin(self) -> None:
+        """Returns that rows do not tell where they were written."""
 
 
 class StaticElector:

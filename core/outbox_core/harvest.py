@@ -24,7 +24,7 @@ from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import Event, EventHandler, LeaderAcquired
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import begin_leadership
+from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
 from outbox_core.leadership.requests import (
     Announce,
@@ -86,7 +86,7 @@ class Harvest:
         )
         self._candidacy = Candidacy(timeouts, self._lease, self._notify)
         self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
-        self._silence: float | None = None
+        self._begun = Begun(0, None)
         self._log_name = "/".join(filter(None, (settings.name, settings.label)))
 
     @property
@@ -216,8 +216,8 @@ class Harvest:
             case Announce(event):
                 self._emit(self._completed(event))
             case TakeOver():
-                token, self._silence = begin_leadership(self._settings)
-                return token
+                self._begun = begin_leadership(self._settings)
+                return self._begun.token
             case Resign(then):
                 # On a thread of its own, as it waits for the lanes, which are watched meanwhile.
                 ContextThread(target=self._resign, args=(then,), name="resign", daemon=True).start()
@@ -282,14 +282,15 @@ class Harvest:
             limits=replace(settings.limits, max_in_flight_records=share),
             failures=settings.failures,
             delivery=settings.delivery,
-            about={"elector": settings.elector.driver, "silence_before": self._silence},
+            about={"elector": settings.elector.driver, "silence_before": self._begun.silence},
+            taken_over=self._begun.taken_over,
         )
 
     def _completed(self, event: Event) -> Event:
         """Adds to an event what only the harvest knows."""
         if not isinstance(event, LeaderAcquired):
             return event
-        return replace(event, elector=self._settings.elector.driver, silence=self._silence)
+        return replace(event, elector=self._settings.elector.driver, silence=self._begun.silence)
 
     def _emit(self, event: Event) -> None:
         log.debug("%s", event)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from outbox_core.config.settings import Choice
-from outbox_sdk import Backlog, Condition, Fence, LaneStatus, LeadershipLost, Parked, Seam, TransactionalLane
+from outbox_sdk import (
+    Backlog,
+    Condition,
+    Fence,
+    LaneStatus,
+    LeadershipLost,
+    Origin,
+    OriginBacklog,
+    Parked,
+    Seam,
+    Takeover,
+    TransactionalLane,
+)
 
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)
 NONE_PARKED = Parked(0, None)
 
@@ -20,6 +34,7 @@ class FakeTable:
         held: What the fence says of each lane.
         notes: Lane → its note about transactions.
         asked: How often its identity was asked for.
+        taken_over: The deliberate takeovers, by cluster.
         closed: Whether it was closed.
     """
 
@@ -32,12 +47,15 @@ class FakeTable:
         backlog: Backlog = EMPTY,
         parked: Parked = NONE_PARKED,
         identity: str = "0123456789ab",
+        origins: Sequence[OriginBacklog] = (),
     ) -> None:
         self.token = 0
         self.held = held
         self.notes: dict[int, TransactionalLane] = {}
         self.asked = 0
+        self.taken_over: dict[int, Takeover] = {}
         self.closed = False
+        self._origins = origins
         self._backlog = backlog
         self._parked = parked
         self._identity = identity
@@ -51,6 +69,23 @@ class FakeTable:
 
     def backlog(self) -> Backlog:
         return self._backlog
+
+    def origins(self) -> Sequence[OriginBacklog]:
+        return self._origins
+
+    def takeovers(self) -> Sequence[Takeover]:
+        return [self.taken_over[cluster] for cluster in sorted(self.taken_over)]
+
+    def begin_takeover(self, cluster: int, reason: str) -> bool:
+        began = cluster not in self.taken_over
+        self.taken_over.setdefault(cluster, Takeover(cluster, reason, NOW))
+        return began
+
+    def end_takeover(self, cluster: int) -> bool:
+        return self.taken_over.pop(cluster, None) is not None
+
+    def now(self) -> datetime:
+        return NOW
 
     def parked(self) -> Parked:
         return self._parked
@@ -100,8 +135,11 @@ class FakeDialect:
 class FakePlugin:
     """An affinity that excludes no row, and a publisher that never publishes."""
 
-    def eligible(self) -> Sequence[Condition]:
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
         return ()
+
+    def origin(self) -> Origin | None:
+        return None
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         return ()

@@ -16,6 +16,8 @@ from outbox_sdk import Failure, MarkedRecord
 
 LIMITS = Limits(max_in_flight_records=4, send_buffer=4, mark_query_records=5)
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
+CLUSTER = 10**6
+"""Each cluster's ids begin at a multiple of this."""
 
 
 def leader_ids():
@@ -563,9 +565,9 @@ class World:
     parked: dict[str, int] = field(default_factory=dict)
     out: list[list[object]] = field(default_factory=list)
 
-    def mark(self, leader_id, limit, excluded):
+    def mark(self, leader_id, limit, excluded, source=0):
         left_out = {*self.parked, *excluded}
-        ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id]
+        ids = [i for i in sorted(self.rows) if self.leader.get(i) != leader_id and i // CLUSTER == source]
         ids = [i for i in ids if self.rows[i] not in left_out][:limit]
         self.leader.update(dict.fromkeys(ids, leader_id))
         return [record(i, self.rows[i]) for i in ids]
@@ -592,7 +594,8 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_nothing_is_lost_or_reordered_whatever_fails(seed):
+@pytest.mark.parametrize("sources", [1, 3])
+def test_nothing_is_lost_or_reordered_whatever_fails(seed, sources):
     chance = random.Random(seed)
     world = World(chance)
     fresh = leader_ids()
@@ -601,17 +604,17 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
         world.used.append(next(fresh))
         return world.used[-1]
 
-    mpr = MarkPurgeReset(LIMITS, FAILURES, new_leader_id, chance.random)
+    mpr = MarkPurgeReset(LIMITS, FAILURES, new_leader_id, chance.random, [10.0] * sources)
     written = defaultdict(list)
     now, next_id = 0.0, 0
-    for step in range(3000):
+    for step in range(9000):
         calm = step > 2000
         now += chance.choice([0.001, 0.02, 0.6, 0 if calm else 5])
         if not calm and chance.random() < 0.3:
             next_id += 1
-            key = chance.choice("abc")
-            world.rows[next_id] = key
-            written[key].append(next_id)
+            key, source = chance.choice("abc"), chance.randrange(sources)
+            world.rows[source * CLUSTER + next_id] = key
+            written[source, key].append(source * CLUSTER + next_id)
         if world.parked and chance.random() < 0.1:
             world.parked.popitem()  # an operator frees the key
         for command in mpr.decide(now, leading=calm or chance.random() > 0.05):
@@ -621,11 +624,11 @@ def test_nothing_is_lost_or_reordered_whatever_fails(seed):
         if calm and not world.rows and mpr.drained:
             break
     assert world.rows == {}, "I9: the outbox empties"
-    for key, ids in written.items():
-        first = list(dict.fromkeys(world.log[key]))
-        assert first == ids, "I2: every record arrives, first deliveries in order"
+    for (source, key), ids in written.items():
+        log = [number for number in world.log[key] if number // CLUSTER == source]
+        assert list(dict.fromkeys(log)) == ids, "I2: every record arrives, first deliveries in order"
         seen = 0
-        for number in world.log[key]:
+        for number in log:
             assert number >= seen, "I2: a repeat never comes behind a successor"
             seen = number
     assert len(set(world.used)) == len(world.used), "I7"
@@ -658,7 +661,7 @@ def execute(world, command):
 
 def effect(world, command):
     if isinstance(command, Mark):
-        return world.mark(command.leader_id, command.limit, command.excluded_keys)
+        return world.mark(command.leader_id, command.limit, command.excluded_keys, command.source)
     if isinstance(command, Purge):
         return world.purge(command)
     if isinstance(command, Park):

@@ -69,4 +69,5 @@ def test_the_static_elector_warns_of_a_second_process():
 
 def test_the_affinity_none_takes_every_row():
     affinity = parse("harvest: {affinity: none}", "f.yaml", {}).harvest.affinity.create()
-    assert list(affinity.eligible()) == []
+    assert list(affinity.eligible()) == list(affinity.eligible([2])) == []
+    assert affinity.origin() is None

@@ -87,6 +87,7 @@ def expected(kind: type[Any], prefix: str) -> dict[str, tuple[str, str | None]]:
     return {
         f"{prefix}.{camel(field.name)}": (kind_of(hints[field.name]), default_of(field, hints[field.name]))
         for field in fields(kind)
+        if not is_given(field)
     }
 
 

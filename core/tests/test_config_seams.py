@@ -10,7 +10,8 @@ from outbox_sdk import ConfigError, PluginError
 PLUGIN = """
 from dataclasses import dataclass, field
 from typing import Any
-from outbox_sdk import Dialect, Driver, Duration, Elector, Publisher, hookimpl
+from outbox_sdk import Affinity, Dialect, Driver, Duration, Elector, Origin, Publisher, hookimpl
+from outbox_sdk.hooks import GIVEN
 
 @dataclass(frozen=True)
 class AcmeOptions:
@@ -28,9 +29,25 @@ class Acme:
     def __init__(self, options: AcmeOptions) -> None:
         self.options = options
 
+@dataclass(frozen=True)
+class BoxOptions(AcmeOptions):
+    origin: Origin | None = field(default=None, metadata=GIVEN)
+
+@dataclass(frozen=True)
+class RegionOptions:
+    region: int = 1
+
+class Region(Acme):
+    def origin(self) -> Origin:
+        return Origin(column="region", own=self.options.region, known=(1, 2))
+
 @hookimpl
 def outbox_dialect() -> Driver[Dialect]:
-    return Driver(AcmeOptions, Acme)
+    return Driver(BoxOptions, Acme)
+
+@hookimpl
+def outbox_affinity() -> Driver[Affinity]:
+    return Driver(RegionOptions, Region)
 
 @hookimpl
 def outbox_elector() -> Driver[Elector]:
@@ -82,6 +99,21 @@ harvest:
     assert elector.max_size == 9
     assert publisher.kafka == {"bootstrap.servers": "b:1", "client.id": "producer", "linger.ms": "7"}
     assert type(harvest.dialect.create()).__name__ == "Acme"
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_dialect_is_told_where_rows_come_from():
+    text = "harvest: {dataSource: acme://db, dialect: acme, leaderGroupID: shop, affinity: %s}"
+    there = parse(text % "{driver: acme, region: 2}", "f.yaml", {}).harvest.dialect.options
+    assert (there.origin.column, there.origin.own) == ("region", 2)
+    assert parse(text % "none", "f.yaml", {}).harvest.dialect.options.origin is None
+
+
+@pytest.mark.usefixtures("acme")
+def test_nobody_can_write_where_rows_come_from():
+    text = "harvest: {dataSource: acme://db, leaderGroupID: shop, dialect: {driver: acme, origin: here}}"
+    with pytest.raises(ConfigError, match=r"dialect\.origin: unknown key"):
+        parse(text, "f.yaml", {})
 
 
 @pytest.mark.usefixtures("acme")

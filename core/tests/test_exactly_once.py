@@ -18,6 +18,8 @@ LIMITS = Limits(max_batch_records=4)
 FOREVER = float("inf")
 BYTES = LIMITS.max_lane_bytes // 2
 FAILURES = Failures(first_backoff=0.1, longest_backoff=0.5, park_after=3)
+CLUSTER = 10**6
+"""Each cluster's ids begin at a multiple of this."""
 
 
 def machine(limits=LIMITS, failures=FAILURES, locked=()):
@@ -232,7 +234,7 @@ def test_the_life_of_each_batch_is_told():
 def test_attempts_end_with_a_delivery():
     line = machine()
     now = abort(line, 0.0, record(1), retryable=True)
-    assert set(line.failed.attempts) == {"k"}
+    assert set(line.failed.attempts) == {(0, "k")}
     only(line.decide(now), Advance)
     advanced(line, now, [record(1)])
     only(line.decide(now), Publish)
@@ -345,7 +347,7 @@ def test_locked_rows_that_a_recovery_has_left_are_purged_first():
 def test_of_locked_rows_and_their_batches_the_shorter_are_kept():
     line = machine(Limits(max_batch_records=100_000))
     rows = [record(number) for number in range(1, 10_001)]
-    line._batch_size.limit = 100_000
+    line._sources.cut(0, 100_000)
     finish(line, *[each.id for each in rows])
     whole = Batch(((1, 10_000),), "now")
     odd = Batch.of(range(1, 10_000, 2), "now")
@@ -383,7 +385,7 @@ def test_a_batch_waits_until_the_checkpoint_has_room(monkeypatch: pytest.MonkeyP
     two = encode([batch(*[each.id for each in rows]) for rows in (first, second)])
     monkeypatch.setattr("outbox_core.delivery.exactly_once.MAX_CHECKPOINT", len(two) + 100)
     line = machine(Limits(max_batch_records=1000))
-    line._batch_size.limit = 1000
+    line._sources.cut(0, 1000)
     line.decide(0)
     advanced(line, 0, first)
     line.decide(0)
@@ -471,6 +473,7 @@ class World:
     """A database and a broker in memory; processes come, go, and come back from the dead."""
 
     chance: random.Random
+    sources: int = 1
     rows: dict[int, str] = field(default_factory=dict)
     locked: set[int] = field(default_factory=set)
     parked: set[int] = field(default_factory=set)
@@ -485,7 +488,7 @@ class World:
         self.epoch += 1
         locked = self.purge(decode(self.checkpoint).batches)
         self.checkpoint = encode(locked)
-        line = SelectPublishPurge(LIMITS, FAILURES, self.chance.random, locked)
+        line = SelectPublishPurge(LIMITS, FAILURES, self.chance.random, locked, [10.0] * self.sources)
         return Process(line, self.token, self.epoch)
 
     def purge(self, batches):
@@ -523,14 +526,16 @@ class World:
         locked = self.purge(command.finished)
         keys = {self.rows[i] for i in self.parked if i in self.rows}
         taken = {i for batch in (*command.finished, *command.pending) for i in batch.ids()}
-        ids = [i for i in sorted(self.rows) if i not in taken and self.rows[i] not in keys][: command.limit]
+        ids = [i for i in sorted(self.rows) if i not in taken and self.rows[i] not in keys]
+        ids = [i for i in ids if i // CLUSTER == command.source][: command.limit]
         return Advanced(0, [record(i, self.rows[i]) for i in ids], "now", locked)
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
+@pytest.mark.parametrize("sources", [1, 3])
+def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed, sources):
     chance = random.Random(seed)
-    world = World(chance)
+    world = World(chance, sources)
     processes = [world.start()]
     written = defaultdict(list)
     now, next_id = 0.0, 0
@@ -539,16 +544,16 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
         now += chance.choice([0.001, 0.02, 0.6])
         if not calm and chance.random() < 0.3:
             next_id += chance.choice((1, 1, 3))
-            key = chance.choice("abc")
-            world.rows[next_id] = key
-            written[key].append(next_id)
+            key, source = chance.choice("abc"), chance.randrange(sources)
+            world.rows[source * CLUSTER + next_id] = key
+            written[source, key].append(source * CLUSTER + next_id)
         if not calm and chance.random() < 0.03:
             processes.append(world.start())  # a successor; whoever led before does not know
             processes = processes[-3:]
         if world.parked and chance.random() < 0.1:
             number = world.parked.pop()  # an operator skips the record
             if number in world.rows:
-                written[world.rows.pop(number)].remove(number)
+                written[number // CLUSTER, world.rows.pop(number)].remove(number)
         if chance.random() < 0.05:
             world.locked = set() if calm else set(chance.sample(sorted(world.rows), len(world.rows) // 3))
         process = processes[-1] if calm else chance.choice(processes)
@@ -562,7 +567,10 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_fails(seed):
         if calm and not world.rows and processes[-1].line.drained:
             break
     assert world.rows == {}, "I9: the outbox empties"
-    assert dict(world.log) == {key: ids for key, ids in written.items() if ids}, "I6: once, and in order"
+    log = [(number // CLUSTER, key, number) for key, ids in world.log.items() for number in ids]
+    told = {each: [number for *where, number in log if (*where,) == each] for each in written}
+    assert told == written, "I6: once, and in order"
+    assert len(log) == sum(map(len, written.values()))
 
 
 def answer(world, process, now, calm):

@@ -28,7 +28,19 @@ from outbox_core.delivery.requests import (
 )
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
-from outbox_sdk import Advanced, Batch, DriverError, Fence, LeadershipLost, Parked, TransactionalLane
+from outbox_sdk import (
+    Advanced,
+    Batch,
+    DriverError,
+    Fence,
+    LeadershipLost,
+    Origin,
+    Parked,
+    Takeover,
+    TransactionalLane,
+)
+
+from .fakes import NOW
 
 BATCH = Batch(((10, 12),), "now")
 TEXT, NOTHING = encode([BATCH]), encode([])
@@ -207,9 +219,15 @@ class World:
 
     def settings(self, lanes, delivery=Delivery.EXACTLY_ONCE):
         made, limits = SimpleNamespace(create=lambda: self), Limits(send_concurrency=lanes)
-        return SimpleNamespace(
-            name="one", outbox="box", dialect=made, publisher=made, limits=limits, delivery=delivery
-        )
+        chosen = {"dialect": made, "publisher": made, "affinity": made}
+        return SimpleNamespace(name="one", outbox="box", **chosen, limits=limits, delivery=delivery)
+
+    def origin(self):
+        return None
+
+    def takeovers(self):
+        self.asked.append("takeovers")
+        return [Takeover(2, "moving", NOW)]
 
     def connect(self):
         self.connections += 1
@@ -405,13 +423,30 @@ def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first
     world = World(
         checkpoints={(note.sender, note.location): TEXT for note in notes.values()}, notes=dict(notes)
     )
-    assert begin_leadership(world.settings(lanes, delivery)) == (world.token, 2.5)
+    assert begin_leadership(world.settings(lanes, delivery)) == (world.token, 2.5, ())
     for lane in settled:
         first = [f"enter {lane}", f"open {notes[lane].sender}", f"purge {lane}", f"end {lane}"]
         assert sorted(first, key=world.asked.index) == first
     assert sum(asked.startswith("end") for asked in world.asked) == len(settled)
     assert world.notes == {lane: note for lane, note in notes.items() if lane not in settled}
     assert (world.open, world.connections) == (0, 0)
+
+
+class Clusters(World):
+    """A world with several clusters, in which the order of the first steps is of interest."""
+
+    def bump(self, lanes, holder):
+        self.asked.append("bump")
+        return super().bump(lanes, holder)
+
+    def origin(self):
+        return Origin(column="cluster_id", own=1, known=(1, 2))
+
+
+def test_a_leader_reads_the_deliberate_takeovers_once_it_has_raised_the_fence():
+    world = Clusters()
+    assert begin_leadership(world.settings(1)) == (1, 2.5, (2,))
+    assert world.asked == ["bump", "takeovers"]
 
 
 def test_a_former_lane_whose_checkpoint_is_gone_ends_the_settlement():

@@ -96,14 +96,19 @@ def _check_lanes(settings: HarvestSettings) -> Iterator[Finding]:
 
 
 def _check_affinity(settings: HarvestSettings) -> Iterator[Finding]:
-    """Checks that the affinity suits exactly-once delivery, which holds within one cluster only."""
+    """Says what exactly-once delivery promises where several clusters harvest copies of a table.
+
+    A checkpoint is in the log of one cluster's broker, so it says nothing to another cluster.
+    """
     if settings.affinity.driver != "none":
         yield Finding(
             Level.WARNING,
             "affinity",
-            f"exactly-once holds within one cluster: with the affinity '{settings.affinity.driver}' a "
-            "cluster that takes over another's records cannot know which of them were published",
-            "set harvest.affinity to none, or make sure that no cluster takes over records of another",
+            f"with the affinity '{settings.affinity.driver}' delivery is exactly once within a cluster, and "
+            "across clusters only while nobody takes over: a cluster that takes over records of another "
+            "cannot know which of them that one has published",
+            "let consumers tolerate repeats after a takeover, and keep the maximum delay well above the "
+            "longest replication delay",
         )
 
 

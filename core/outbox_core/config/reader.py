@@ -261,7 +261,11 @@ def _seams(section: Section, keys: HarvestKeys, path: str, problems: Problems) -
         stop_after=keys.failures.stop_after,
     )
     at = section.place, path
+    # The dialect is told where rows come from, and an elector may use the dialect.
+    affinity = choose(Seam.AFFINITY, nodes[Seam.AFFINITY], at, shared, problems)
+    shared = replace(shared, affinity=affinity)
     dialect = choose(Seam.DIALECT, nodes[Seam.DIALECT], at, shared, problems)
     shared = replace(shared, dialect=dialect)
-    rest = [seam for seam in Seam if seam is not Seam.DIALECT]
-    return {Seam.DIALECT: dialect} | {seam: choose(seam, nodes[seam], at, shared, problems) for seam in rest}
+    chosen = {Seam.AFFINITY: affinity, Seam.DIALECT: dialect}
+    rest = [seam for seam in Seam if seam not in chosen]
+    return chosen | {seam: choose(seam, nodes[seam], at, shared, problems) for seam in rest}

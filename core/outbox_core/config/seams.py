@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.errors import PluginError
 from outbox_sdk.lease import Lease
@@ -42,7 +43,8 @@ class Shared:
         min_poll_interval: Seconds.
         heartbeat_timeout: Seconds.
         stop_after: Seconds.
-        dialect: The dialect; ``None`` until it is chosen, or if it cannot be.
+        affinity: The affinity; ``None`` until it is chosen, or if it cannot be.
+        dialect: Likewise.
     """
 
     table: str
@@ -54,6 +56,7 @@ class Shared:
     min_poll_interval: float
     heartbeat_timeout: float
     stop_after: float
+    affinity: Choice[Affinity] | None = None
     dialect: Choice[Dialect] | None = None
 
     def defaults(self, seam: Seam) -> dict[str, Any]:
@@ -70,6 +73,7 @@ class Shared:
             "min_poll_interval": self.min_poll_interval,
             "heartbeat_timeout": self.heartbeat_timeout,
             "stop_after": self.stop_after,
+            "origin": self.affinity and self.affinity.create().origin(),
             "lease": self.dialect and partial(_lease, self.dialect),
         }
         return shared if self.data_source is None else {**shared, "data_source": self.data_source}

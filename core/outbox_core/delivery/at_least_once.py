@@ -38,6 +38,7 @@ from outbox_core.delivery.batch_size import BatchSize
 from outbox_core.delivery.commands import Command, Mark, Park, Purge, Refresh, ReportFailures, Reset, Send
 from outbox_core.delivery.retries import Backoff, RetryPolicy
 from outbox_core.delivery.scoreboard import Scoreboard
+from outbox_core.delivery.sources import Sources
 
 KEY_ROWS = 100
 """A key with this many waiting records is excluded from marks; or a sixteenth of the lane's capacity."""
@@ -67,6 +68,7 @@ class MarkPurgeReset:
         failures: What happens after a failed delivery.
         new_leader_id: Returns a UUID that was never used before.
         chance: Returns a random number from 0 up to 1; spreads retries.
+        ages: The least age of the rows of each source, in seconds (:class:`.Sources`); none for one source.
 
     Attributes:
         leader_id: The leader id of the present marks.
@@ -80,6 +82,7 @@ class MarkPurgeReset:
         failures: Failures,
         new_leader_id: Callable[[], UUID],
         chance: Callable[[], float],
+        ages: Sequence[float] = (),
     ) -> None:
         self.leader_id = new_leader_id()
         self.in_flight = 0
@@ -101,9 +104,10 @@ class MarkPurgeReset:
         self._repeat = False
         self._remark = False
         self._draining = False
-        self._batch_size = BatchSize(limits.mark_backoff, limits.max_mark_backoff, limits.mark_query_records)
+        sizes = (limits.mark_backoff, limits.max_mark_backoff, limits.mark_query_records)
+        self._sources = Sources(ages, lambda: BatchSize(*sizes))
         self._database = Backoff(limits.io_error_backoff, chance)
-        self._marking_since = self._next_retry = self._next_purge = self._next_scan = 0.0
+        self._next_retry = self._next_purge = self._next_scan = 0.0
 
     # --- what to do ---------------------------------------------------------------------------------
 
@@ -123,7 +127,7 @@ class MarkPurgeReset:
         if self._remark and leading and not self._draining and self.drained:
             self._remark = False  # A2
             self.leader_id = self._new_leader_id()  # A9
-            self._batch_size.due = now
+            self._sources.hurry(now)
             commands.append(Refresh(self.leader_id))
         if records := self._next_to_send():
             commands.append(Send(records))
@@ -148,7 +152,8 @@ class MarkPurgeReset:
             due = 0.0 if self._purge_is_awaited() else self._next_purge
             wake = min(wake, max(due, self._database.due))
         if self._may_mark() and self._room() > 0:
-            wake = min(wake, max(self._mark_due(), self._database.due))
+            due = self._sources.due(excludes=self.scoreboard.excludes)
+            wake = min(wake, max(due, self._database.due))
         return wake
 
     def drain(self) -> None:
@@ -200,22 +205,20 @@ class MarkPurgeReset:
         return Park(self.leader_id, board.poisons(parking), ids) if parking else Reset(self.leader_id, ids)
 
     def _next_mark_command(self, now: float) -> Mark | None:
-        if not self._may_mark():
+        excludes = self.scoreboard.excludes
+        if not self._may_mark() or now < max(self._sources.due(excludes=excludes), self._database.due):
             return None
-        if now < max(self._mark_due(), self._database.due) or (room := self._room()) <= 0:
+        if (room := self._room()) <= 0:
             return None
-        self._marking_since = now
+        self._sources.begin(now, excludes=excludes)
+        source, limit = self._sources.look
         excluded = self.scoreboard.excluded()
-        self._mark = Mark(self.leader_id, min(self._batch_size.limit, room), self._mark_bytes, excluded)
+        self._mark = Mark(self.leader_id, min(limit, room), self._mark_bytes, excluded, source)
         return self._mark
 
     def _may_mark(self) -> bool:
         """Whether no mark, reset or park is outstanding, and none of the latter is due."""
         return self._mark is None and not self._retrying and not isinstance(self._finishing, Reset | Park)
-
-    def _mark_due(self) -> float:
-        size = self._batch_size
-        return max(size.due, size.passing_due) if self.scoreboard.excludes else size.due
 
     def _purge_is_awaited(self) -> bool:
         return self._draining or self._remark or self.scoreboard.waiting > 0
@@ -228,7 +231,7 @@ class MarkPurgeReset:
         if board.bytes > self._mark_bytes or board.held + board.crowded >= MAX_HELD_ROWS:
             return 0
         room = self._capacity - self.in_flight - (board.waiting - board.crowded)
-        return room if room >= min(self._batch_size.limit, self._capacity // 8 + 1) else 0
+        return room if room >= min(self._sources.limit, self._capacity // 8 + 1) else 0
 
     def _look_at_clock(self, now: float) -> None:
         if not self._draining:
@@ -250,9 +253,8 @@ class MarkPurgeReset:
         if not self._remark and not self._draining:  # otherwise ignored: the next leader id marks them again
             size = self.scoreboard.admit(now, records)
         full = len(records) >= mark.limit or size > self._mark_bytes // 2
-        self._batch_size.marked(now, full=full, empty=not records)
-        if mark.excluded_keys and not full:  # it may have passed rows up to the end of the table
-            self._batch_size.passed(now, now - self._marking_since)
+        passed = bool(mark.excluded_keys) and not full  # maybe rows up to the end of the table
+        self._sources.found(now, full=full, empty=not records, passed=passed)
 
     def delivered(self, now: float, records: Iterable[MarkedRecord]) -> None:
         """Handles records that the broker has acknowledged; they are purged soon (B1)."""
@@ -286,7 +288,7 @@ class MarkPurgeReset:
         self._answered(Reset)
         self.scoreboard.unhold(self._unholding)
         self._unholding = []
-        self._batch_size.due = now
+        self._sources.hurry(now)
 
     def park_done(self, now: float, keys: int) -> None:
         """Handles the result of the park, which is durable: marks exclude its keys from now on.
@@ -299,7 +301,7 @@ class MarkPurgeReset:
         self._remark |= keys < len(self._unholding)
         self.scoreboard.park(self._unholding, keys)
         self._unholding = []
-        self._batch_size.due = now
+        self._sources.hurry(now)
 
     def mark_unknown(self, now: float) -> None:
         """Handles a mark that failed, or whose reply was lost.

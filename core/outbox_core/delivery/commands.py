@@ -19,6 +19,7 @@ class Mark:
     limit: int
     max_bytes: int
     excluded_keys: tuple[str, ...] = ()
+    source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Advance:
     pending: list[Batch]
     limit: int
     max_bytes: int
+    source: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from outbox_core.delivery.checkpoint import encode, fitting, shorter
 from outbox_core.delivery.commands import Advance, BatchCommand, Park, Publish, ReportFailures
 from outbox_core.delivery.retries import FailedKeys, RetryPolicy
 from outbox_core.delivery.size import size_of
+from outbox_core.delivery.sources import Sources
 from outbox_core.delivery.stages import BatchStage
 
 LONG_SECONDS = 1.0
@@ -52,10 +53,11 @@ MAX_LOCKED = MAX_CHECKPOINT // 4
 
 @dataclass(slots=True)
 class _Selected:
-    """A batch with its records."""
+    """A batch with its records, which are of one source."""
 
     batch: Batch
     records: list[MarkedRecord]
+    source: int
 
 
 class SelectPublishPurge:
@@ -69,6 +71,7 @@ class SelectPublishPurge:
         failures: What happens after an aborted transaction.
         chance: Returns a random number from 0 up to 1; spreads retries.
         locked: Batches that are in the log, and of which the lane's recovery found locked rows.
+        ages: The least age of the rows of each source, in seconds (:class:`.Sources`); none for one source.
 
     Attributes:
         moves: Changes of batches' stages that nobody has read yet.
@@ -82,6 +85,7 @@ class SelectPublishPurge:
         failures: Failures,
         chance: Callable[[], float],
         locked: Sequence[Batch] = (),
+        ages: Sequence[float] = (),
     ) -> None:
         self.moves: list[tuple[Batch, BatchStage]] = []
         self.policy = RetryPolicy(failures, chance)
@@ -99,9 +103,9 @@ class SelectPublishPurge:
         self._unreported: list[Failure] = []
         self._abandon = False  # ignore the rows of the outstanding advance
         self._draining = False
-        self._batch_size = BatchSize(limits.mark_backoff, limits.max_mark_backoff, limits.max_batch_records)
+        sizes = (limits.mark_backoff, limits.max_mark_backoff, limits.max_batch_records)
+        self._sources = Sources(ages, lambda: BatchSize(*sizes))
         self._max_bytes = limits.max_lane_bytes // 2  # two batches are in memory at a time
-        self._full = False
         self._select_first = False
         self._leading = True
         self._resume = self._published_at = 0.0
@@ -143,7 +147,7 @@ class SelectPublishPurge:
         if self._finished:
             return 0.0
         if self._may_select():
-            wake = min(wake, max(self._batch_size.due, self._resume))
+            wake = min(wake, max(self._sources.due(), self._resume))
         return min(wake, self._locked_due) if self._locked else wake
 
     def drain(self) -> None:
@@ -151,7 +155,6 @@ class SelectPublishPurge:
         self._draining = True
         self._drop_selected()
         self._abandon = isinstance(self._database, Advance)
-        self._batch_size.due = 0.0
 
     @property
     def idle(self) -> bool:
@@ -207,11 +210,13 @@ class SelectPublishPurge:
     def _next_for_database(self, now: float) -> Advance | Park | None:
         if self._database is not None:
             return None
-        selects = self._may_select() and now >= max(self._resume, self._batch_size.due)
+        selects = self._may_select() and now >= max(self._resume, self._sources.due())
         retries = bool(self._locked) and now >= self._locked_due
         if self._park is not None and self._leading:
             self._database, self._park = self._park, None
         elif retries or selects or self._finished:
+            if selects:
+                self._sources.begin(now)
             self._database = self._advance(selects=selects, retries=retries)
         return self._database
 
@@ -227,15 +232,15 @@ class SelectPublishPurge:
         if retries:
             self._retrying, self._locked = self._locked, []
         publishing = [self._publishing.batch] if self._publishing else []
-        limit = self._batch_size.limit if selects else 0
+        source, limit = self._sources.look if selects else (0, 0)
         pending = [*self._locked, *self._finished, *publishing]
-        return Advance([*self._retrying, *self._purging], pending, limit, self._max_bytes)
+        return Advance([*self._retrying, *self._purging], pending, limit, self._max_bytes, source)
 
     def _may_select(self) -> bool:
         """Whether another batch may be selected; during a publication only if there is a backlog."""
         if not self._leading or self._draining or (self._locked and len(encode(self._locked)) > MAX_LOCKED):
             return False
-        return self._selected is None and (self._publishing is None or self._full)
+        return self._selected is None and (self._publishing is None or self._sources.backlog)
 
     # --- what happened ------------------------------------------------------------------------------
 
@@ -248,14 +253,13 @@ class SelectPublishPurge:
         abandon, self._abandon = self._abandon, False
         records = result.records
         if advance.limit and not abandon:
-            self._full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
+            full = len(records) >= advance.limit or 2 * sum(map(size_of, records)) >= advance.max_bytes
             batch, may_grow = fitting([record.id for record in records], result.newest)
-            self._batch_size.marked(now, full=self._full, empty=not records, grow=may_grow)
+            self._sources.found(now, full=full, empty=not records, grow=may_grow)
             if batch.rows < len(records):
-                self._full = True
-                self._batch_size.begin_anew(batch.rows)
+                self._sources.cut(advance.source, batch.rows)
             if records:
-                self._selected = _Selected(batch, records[: batch.rows])
+                self._selected = _Selected(batch, records[: batch.rows], advance.source)
                 self._move(self._selected, BatchStage.SELECTED)
 
     def _purged(self, now: float, locked: Sequence[Batch]) -> None:
@@ -274,11 +278,11 @@ class SelectPublishPurge:
         done = self._take_published()
         self._finished.append(done.batch)
         self._move(done, BatchStage.PUBLISHED)
-        self.failed.delivered(done.records)
+        self.failed.delivered(done.records, done.source)
         if now - self._published_at > LONG_SECONDS:
-            self._batch_size.shrink()
-        if not self._full:
-            self._batch_size.due = min(self._batch_size.due, now)
+            self._sources.shrink(done.source)
+        self._sources.hurry_own(now)
+        if not self._sources.backlog:
             self._select_first = True
 
     def aborted(self, now: float, failures: Sequence[Failure]) -> None:
@@ -291,7 +295,7 @@ class SelectPublishPurge:
             raise TypeError("a park was answered, but none is out")
         self.policy.parking_done(len(self._database.poisons), keys)
         self._database = None
-        self._batch_size.due = now
+        self._sources.hurry(now)
 
     def _take_published(self) -> _Selected:
         publishing, self._publishing = self._publishing, None
@@ -310,12 +314,11 @@ class SelectPublishPurge:
         self._drop_selected()
         culprits = {failure.record.id for failure in failures}
         before = itertools.takewhile(lambda record: record.id not in culprits, taken.records)
-        self._batch_size.begin_anew(sum(1 for _ in before))
+        self._sources.repeat(now, taken.source, sum(1 for _ in before))
         self._abandon = isinstance(self._database, Advance)
         self._unreported.extend(failures)
-        pause, poisons = self.failed.add(now, taken.records, failures)
+        pause, poisons = self.failed.add(now, taken.records, failures, taken.source)
         self._resume = now + pause
-        self._batch_size.due = now
         if poisons:
             self._park = Park(None, poisons, [])
 

@@ -120,10 +120,10 @@ class FailedKeys:
 
     def __init__(self, policy: RetryPolicy) -> None:
         self.policy = policy
-        self.attempts: dict[str, Attempts] = {}
+        self.attempts: dict[tuple[int, str], Attempts] = {}  # by source and key: ids rise within a source
 
     def add(
-        self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure]
+        self, now: float, batch: Sequence[MarkedRecord], failures: Sequence[Failure], source: int = 0
     ) -> tuple[float, list[Poison]]:
         """Counts the failures of an aborted batch.
 
@@ -133,6 +133,7 @@ class FailedKeys:
             now: The caller's time.
             batch: All records of the batch, ordered by id.
             failures: Those because of which it was aborted.
+            source: The batch's source.
 
         Returns:
             The seconds to wait before the next batch, and the records whose keys are to be parked, which are
@@ -142,31 +143,36 @@ class FailedKeys:
         parking: set[str] = set()
         pause = 0.0
         for failure in failures:
-            attempts = self._count(now, failure)
+            attempts = self._count(now, failure, source)
             if first[failure.record.key] == failure.record.id and self.policy.parks(attempts):
                 parking.add(failure.record.key)
             elif failure.retryable or self.policy.full:
                 pause = max(pause, self.policy.pause(attempts))
-        return pause, [self.attempts.pop(key).poison() for key in parking]
+        return pause, [self.attempts.pop((source, key)).poison() for key in parking]
 
-    def delivered(self, records: Iterable[MarkedRecord]) -> None:
-        """Forgets the keys of delivered records, unless the record that failed is a later one."""
+    def delivered(self, records: Iterable[MarkedRecord], source: int = 0) -> None:
+        """Forgets the keys of delivered records, unless the record that failed is a later one.
+
+        Args:
+            records: The records of a batch.
+            source: The batch's source.
+        """
         if not self.attempts:
             return
         for record in records:
-            attempts = self.attempts.get(record.key)
+            attempts = self.attempts.get((source, record.key))
             if attempts is not None and attempts.head <= record.id:
-                del self.attempts[record.key]
+                del self.attempts[source, record.key]
 
     def blocked(self, now: float) -> tuple[int, float]:
         """Returns how many keys have failed, and for how many seconds the first of them; 0 for none."""
         return len(self.attempts), now - min((each.since for each in self.attempts.values()), default=now)
 
-    def _count(self, now: float, failure: Failure) -> Attempts:
+    def _count(self, now: float, failure: Failure, source: int) -> Attempts:
         record = failure.record
-        attempts = self.attempts.get(record.key)
+        attempts = self.attempts.get((source, record.key))
         if attempts is None or attempts.head != record.id:
-            attempts = self.attempts[record.key] = Attempts(record.id, now)
+            attempts = self.attempts[source, record.key] = Attempts(record.id, now)
         attempts.add(failure)
         return attempts
 

@@ -21,6 +21,7 @@ from outbox_core.config.settings import Delivery
 from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Answer, Publish, Request
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.sources import ages
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import enter_lane, open_lane
@@ -96,9 +97,11 @@ class LaneLoop:
     @contextmanager
     def _open_records(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name = self._plan, self._number
-        eligible = plan.affinity.create().eligible()
+        eligible = plan.eligible()
         entered = enter_lane(plan, name)
-        machine = MarkPurgeReset(plan.limits, plan.failures, self._new_leader_id, self._chance)
+        machine = MarkPurgeReset(
+            plan.limits, plan.failures, self._new_leader_id, self._chance, ages(eligible)
+        )
         lane = AtLeastOnceLane(machine, name, self._telemetry, entered)
         with ExitStack() as stack:
             marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
@@ -112,7 +115,7 @@ class LaneLoop:
     @contextmanager
     def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name, metrics = self._plan, self._number, self._telemetry.metrics
-        eligible = plan.affinity.create().eligible()
+        eligible = plan.eligible()
         opened, sender = open_lane(plan, name)
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
@@ -123,7 +126,7 @@ class LaneLoop:
             assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted
             return Answer(request, failures=sender.publish(request.records, request.checkpoint))
 
-        machine = SelectPublishPurge(plan.limits, plan.failures, self._chance, opened.locked)
+        machine = SelectPublishPurge(plan.limits, plan.failures, self._chance, opened.locked, ages(eligible))
         lane = ExactlyOnceLane(machine, name, self._telemetry, opened, self._clock() + LIFE_SECONDS)
         with ExitStack() as stack:
             broker = Worker(f"publisher-{name}", publish, sender.close, self._replies)

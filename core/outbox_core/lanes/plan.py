@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outbox_sdk import Affinity, Dialect, Publisher
+from outbox_sdk import Affinity, Condition, Dialect, Publisher
 
 from outbox_core.config.settings import Choice, Delivery, Failures, Limits
 
@@ -25,6 +25,7 @@ class Plan:
         failures: What happens after a failed delivery.
         delivery: At-least-once or exactly-once.
         about: What heartbeats say besides the lane's metrics, for ``outbox status``.
+        taken_over: The clusters whose rows are taken over at once, as an operator said.
     """
 
     outbox: str
@@ -37,3 +38,8 @@ class Plan:
     failures: Failures
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     about: Mapping[str, object] = field(default_factory=dict)
+    taken_over: tuple[int, ...] = ()
+
+    def eligible(self) -> Sequence[Condition]:
+        """Returns the sources of rows of every lane; see :meth:`outbox_sdk.Affinity.eligible`."""
+        return self.affinity.create().eligible(self.taken_over)

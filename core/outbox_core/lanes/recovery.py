@@ -6,7 +6,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from outbox_sdk import Dialect, OutboxTable, Publisher, TransactionalSender
 
@@ -56,13 +56,27 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
         return opened, driver.senders.pop(opened.sender)
 
 
-def begin_leadership(settings: HarvestSettings) -> tuple[int, float | None]:
-    """Raises the fence and recovers former lanes; see :func:`take_over`.
+class Begun(NamedTuple):
+    """A leadership whose lanes may start.
 
-    Returns:
-        The fence token, and the seconds since a lane of the former leader was last heard of; ``None`` if none
-        ever was.
+    Attributes:
+        token: The fence token.
+        silence: Seconds since a lane of the former leader was last heard of; ``None`` if none ever was.
+        taken_over: The clusters whose rows are taken over at once, as an operator said.
     """
+
+    token: int
+    silence: float | None
+    taken_over: tuple[int, ...] = ()
+
+
+def begin_leadership(settings: HarvestSettings) -> Begun:
+    """Raises the fence and recovers former lanes, see :func:`take_over`; reads the deliberate takeovers.
+
+    It reads them after it has raised the fence. So an operator who begins one, and raises the fence then,
+    either is heeded here or ends this leadership.
+    """
+    origin = settings.affinity.create().origin()
     lanes = settings.limits.send_concurrency
 
     def recovery(token: int) -> Recovery:
@@ -70,9 +84,10 @@ def begin_leadership(settings: HarvestSettings) -> tuple[int, float | None]:
 
     with closing(Driver(settings.dialect, settings.publisher)) as driver:
         token, recovered = driver.run(take_over(lanes, settings.name, recovery))
+        taken_over = driver.taken_over() if origin else ()
     for lane, rows in recovered.items():
         log.info("recovered former lane %d: %d rows were in the log already", lane, rows)
-    return token, driver.silence
+    return Begun(token, driver.silence, taken_over)
 
 
 def _recovery(plan: Plan) -> Recovery:
@@ -107,6 +122,14 @@ class Driver:
             OutboxError: A request failed and the generator did not handle it; or the generator raised it.
         """
         return drive(steps, self._execute_any)
+
+    def taken_over(self) -> tuple[int, ...]:
+        """Returns the clusters of deliberate takeovers, ascending.
+
+        Raises:
+            DriverError: The database cannot be used.
+        """
+        return tuple(each.cluster for each in self._connected().takeovers())
 
     def close(self) -> None:
         """Closes all connections. Idempotent."""

@@ -156,16 +156,18 @@ class Database:
     def _execute(self, table: OutboxTable, request: Request) -> Answer:
         fence = self._fence()
         match request:
-            case Mark(leader_id, limit, max_bytes, excluded):
-                answer = Answer(request, records=table.mark(fence, leader_id, limit, max_bytes, excluded))
+            case Mark(leader_id, limit, max_bytes, excluded, source):
+                marked = table.mark(fence, leader_id, limit, max_bytes, excluded, source)
+                answer = Answer(request, records=marked)
             case Purge(leader_id, ids):
                 answer = Answer(request, rows=table.purge(fence, leader_id, ids))
             case Reset(leader_id, ids):
                 answer = Answer(request, rows=table.reset(fence, leader_id, ids))
             case Park(leader_id, poisons, ids):
                 answer = Answer(request, rows=table.park(fence, leader_id, poisons, ids))
-            case Advance(finished, pending, limit, max_bytes):
-                answer = Answer(request, advanced=table.advance(fence, finished, pending, limit, max_bytes))
+            case Advance(finished, pending, limit, max_bytes, source):
+                advanced = table.advance(fence, finished, pending, limit, max_bytes, source)
+                answer = Answer(request, advanced=advanced)
             case Refresh():
                 entered = table.enter(fence.lane, self._lanes, self._token)
                 answer = Answer(request, fence=entered, parked=table.parked())
