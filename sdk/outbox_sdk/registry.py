@@ -31,6 +31,7 @@ DISTRIBUTIONS = {
     "neli-kafka": "outbox-neli-kafka",
     "etcd": "outbox-etcd",
     "zookeeper": "outbox-zookeeper",
+    "cluster": "outbox-cluster",
 }
 """Driver name → the distribution of this repository that provides it."""
 
