@@ -1,5 +1,7 @@
 """Every error in a configuration has one message with file, line, key and cure."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,18 @@ def test_an_absent_plugin(text: str):
     start, end = ABSENT[text]
     assert str(caught.value).startswith(start)
     assert str(caught.value).endswith(end)
+
+
+def test_an_absent_plugin_has_no_other_imported():
+    program = (
+        "import sys\n"
+        "from outbox_sdk.registry import Seam, find\n"
+        "try:\n    find(Seam.ELECTOR, 'xyzzy')\n"
+        "except Exception as error:\n    print('zookeeper' in str(error))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('outbox_') and '.' not in name))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "True\n['outbox_sdk']\n"
 
 
 def test_secrets_are_not_told():

@@ -148,7 +148,7 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def mark(
+    def mark(  # noqa: PLR0917 - a lane gives them by place
         self,
         fence: Fence,
         leader_id: UUID,
@@ -208,7 +208,7 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def advance(
+    def advance(  # noqa: PLR0917 - a lane gives them by place
         self,
         fence: Fence,
         finished: Sequence[Batch],

@@ -151,9 +151,11 @@ def _names(seam: Seam) -> list[str]:
 
 
 def _missing(seam: Seam, name: str) -> str:
-    names = _names(seam)
+    # Of whatever seam: to know a plugin's, it would have to be imported.
+    names = sorted({entry.name for entry in entry_points(group=GROUP)})
     message = (
-        f"no installed plugin provides the {seam} driver '{name}'; installed: {', '.join(names) or 'none'}"
+        f"no installed plugin provides the {seam} driver '{name}'; "
+        f"installed drivers: {', '.join(names) or 'none'}"
     )
     if name in DISTRIBUTIONS:
         return f"{message}; run in a clone of outbox: {installation(name)}"

@@ -28,8 +28,7 @@ MAX_NODES = 100_000
 MAX_DEPTH = 50
 """How deep sections and lists may be nested."""
 
-# The parser quotes what it found, which may be a part of a secret. Its own words for tokens, brackets and tabs
-# are not.
+# The parser quotes what it found, maybe a part of a secret. Its words for tokens, brackets and tabs are none.
 _HARMLESS = re.compile(r"""'(<[a-z ]+>|[-,:?\[\]{}]|\\t)'""")
 _TO_QUOTE = "a value with special characters needs quotes around it"
 
