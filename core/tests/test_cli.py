@@ -253,6 +253,11 @@ def test_a_defect_is_told_as_such(broken: Path):
         ("{'sasl.password': 'hunter2', 'a': 1}", "{'sasl.password': ***, 'a': 1}"),
         ("postgresql://me:hunter2@db/x", "postgresql://me:***@db/x"),
         ("client_secret=hunter2;next", "client_secret=***;next"),
+        ("Server=h;Pwd=hunter 2;Database=x", "Server=h;Pwd=***;Database=x"),
+        ("Pwd={hunter; 2};Database=x", "Pwd=***;Database=x"),
+        ("host=x password=hunter 2 dbname=y", "host=x password=*** dbname=y"),
+        ("postgresql://me:hun/t@er2@db/x", "postgresql://me:***@db/x"),
+        ("redis://:hunter2@db/x", "redis://:***@db/x"),
         ("fence token 7, password needed", "fence token 7, password needed"),
     ],
 )

@@ -23,9 +23,11 @@ _CHATTY = ("py4j", "pyspark", "asyncio")
 """Loggers of others that say more than anybody wants to read below a warning."""
 
 _PAIR = re.compile(
-    r"(?i)(\b[\w.]*(?:password|passwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s,;&}]+)"
+    r"(?i)(\b[\w.]*(?:password|passwd|pwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*[=:]\s*)"
+    # In quotes, in braces, up to a semicolon, up to the next pair; or a word.
+    r"('[^']*'|\"[^\"]*\"|\{[^}]*\}|[^;\n]*(?=;)|[^\n,;&}]*?(?=\s+[\w.]+=)|[^\s,;&}]+)"
 )
-_URL = re.compile(r"(\w+://[^\s:/@]+:)[^\s@/]+@")
+_URL = re.compile(r"(\w+://[^\s:/@]*:)\S+@")
 
 
 class Redacting(logging.Formatter):

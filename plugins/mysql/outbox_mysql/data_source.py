@@ -75,6 +75,9 @@ class DataSource:
             _refuse("it begins with neither mysql:// nor mariadb://")
         if parts.fragment:
             _refuse("it has a # in it")
+        if "@" in f"{parts.path}{parts.query}":
+            # The user's password has a slash or a question mark, and what follows is a piece of it.
+            _refuse("it has an @ behind the server's address")
         return cls(
             SCHEMES[scheme],
             unquote(host),
@@ -110,10 +113,10 @@ def _options(query: str) -> dict[str, str]:
         if key not in _KEYS:
             close = get_close_matches(key, _KEYS, n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(_KEYS)}"
-            raise ConfigError(f"dataSource has the option '{name}', which is not known; {hint}")
+            raise ConfigError(f"dataSource has an option that is not known; {hint}")
         options[key] = value
     if options.get("ssl-mode", TLS[0]).upper() not in TLS:
-        raise ConfigError(f"ssl-mode is '{options['ssl-mode']}'; it can be {', '.join(TLS)}")
+        raise ConfigError(f"ssl-mode in dataSource can be {', '.join(TLS)}")
     if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
         raise ConfigError("charset in dataSource can be utf8mb4 only, which holds every text; leave it out")
     if ("ssl-key" in options) > ("ssl-cert" in options):

@@ -1,8 +1,10 @@
-"""Parses the data source into what the driver takes."""
+"""Parses the data source into what the driver takes. No message quotes it, as it may hold passwords."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+
+from typing import NamedTuple, NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from outbox_sdk import ConfigError
@@ -41,23 +43,36 @@ class DataSource(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The database in words, without secrets."""
-        return self.dsn.partition("?")[0] or "the default address"
+        """The database in words, without secrets: of a descriptor its first host, port and service."""
+        if not self.dsn.startswith("("):
+            return self.dsn.partition("?")[0] or "the default address"
+        host, port, service = (_first(name, self.dsn) for name in ("HOST", "PORT", "SERVICE_NAME|SID"))
+        return f"{host or 'the address of a descriptor'}{port and f':{port}'}{service and f'/{service}'}"
+
+
+def _first(name: str, descriptor: str) -> str:
+    found = re.search(rf"\(\s*(?:{name})\s*=\s*([\w.:\[\]$#-]+)\s*\)", descriptor, re.IGNORECASE)
+    return found[1] if found else ""
+
+
+def _refuse() -> NoReturn:
+    raise ConfigError("dataSource is not a URL that can be read; a password is written %-encoded") from None
 
 
 def _of_url(text: str) -> DataSource:
     try:
         url = urlsplit(text)
         port = url.port
-    except ValueError as error:
-        raise ConfigError(
-            "dataSource is not a URL that can be read; a password is written %-encoded"
-        ) from error
+    except ValueError:
+        _refuse()
+    if "@" in f"{url.path}{url.query}{url.fragment}":
+        # The password has a slash, a question mark or a hash, and what follows is a piece of it.
+        _refuse()
     settings = dict(parse_qsl(url.query))
     protocol = settings.pop("protocol", "tcps" if settings.pop("ssl", "") in ("true", "yes", "1") else "tcp")
     service = unquote(url.path.strip("/")) or settings.pop("service_name", "")
     if protocol not in PORTS:
-        raise ConfigError(f"the protocol in dataSource is '{protocol}'; it can be tcp or tcps")
+        raise ConfigError("the protocol in dataSource can be tcp or tcps")
     if not url.hostname or not service:
         raise ConfigError("dataSource names no host, or no service: oracle://user:password@host:1521/service")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -102,6 +103,9 @@ def _of_url(text: str) -> Mapping[str, str]:
         port = url.port
     except ValueError:  # it would show what it could not read, perhaps a password
         raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded") from None
+    if "@" in f"{url.path}{url.query}{url.fragment}":
+        # The password has a slash, a question mark or a hash, and what follows is a piece of it.
+        raise ConfigError("dataSource cannot be read as a URL; a password is written %-encoded")
     if url.scheme.partition("+")[0] not in ("mssql", "sqlserver"):
         raise ConfigError("a dataSource that is a URL begins with mssql:// or sqlserver://")
     said = {
@@ -137,7 +141,10 @@ def _meant(pairs: list[tuple[str, str]]) -> dict[str, str]:
     for key, value in pairs:
         meant = _MEANT.get(key.strip().lower())
         if meant is None:
-            raise ConfigError(f"dataSource says '{key}', which the dialect does not know")
+            # What is behind a ; in a password looks like a key.
+            close = get_close_matches(key.strip().lower(), _MEANT, n=1, cutoff=0.8)
+            hint = f"did you mean '{close[0]}'?" if close else "a value with a ; stands in braces"
+            raise ConfigError(f"dataSource says a key that the dialect does not know; {hint}")
         if meant:
             said.setdefault(meant, value)
     return said
@@ -148,12 +155,12 @@ def _server(text: str, port: str) -> tuple[str, str, int]:
     host, _, instance = host.partition("\\")
     number = (behind if comma else port).strip()
     if number and not number.isdecimal():
-        raise ConfigError(f"the server's port in dataSource is '{number}'; it is a number")
+        raise ConfigError("the server's port in dataSource is no number")
     host = {".": "localhost", "(local)": "localhost"}.get(host.strip(), host.strip())
     return host, instance.strip(), int(number) if number else 0 if instance else PORT
 
 
 def _flag(name: str, value: str) -> bool:
     if value.lower() not in (*_YES, *_NO):
-        raise ConfigError(f"{name} in dataSource is '{value}'; it can be yes or no")
+        raise ConfigError(f"{name} in dataSource can be yes or no")
     return value.lower() in _YES
