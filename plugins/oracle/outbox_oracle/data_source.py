@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-
 from typing import NamedTuple, NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 

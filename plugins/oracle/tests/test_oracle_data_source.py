@@ -39,6 +39,7 @@ def test_an_encoded_password_may_hold_anything() -> None:
 
 def test_a_descriptor_is_told_by_its_address() -> None:
     source = DataSource.parse(
-        "u/p@(DESCRIPTION=(ADDRESS=(PROTOCOL=tcp)(HOST = db.local)(PORT=1521))(CONNECT_DATA=(SERVICE_NAME=shop)))"
+        "u/p@(DESCRIPTION=(ADDRESS=(PROTOCOL=tcp)(HOST = db.local)(PORT=1521))"
+        "(CONNECT_DATA=(SERVICE_NAME=shop)))"
     )
     assert source.address == "db.local:1521/shop"
