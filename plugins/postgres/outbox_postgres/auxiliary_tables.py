@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS
 
 from outbox_postgres.ddl import FENCE_ADDITIONS, dead_letters_ddl, fence_ddl
+from outbox_postgres.fault import Fault
 from outbox_postgres.names import quoted
-
-
-class Fault(NamedTuple):
-    """A reason why an outbox cannot be harvested.
-
-    Attributes:
-        message: What was found.
-        cure: What to do about it.
-        refusal: Whether a privilege is missing.
-    """
-
-    message: str
-    cure: str
-    refusal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

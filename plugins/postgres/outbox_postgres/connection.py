@@ -67,7 +67,12 @@ def open_table(options: PostgresOptions, eligible: Sequence[Condition]) -> Postg
         if options.intake:
             inspector = Inspector(connection, options)
             intake = PostgresIntake(connection, source, layout, options.intake, inspector)
-        table = PostgresTable(connection, source, layout, eligible, prepare=options.prepare, intake=intake)
+        table = PostgresTable(
+            *(connection, source, layout, eligible),
+            prepare=options.prepare,
+            intake=intake,
+            origin=options.origin,
+        )
         unless_it_works.pop_all()
         return table
 
@@ -132,6 +137,13 @@ def create(options: PostgresOptions) -> Sequence[str]:
         with translated(source, "add what earlier versions did not have"):
             inspector = Inspector(connection, options)
             layout = inspector.layout()
+            try:
+                inspector.add_origin(layout)
+            except psycopg.errors.InsufficientPrivilege as error:
+                faults = "; ".join(fault.cure for fault in inspector.faults(layout))
+                raise AccessDenied(
+                    f"the user may not change table {layout.outbox} in {source}: {faults}"
+                ) from error
             for table in auxiliary_tables(layout.fence, layout.dead_letters):
                 inspector.upgrade(table)
     return created

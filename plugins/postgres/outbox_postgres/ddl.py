@@ -7,6 +7,7 @@ from outbox_sdk.portable.columns import EXTRAS
 
 from outbox_postgres.names import QuotedName, with_suffix
 from outbox_postgres.options import PostgresOptions
+from outbox_postgres.origin_columns import column_types, id_type, index_ddl
 
 
 def ddl(options: PostgresOptions) -> dict[TableName, str]:
@@ -23,15 +24,17 @@ EXTRA_TYPES = dict(zip(EXTRAS, ("INTEGER", "BIGINT"), strict=True))
 
 
 def outbox_ddl(options: PostgresOptions) -> str:
-    """Returns the statement that creates the outbox, in the column layout of goharvest (docs/algorithm.md).
+    """Returns the statements that create the outbox, in the column layout of goharvest (docs/algorithm.md).
 
     Key and value have any length; users may set goharvest's lengths. Without an index on the leader id, and
     with room in each page, a mark writes no index entry.
     """
     wanted = options.intake and (options.intake.partition or options.intake.timestamp)
-    extras = "".join(f"\n    {name} {type_}," for name, type_ in EXTRA_TYPES.items()) if wanted else ""
+    more = {**(EXTRA_TYPES if wanted else {}), **column_types(options.origin)}
+    extras = "".join(f"\n    {name} {type_}," for name, type_ in more.items())
+    index = f";\n{index_ddl(options.outbox, options.origin)}" if options.origin else ""
     return f"""CREATE TABLE IF NOT EXISTS {options.outbox} (
-    id BIGSERIAL PRIMARY KEY,
+    id {id_type(options.origin)} PRIMARY KEY,
     create_time TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),
     kafka_topic VARCHAR(249) NOT NULL,
     kafka_key TEXT NOT NULL,
@@ -43,7 +46,7 @@ def outbox_ddl(options: PostgresOptions) -> str:
     fillfactor = {options.fillfactor},
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 20000
-)"""
+){index}"""
 
 
 # PostgreSQL 12 has no gen_random_uuid().

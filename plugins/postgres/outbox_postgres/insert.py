@@ -7,23 +7,35 @@ from collections.abc import Mapping
 from outbox_sdk import Insert, Record
 from outbox_sdk.portable.rows import header_text
 
-from outbox_postgres.names import QuotedName
+from outbox_postgres.names import QuotedName, quoted
 
 
-def insert(table: str) -> Insert:
+def insert(table: str, constants: Mapping[str, object] | None = None) -> Insert:
     """Returns the statement that stashes one record into ``table``, with or without a schema.
 
     The creation time is the statement's, not the transaction's, so that an age is never older than the
     wait in the outbox.
 
+    Args:
+        table: The table.
+        constants: Column → value that each row gets besides those of its record.
+
     Raises:
         ConfigError: ``table`` is not a table name.
     """
+    given = {f"constant_{number}": value for number, value in enumerate((constants or {}).values())}
     columns = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
     values = "clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
-    name = str(QuotedName.parse(table)).replace("{", "{{").replace("}", "}}")
-    # The name is quoted, the rest is constant.
-    return Insert(sql=f"INSERT INTO {name} ({columns}) VALUES ({values})", bind=bind)  # noqa: S608 - quoted
+    columns += "".join(f", {_escaped(quoted(column))}" for column in constants or ())
+    values += "".join(f", {{{name}}}" for name in given)
+    name = _escaped(str(QuotedName.parse(table)))
+    # The names are quoted, the rest is constant.
+    sql = f"INSERT INTO {name} ({columns}) VALUES ({values})"  # noqa: S608 - quoted
+    return Insert(sql=sql, bind=(lambda record: {**bind(record), **given}) if given else bind)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("{", "{{").replace("}", "}}")
 
 
 def bind(record: Record) -> Mapping[str, object]:

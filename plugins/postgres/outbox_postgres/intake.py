@@ -16,8 +16,9 @@ from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import EXTRA_TYPES
 from outbox_postgres.errors import translated
 from outbox_postgres.insert import bind
-from outbox_postgres.layout import Column, Inspector, Layout
+from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.names import QuotedName, quoted
+from outbox_postgres.origin_columns import Column
 from outbox_postgres.parking_statements import FENCE_MATCHES
 
 PRIVILEGES = ("SELECT", "DELETE")

@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from outbox_sdk import AccessDenied, ColumnIs, Condition, DriverError, Fence
+from outbox_sdk import AccessDenied, Condition, DriverError, Fence
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import EXTRAS
 
-from outbox_postgres.auxiliary_tables import AuxiliaryTable, Fault, auxiliary_tables, grant
+from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, grant
 from outbox_postgres.errors import ALREADY_THERE
+from outbox_postgres.fault import Fault
 from outbox_postgres.names import QuotedName
 from outbox_postgres.options import PostgresOptions
+from outbox_postgres.origin_columns import Column, affinity_faults, due_columns, index_ddl
 from outbox_postgres.sql_ascii import is_raw
 
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod),
-       coalesce(nullif(b.typname, ''), t.typname), a.attnotnull
+       coalesce(nullif(b.typname, ''), t.typname), a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
 FROM pg_attribute AS a
 JOIN pg_type AS t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 LEFT JOIN pg_type AS b ON b.oid = nullif(t.typbasetype, 0)
 WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
@@ -89,23 +92,6 @@ UPGRADE_PATIENCE = "1s"
 
 TABLE_KINDS = {"r": "table", "p": "partitioned table"}
 OTHER_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence", "i": "index"}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        name: Its name.
-        type: Its type as SQL writes it.
-        base: The name of its base type in the catalogue.
-        not_null: Whether it refuses nulls.
-    """
-
-    name: str
-    type: str
-    base: str
-    not_null: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +229,21 @@ class Inspector:
                     f"column '{name}' has type {column.type} and must be {wanted}",
                     f"{alter} ALTER COLUMN {name} TYPE {type_} USING {name}::{type_}",
                 )
-        for condition in eligible:
-            if isinstance(condition, ColumnIs) and condition.column not in columns:
-                yield Fault(
-                    f"column '{condition.column}', which the affinity asks for, is missing",
-                    "add the column, or correct the affinity",
-                )
+        yield from affinity_faults(layout.outbox, eligible, self._options.origin, columns)
         yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
+
+    def add_origin(self, layout: Layout) -> None:
+        """Adds the columns and the index that the affinity asks for, where an existing table lacks them.
+
+        Idempotent; writes no row.
+        """
+        origin = self._options.origin
+        if origin is None:
+            return
+        if due := due_columns(layout.outbox, origin, self.columns(layout.oid)):
+            self._alter(*due)
+        if origin.column not in layout.indexed:
+            self._connection.execute(index_ddl(layout.outbox, origin, anew=True))
 
     def auxiliary_faults(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
         """Says what is wrong with a table of the outbox; nothing where there is none."""
@@ -261,10 +255,7 @@ class Inspector:
     def upgrade(self, table: AuxiliaryTable) -> None:
         """Adds the columns that a table made by an earlier version lacks, where the user may."""
         if statement := self.due_upgrade(table):
-            with self._connection.transaction():
-                # Every later statement on the table waits behind this one, the leader's too.
-                self._connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_PATIENCE}'")
-                self._connection.execute(statement)
+            self._alter(statement)
 
     def due_upgrade(self, table: AuxiliaryTable) -> str | None:
         """Returns what :meth:`upgrade` would run; ``None`` also where the user may not."""
@@ -299,6 +290,13 @@ class Inspector:
                 grant(missing, table, layout.user),
                 refusal=True,
             )
+
+    def _alter(self, *statements: str) -> None:
+        with self._connection.transaction():
+            # Every later statement on the table waits behind this one, the leader's too.
+            self._connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_PATIENCE}'")
+            for statement in statements:
+                self._connection.execute(statement)
 
     def _make(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
         if self.auxiliary_oid(table) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,11 @@ from outbox_sdk import (
     Fence,
     LaneStatus,
     MarkedRecord,
+    Origin,
+    OriginBacklog,
     Parked,
     Poison,
+    Takeover,
     TransactionalLane,
 )
 from outbox_sdk.fence import IDENTITY_DIGITS, lost_token
@@ -28,6 +32,7 @@ from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
+from outbox_postgres.clusters import Clusters
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
@@ -36,6 +41,7 @@ from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import sources
 from outbox_postgres.starts import Starts
+from outbox_postgres.waiting import WaitingRows
 
 log = logging.getLogger("outbox.postgres")
 
@@ -44,9 +50,6 @@ STALLED_AFTER = 3.0
 
 A bump looks for such sessions after it has waited for its lock until the time-out.
 """
-
-MAX_PASSED = 100_000
-"""How many rows of parked keys a look for the oldest of the others passes at most."""
 
 
 class PostgresTable:
@@ -61,6 +64,7 @@ class PostgresTable:
         *,
         prepare: bool,
         intake: PostgresIntake | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._connection = connection
         self._session = Session(connection, source, prepare=prepare)
@@ -73,6 +77,8 @@ class PostgresTable:
         self._batches = Batches(self._session, layout, starts, taken_from)
         self._sourced = bool(eligible)
         self._intake = intake
+        self._waiting = WaitingRows(self._session, layout, self._sql)
+        self._clusters = Clusters(self._session, layout, origin)
         self._parking = ParkingStatements(*tables, binary=layout.binary)
 
     @property
@@ -229,15 +235,30 @@ class PostgresTable:
     def backlog(self) -> Backlog:
         """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.
 
-        The oldest is exact unless ``MAX_PASSED`` rows or more of parked keys lie at the head; then it is the
-        age of the row behind so many, an upper bound. Rows that an intake has yet to take in count, and have
-        no age.
+        Rows that an intake has yet to take in count, and have no age.
         """
-        doing = "read the backlog"
-        count = self._session.fetch(self._sql.count, (MAX_COUNTED + 1,), doing)[0][0]
         to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
-        rows = self._session.fetch(self._sql.oldest, (self._layout.name, MAX_PASSED), doing)
-        return Backlog.of(count, to_take_in, rows[0][0] if rows else None, self._estimate)
+        return self._waiting.backlog(to_take_in)
+
+    def origins(self) -> list[OriginBacklog]:
+        """Returns how many records of each cluster wait."""
+        return self._clusters.origins()
+
+    def takeovers(self) -> list[Takeover]:
+        """Returns the takeovers that have begun and not ended."""
+        return self._clusters.takeovers()
+
+    def begin_takeover(self, cluster: int, reason: str) -> bool:
+        """Stores durably that a takeover has begun."""
+        return self._clusters.begin(cluster, reason)
+
+    def end_takeover(self, cluster: int) -> bool:
+        """Stores durably that a takeover has ended."""
+        return self._clusters.end(cluster)
+
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock."""
+        return self._clusters.now()
 
     def close(self) -> None:
         """Disconnects."""
@@ -263,16 +284,6 @@ class PostgresTable:
                 *(pid, application, where),
             )
         return bool(ended)
-
-    def _estimate(self) -> int:
-        doing = "estimate the backlog"
-        first, last = self._session.fetch(self._sql.spread, (), doing)[0]
-        if first is None:
-            return 0
-        # The table cannot have more rows than there are ids between the first and the last.
-        spread = int(last) - int(first) + 1
-        known = self._session.fetch(statements.ESTIMATE, (self._layout.oid,), doing)[0][0]
-        return min(known or spread, spread)
 
     def _take_in(self, fence: Fence, limit: int) -> None:
         # One lane does it for all lanes, so that the rows keep their order.

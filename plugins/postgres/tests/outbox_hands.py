@@ -31,7 +31,8 @@ def ask(connection: psycopg.Connection[Any], question: str, *parameters: object)
 
 MARK = "text, int, int, bigint, bigint, uuid, bigint, bigint, bigint, text[], bigint"
 SELECT = "text, int, int, bigint, bigint, bigint[], bigint, bigint, bigint, bigint[], bigint"
-ADVANCE = f"{SELECT}, bigint[], bigint[], text[]"
+RUNS = ", bigint[], bigint[], text[]"
+"""The types of the parameters of statements, without those of a source."""
 
 
 def prepare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from outbox_postgres import table as module
+from outbox_postgres import waiting as module
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_sdk import Backlog
 from outbox_sdk.outbox_table import MAX_COUNTED

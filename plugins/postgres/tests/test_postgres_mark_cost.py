@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import psycopg
 import pytest
-from outbox_postgres.batches import _from, _runs
-from outbox_postgres.marking import Wanted
-from outbox_postgres.table import PostgresTable
+from outbox_postgres.batches import _runs
 from outbox_sdk import UNBOUNDED, Batch
 
-from .outbox_hands import ADVANCE, MARK, SELECT, BatchHand, Hand, Outbox, ask, prepare
-
-
-def plan(hand: Hand, limit: int = 100, max_bytes: int = UNBOUNDED) -> dict[str, Any]:
-    """The plan of a mark as it was carried out; the mark is taken back."""
-    table = hand.table
-    assert table._starts.settled
-    start = table._starts.settled.begin((hand.fence.lane, hand.fence.lanes, hand.leader))
-    parameters = table._marks.claim(hand.fence, hand.leader, Wanted(limit, max_bytes), start)
-    statement = table._marks.sql.mark(0, lane=hand.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
-    return carried_out(table, statement, parameters)
-
-
-def carried_out(
-    table: PostgresTable, statement: str, parameters: tuple[object, ...], types: str = MARK
-) -> dict[str, Any]:
-    connection = table._connection
-    with connection.transaction(force_rollback=True):
-        # As a prepared statement it is planned for any parameters.
-        execute = prepare(connection, statement, parameters, types)
-        found = ask(connection, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {execute}")
-        connection.execute("DEALLOCATE plan")
-    return dict(found[0]["Plan"])
-
-
-def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
-    return [tree, *(node for child in tree.get("Plans", ()) for node in nodes(child))]
-
-
-def search(tree: dict[str, Any]) -> dict[str, Any]:
-    """The node that looks for rows to mark."""
-    (found,) = [node for node in nodes(tree) if "leader_id IS NULL" in node.get("Filter", "")]
-    return found
+from .outbox_hands import BatchHand, Hand, Outbox, ask
+from .plans import carried_out, nodes, plan, scans, search, selection
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
@@ -82,39 +46,6 @@ def test_a_long_tail_at_the_head_of_the_table_is_read_once(outbox: Outbox) -> No
     found = search(plan(hand))
     assert found["Actual Rows"] == 100
     assert found.get("Rows Removed by Filter", 0) <= 50
-
-
-def selection(
-    lane: BatchHand, finished: Sequence[Batch] = (), *, limit: int = 100, max_bytes: int = UNBOUNDED
-) -> dict[str, Any]:
-    """The plan of an advance as it was carried out; the deletion is taken back."""
-    batches, starts = lane.table._batches, lane.table._starts
-    assert starts.settled
-    start = starts.settled.begin(lane.fence, finished)
-    firsts, lasts = _from(finished, start)
-    parameters = (
-        *batches._layout.held(lane.fence),
-        *(firsts, limit, start, starts.basis, lasts, max_bytes),
-        *(_runs(finished) if finished else ()),
-    )
-    make = batches.sql.advance if finished else batches.sql.select
-    statement = make(0, lane=lane.fence.lanes > 1, bounded=max_bytes < UNBOUNDED)
-    return carried_out(lane.table, statement, parameters, ADVANCE if finished else SELECT)
-
-
-def scans(tree: dict[str, Any]) -> list[tuple[str, str, int, int]]:
-    """How the outbox was read: the index, its condition, and how many rows were found and passed over."""
-    return [
-        (
-            node.get("Index Name", node["Node Type"]),
-            node.get("Index Cond", ""),
-            node["Actual Rows"] * node["Actual Loops"],
-            node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0),
-        )
-        for node in nodes(tree)
-        if node.get("Relation Name") == "outbox" and node["Node Type"] != "ModifyTable"
-        if node["Actual Loops"]
-    ]
 
 
 @pytest.mark.usefixtures("eager")
