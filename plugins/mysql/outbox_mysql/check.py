@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from outbox_sdk import DriverError, Finding, Level
+from outbox_sdk import DriverError, Finding, Level, Origin
 from outbox_sdk.portable import Session
 
+from outbox_mysql.check_arrival import arrival
 from outbox_mysql.check_tables import table_findings
 from outbox_mysql.options import MySqlOptions
 
 _OLDEST: Final = {"MySQL": (8, 0, 20), "MariaDB": (10, 6)}
 _VARIABLES: Final = (
     "auto_increment_increment",
+    "auto_increment_offset",
     "binlog_format",
     "group_replication_group_name",
     "group_replication_single_primary_mode",
@@ -42,7 +44,9 @@ def findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
     yield _version(settings)
     yield from _durability(settings)
     yield from _writable(settings)
-    yield from _cluster(settings)
+    yield from _cluster(settings, options.origin)
+    yield from _ids(settings, options.origin)
+    yield from arrival(session, options, mariadb="MariaDB" in settings["version"])
     yield _packet(settings)
     yield from _proxy(session)
     yield from _transactions(session)
@@ -102,7 +106,26 @@ def _writable(settings: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "read-only server", f"{on[0]} is {settings[on[0]]}", cure)
 
 
-def _cluster(settings: Mapping[str, str]) -> Iterator[Finding]:
+def _ids(settings: Mapping[str, str], origin: Origin | None) -> Iterator[Finding]:
+    """Checks that clusters which write copies of one table give out ids of their own."""
+    if origin is None:
+        return
+    step, offset = (int(settings[f"auto_increment_{name}"]) for name in ("increment", "offset"))
+    most = max(origin.known)
+    if step < most or offset != origin.own:
+        yield Finding(
+            Level.WARNING,
+            "ids",
+            f"auto_increment_increment is {step} and auto_increment_offset {offset}: where {most} clusters "
+            "write copies of one table, two rows may get the same id",
+            f"set auto_increment_increment = {most}, or more, in all clusters, and auto_increment_offset = "
+            f"{origin.own} in this one",
+        )
+    else:
+        yield Finding(Level.OK, "ids", f"{offset}, {offset + step}, …: no other cluster gives out the same")
+
+
+def _cluster(settings: Mapping[str, str], origin: Origin | None) -> Iterator[Finding]:
     group = settings.get("group_replication_group_name", "")
     galera = settings.get("wsrep_on") == "ON"
     if galera or (group and settings.get("group_replication_single_primary_mode") == "OFF"):
@@ -113,7 +136,7 @@ def _cluster(settings: Mapping[str, str]) -> Iterator[Finding]:
             "them the fence, hold within each server only",
             "let all harvesters, and the applications that share keys, write to one and the same server",
         )
-    elif int(settings["auto_increment_increment"]) > 1:
+    elif int(settings["auto_increment_increment"]) > 1 and origin is None:
         yield Finding(
             Level.WARNING,
             "ids",

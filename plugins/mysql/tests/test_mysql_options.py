@@ -19,7 +19,7 @@ from outbox_sdk.portable import ErrorKind
 def test_finding_the_driver_loads_no_database_driver() -> None:
     code = (
         "import sys; from outbox_sdk import Seam, find; d = find(Seam.DIALECT, 'mysql'); "
-        "d.create(d.options()).ddl(); d.insert('outbox'); print('pymysql' in sys.modules)"
+        "d.create(d.options()).ddl(); d.insert('outbox', {}); print('pymysql' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"

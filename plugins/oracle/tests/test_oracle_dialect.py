@@ -176,7 +176,7 @@ def test_errors_mean_what_their_codes_say(error: Exception, kind: ErrorKind) -> 
 def test_what_the_stasher_binds() -> None:
     offered = outbox_dialect().insert
     assert offered is not None
-    insert = offered("shop.outbox")
+    insert = offered("shop.outbox", {})
     assert insert.sql.startswith('INSERT INTO "SHOP"."OUTBOX" (create_time, kafka_topic')
     assert insert.bind(Record("t", "", ""))["kafka_value"] == EMPTY
     assert insert.bind(Record("t", "k", b""))["kafka_value"] == EMPTY.encode()

@@ -7,8 +7,9 @@ from outbox_oracle import check, outbox_dialect
 from outbox_oracle.dialect import OracleDialect
 from outbox_oracle.options import OracleOptions
 from outbox_oracle.session import OracleSession
-from outbox_sdk import ColumnIs, OlderThan
+from outbox_sdk import ColumnIs, OlderThan, Origin
 from outbox_sdk.portable.intake import extra_columns
+from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.statement import Statement, Style
@@ -74,6 +75,40 @@ def test_the_trials_of_privileges_are_parsed_and_change_nothing() -> None:
         where = parsed(statement).find(exp.Where)
         assert where is not None
         assert where.sql() == "WHERE 1 = 0"
+
+
+def test_the_columns_of_several_clusters_are_added() -> None:
+    origin = Origin(column="cluster_id", own=2, known=(1, 2), existing=1, arrival="arrived")
+    dialect = OracleDialect(OracleOptions(table="shop.outbox", origin=origin))
+    new = dialect.ddl()[1:5]
+    rest = [
+        'ALTER TABLE "SHOP"."OUTBOX" ADD "ARRIVED" TIMESTAMP(6) WITH TIME ZONE',
+        'ALTER TABLE "SHOP"."OUTBOX" MODIFY "ARRIVED" DEFAULT SYSTIMESTAMP',
+        'CREATE INDEX "SHOP"."OUTBOX_CLUSTER_ID_ID" ON "SHOP"."OUTBOX" ("CLUSTER_ID", "ID")',
+    ]
+    assert new == ['ALTER TABLE "SHOP"."OUTBOX" ADD "CLUSTER_ID" INTEGER DEFAULT 2 NOT NULL', *rest]
+    existing = dialect.origin_upgrades(OracleSession(FakeOracle(), dialect.idiom, "here"))
+    assert [list(each) for each in existing] == [
+        [
+            'ALTER TABLE "SHOP"."OUTBOX" ADD "CLUSTER_ID" INTEGER DEFAULT 1 NOT NULL',
+            'ALTER TABLE "SHOP"."OUTBOX" MODIFY "CLUSTER_ID" DEFAULT 2',
+        ],
+        rest[:2],
+        rest[2:],
+    ]
+    for statement in new:
+        if " MODIFY " not in statement:  # the parser does not know it
+            parsed(statement)
+
+
+def test_the_default_of_the_cluster_is_read_as_the_dictionary_has_it() -> None:
+    origin = Origin(column="cluster_id", own=2, known=(1, 2))
+    for text, default in (("2", 2), ("3 ", 3), ("'2'", 2), ("NULL", None), ("seq.nextval2", None)):
+        fake = FakeOracle({"all_tab_columns": [("CLUSTER_ID", text), ("LANE", "7")]})
+        columns = OriginColumns(OracleDialect.idiom, OPTIONS.outbox, origin)
+        assert columns.default(OracleSession(fake, OracleDialect.idiom, "here")) == default
+        ((_, place), *_) = fake.log
+        assert place == {"owner": "SHOP", "wanted": "out box"}
 
 
 def test_no_query_locks_rows_and_limits_them() -> None:

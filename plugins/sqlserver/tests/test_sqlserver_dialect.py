@@ -112,7 +112,7 @@ def test_a_session_ends_its_transaction_with_the_first_error(monkeypatch: pytest
 def test_what_the_stasher_binds() -> None:
     offered = outbox_dialect().insert
     assert offered is not None
-    insert = offered("shop.outbox")
+    insert = offered("shop.outbox", {})
     assert insert.sql.startswith("INSERT INTO [shop].[outbox] (create_time, kafka_topic")
     assert isinstance(insert.bind(Record("t", "k", b"v"))["kafka_value"], pytds.Binary)
     assert insert.bind(Record("t", "", ""))["kafka_value"] == ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import sqlglot
-from outbox_sdk import ColumnIs, OlderThan
+from outbox_sdk import ColumnIs, OlderThan, Origin
 from outbox_sdk.portable.intake import extra_columns
+from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
 from outbox_sdk.statement import Statement, Style
 from outbox_sqlserver import check, outbox_dialect
@@ -79,8 +80,36 @@ def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
 @pytest.mark.parametrize("name", ["choose 8 without keys", "choose sized 8 without ids"])
 def test_rows_are_chosen_in_order_and_without_locks(name: str) -> None:
     tree = sqlglot.parse_one(written(statements()[name]), read="tsql")
-    assert not [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
+    (hinted,) = [each for each in tree.find_all(exp.Table) if each.args.get("hints")]
+    assert "WITH (INDEX([by_cluster]))" in hinted.sql("tsql")
     assert tree.args["order"] is not None
+
+
+def test_by_age_alone_rows_are_read_in_the_order_of_ids_without_a_hint() -> None:
+    assert "WITH (INDEX" not in statements()["choose source 2"]
+
+
+def test_the_columns_of_several_clusters_are_added() -> None:
+    origin = Origin(column="cluster_id", own=2, known=(1, 2), existing=1, arrival="it's arrived")
+    dialect = SqlServerDialect(SqlServerOptions(origin=origin))
+    new = dialect.ddl()[0].splitlines()
+    assert "ALTER TABLE [outbox] ADD [cluster_id] INTEGER DEFAULT 2 NOT NULL" in new
+    assert "ALTER TABLE [outbox] ADD [it's arrived] DATETIME2(6)" in new
+    assert "CREATE INDEX [outbox_cluster_id_id] ON [outbox] ([cluster_id], [id])" in new
+    session = SqlServerSession(FakeSqlServer(), dialect.idiom, "here")
+    (add, right), (_, arrived), (index,) = dialect.origin_upgrades(session)
+    assert add == "ALTER TABLE [outbox] ADD [cluster_id] INTEGER DEFAULT 1 NOT NULL"
+    assert right.endswith("EXEC(@former);\nALTER TABLE [outbox] ADD DEFAULT 2 FOR [cluster_id]")
+    assert "= N'it''s arrived');" in arrived
+    assert arrived.endswith("ADD DEFAULT SYSUTCDATETIME() FOR [it's arrived]")
+    assert index == "CREATE INDEX [outbox_cluster_id_id] ON [outbox] ([cluster_id], [id])"
+
+
+def test_the_default_of_the_cluster_is_read_as_the_catalogue_has_it() -> None:
+    columns = OriginColumns(SqlServerDialect.idiom, OPTIONS.outbox, Origin(column="c", own=2, known=(1, 2)))
+    for text, default in (("((2))", 2), ("('3')", 3), ("(NULL)", None)):
+        fake = FakeSqlServer({"default_constraints": [("c", text)]})
+        assert columns.default(SqlServerSession(fake, SqlServerDialect.idiom, "here")) == default
 
 
 def test_a_settings_batch_is_parsed() -> None:

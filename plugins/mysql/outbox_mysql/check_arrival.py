@@ -1,0 +1,46 @@
+"""What ``outbox check`` reports about the column with the time when a row came to this replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outbox_sdk import Finding, Level
+from outbox_sdk.portable import Session
+
+from outbox_mysql.options import MySqlOptions
+
+_TRIGGERS = (
+    "SELECT action_statement FROM information_schema.triggers"
+    " WHERE event_object_schema = COALESCE(NULLIF({schema}, ''), DATABASE())"
+    " AND event_object_table = {table} AND event_manipulation = 'INSERT' AND action_timing = 'BEFORE'"
+)
+_RUNS = "SHOW GLOBAL VARIABLES LIKE 'slave_run_triggers_for_rbr'"
+_WITHOUT = "as time of arrival the time of writing is copied, by the clock of the cluster that wrote the row"
+
+
+def arrival(session: Session, options: MySqlOptions, *, mariadb: bool) -> Iterator[Finding]:
+    """Checks that this replica fills the column itself; row replication copies all columns."""
+    origin = options.origin
+    if origin is None or not origin.arrival:
+        return
+    if not mariadb:
+        seen = f"MySQL's replication copies the column {origin.arrival} and runs no triggers: {_WITHOUT}"
+        yield Finding(Level.WARNING, "arrival", seen, "leave arrivalColumn out, and keep clocks together")
+        return
+    place = session.idiom.place(options.outbox)
+    with session.transaction("look at the outbox's triggers"):
+        triggers = [str(row[0]) for row in session.fetch(_TRIGGERS, **place)]
+        runs = [str(row[1]) for row in session.fetch(_RUNS)]
+    if not any(origin.arrival.lower() in text.lower() for text in triggers):
+        quote, table = session.idiom.quote, session.idiom.quote_table(options.outbox)
+        cure = (
+            f"CREATE TRIGGER {quote(f'{options.outbox.table}_{origin.arrival}')} BEFORE INSERT ON {table}"
+            f" FOR EACH ROW SET NEW.{quote(origin.arrival)} = {session.idiom.now}"
+        )
+        yield Finding(Level.WARNING, "arrival", f"no trigger fills {origin.arrival}: {_WITHOUT}", cure)
+    elif runs != ["ENFORCE"]:
+        seen = f"slave_run_triggers_for_rbr is {', '.join(runs)}: {_WITHOUT}"
+        cure = "set slave_run_triggers_for_rbr = ENFORCE, as the table has a trigger where it is written, too"
+        yield Finding(Level.WARNING, "arrival", seen, cure)
+    else:
+        yield Finding(Level.OK, "arrival", f"a trigger fills {origin.arrival} on each replica")
