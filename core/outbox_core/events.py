@@ -62,6 +62,23 @@ class BatchMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeoverBegan:
+    """A lane takes records that another cluster wrote: that one may be lost.
+
+    It comes with the first record of a cluster, and again with the first after a minute without any.
+
+    Attributes:
+        cluster: The number of the other cluster.
+        lane: The lane's number.
+        deliberate: Whether an operator said so (``outbox takeover``).
+    """
+
+    cluster: int
+    lane: int
+    deliberate: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderRevoked:
     """Leadership is handed over; the lanes have drained. A handler may block to finish work of its own."""
 
@@ -88,7 +105,7 @@ class MeterRead:
     stats: Stats
 
 
-Event = LeaderAcquired | LeaderRefreshed | BatchMoved | LeaderRevoked | LeaderFenced | MeterRead
-LaneEvent = LeaderRefreshed | BatchMoved
+LaneEvent = LeaderRefreshed | BatchMoved | TakeoverBegan
 """The events of lanes, which the leader passes on."""
+Event = LeaderAcquired | LaneEvent | LeaderRevoked | LeaderFenced | MeterRead
 EventHandler = Callable[[Event], None]

@@ -15,6 +15,7 @@ from outbox_sdk.fence import LaneStatus
 from outbox_sdk.outbox_table import Backlog
 from outbox_sdk.parking import Parked
 
+from outbox_core.clusters import ClusterState, Role, cluster_states
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
@@ -31,6 +32,9 @@ class Code(StrEnum):
     OLD_RECORDS = "old-records"
     BLOCKED_KEY = "blocked-key"
     PARKED_KEYS = "parked-keys"
+    TAKEN_OVER = "taken-over"
+    ORPHANS = "orphans"
+    DELIBERATE_TAKEOVER = "deliberate-takeover"
     DATABASE_UNREACHABLE = "database-unreachable"
     DATABASE_REFUSES = "database-refuses"
     BROKER_UNREACHABLE = "broker-unreachable"
@@ -39,6 +43,10 @@ class Code(StrEnum):
 
 UNREACHABLE = frozenset({Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE})
 """Problems that end once a service is back, and that may hide others."""
+
+
+REMARKS = frozenset({Code.DELIBERATE_TAKEOVER})
+"""What is no problem, and said beside problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +75,8 @@ class HealthProblem:
     Attributes:
         code: What it is, for programs.
         message: What it is, in one sentence, free of secrets.
-        number: The figure that is compared with a threshold: seconds, or keys for parked ones; ``None``
-            where there is nothing to measure.
+        number: The figure that is compared with a threshold: seconds, or keys for parked ones, or records of
+            other clusters; ``None`` where there is nothing to measure.
     """
 
     code: Code
@@ -82,9 +90,11 @@ class Health:
 
     Attributes:
         problems: In the order of :class:`Code`; none when all is well.
+        remarks: What is as somebody wants it, and worth knowing nevertheless; no reason for an alarm.
     """
 
     problems: tuple[HealthProblem, ...] = ()
+    remarks: tuple[HealthProblem, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -123,7 +133,11 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
     )
     found = [problem for look in looks for problem in look.problems(deadline, thresholds.patience)]
     order = list(Code)
-    return Health(tuple(sorted(found, key=lambda problem: order.index(problem.code))))
+    found.sort(key=lambda problem: order.index(problem.code))
+    return Health(
+        tuple(each for each in found if each.code not in REMARKS),
+        tuple(each for each in found if each.code in REMARKS),
+    )
 
 
 def present_lanes(lane_statuses: Iterable[LaneStatus]) -> list[LaneStatus]:
@@ -190,8 +204,10 @@ class _Look:
 
 
 def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[HealthProblem]:
+    origin = settings.affinity.create().origin()
     with closing(dialect.connect()) as table:
         lanes, backlog, parked = present_lanes(table.lane_statuses()), table.backlog(), table.parked()
+        clusters = [] if origin is None else cluster_states(table, origin, lanes)
     longest = longest_silence(settings, thresholds.silence)
     speaking = [lane for lane in lanes if silence(lane) <= longest]
     return [
@@ -199,6 +215,7 @@ def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Threshold
         *_oldest(backlog, thresholds.oldest),
         *_blocked(speaking, thresholds.blocked),
         *_parked(parked, thresholds.parked),
+        *(problem for cluster in clusters for problem in _cluster(cluster)),
     ]
 
 
@@ -239,3 +256,21 @@ def _parked(parked: Parked, limit: int) -> list[HealthProblem]:
     keys = "1 key is parked" if parked.keys == 1 else f"{parked.keys:,} keys are parked"
     since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
     return [HealthProblem(Code.PARKED_KEYS, f"{keys}{since}: 'outbox parked list' says why", parked.keys)]
+
+
+def _cluster(state: ClusterState) -> list[HealthProblem]:
+    about, found = f"cluster {state.cluster}", []
+    if state.takeover is not None:
+        reason = f" ({state.takeover.reason})" if state.takeover.reason else ""
+        said = f"{about}'s records are taken over deliberately{reason}: {state.taken_over:,} until now"
+        end = f"'outbox takeover --end {state.cluster}' ends it"
+        found.append(HealthProblem(Code.DELIBERATE_TAKEOVER, f"{said}; {end}", state.taken_over))
+    elif state.recent:
+        last = format_duration(round(state.seconds_ago or 0.0))
+        said = f"{about}'s records are taken over by this cluster: {state.taken_over:,}, the last {last} ago"
+        found.append(HealthProblem(Code.TAKEN_OVER, f"{said}; {about} may be lost", state.taken_over))
+    if state.role is Role.ORPHAN and state.records:
+        more = "" if state.exact else " or more"
+        said = f"{state.records:,}{more} records are of {about}, which nobody serves: its number is not known"
+        found.append(HealthProblem(Code.ORPHANS, said, state.records))
+    return found

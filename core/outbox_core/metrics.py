@@ -16,6 +16,7 @@ class LaneMetrics:
 
     Attributes:
         marked: Returned by marks and selections.
+        taken_over: Those of these that another cluster wrote.
         sent: Handed to the publisher.
         purged: Delivered, and deleted from the outbox.
         failed: Deliveries that failed.
@@ -31,6 +32,7 @@ class LaneMetrics:
     """
 
     marked: int = 0
+    taken_over: int = 0
     sent: int = 0
     purged: int = 0
     failed: int = 0

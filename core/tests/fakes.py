@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from outbox_core.config.settings import Choice
 from outbox_sdk import (
     Backlog,
+    ColumnIs,
     Condition,
     Fence,
     LaneStatus,
@@ -143,6 +144,27 @@ class FakePlugin:
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         return ()
+
+
+class FakeClusters:
+    """An affinity of three clusters, of which this is the first.
+
+    Args:
+        replicas: The data sources of the others, as far as there are any.
+        arrival: The column with the time of arrival; empty if there is none.
+    """
+
+    def __init__(self, replicas: Mapping[int, str] | None = None, arrival: str = "") -> None:
+        self._origin = Origin(
+            column="cluster_id", own=1, known=(1, 2, 3), arrival=arrival, replicas=replicas or {}
+        )
+
+    def eligible(self, taken_over: Collection[int] = ()) -> Sequence[Condition]:
+        ages = {1: 0.0, 2: 600.0, 3: 1200.0} | dict.fromkeys(taken_over, 0.0)
+        return [ColumnIs("cluster_id", cluster, age) for cluster, age in ages.items()]
+
+    def origin(self) -> Origin | None:
+        return self._origin
 
 
 class Made(Choice[Any]):

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 from outbox_core.delivery.stages import BatchStage
-from outbox_core.events import BatchMoved, LaneEvent, LeaderRefreshed
+from outbox_core.events import BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
 from outbox_core.leadership import messages
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import Orders, Refusal, Report
@@ -28,7 +28,7 @@ from outbox_core.metrics import LaneMetrics
 from outbox_sdk import AccessDenied, DriverError
 
 SECRET = b"of both"
-EVENTS = (LeaderRefreshed(UUID(int=7), 1), BatchMoved(1, 9, 3, BatchStage.PURGED, 2))
+EVENTS = (LeaderRefreshed(UUID(int=7), 1), BatchMoved(1, 9, 3, BatchStage.PURGED, 2), TakeoverBegan(2, 1, deliberate=True))
 REPORT = Report(
     7,
     1,

@@ -21,12 +21,25 @@ from outbox_core.delivery.commands import (
 )
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.recovery import Entered, Opened
-from outbox_core.events import LeaderRefreshed
+from outbox_core.events import LeaderRefreshed, TakeoverBegan
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
+from outbox_core.lanes.takeovers import QUIET_SECONDS, TakeoverLog, clusters_of
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS, Telemetry
 from outbox_core.lanes.workers import CLOSE_SECONDS, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
-from outbox_sdk import AccessDenied, Advanced, Deliveries, DriverError, Failure, Fence, MarkedRecord, Parked
+from outbox_sdk import (
+    AccessDenied,
+    Advanced,
+    ColumnIs,
+    Deliveries,
+    DriverError,
+    Failure,
+    Fence,
+    MarkedRecord,
+    OlderThan,
+    Origin,
+    Parked,
+)
 
 FOREVER = float("inf")
 LATER = MIN_HEARTBEAT_SECONDS
@@ -75,6 +88,59 @@ def test_a_record_passes_through_a_lane_and_is_counted(records, telemetry):
     records.receive(PURGE_SECONDS, Answer(purge, rows=1))
     metrics = telemetry.metrics
     assert (metrics.marked, metrics.sent, metrics.purged, metrics.parked) == (1, 1, 1, 2)
+
+
+CLUSTERS = [ColumnIs("cluster_id", 2), ColumnIs("cluster_id", 3, 600.0), ColumnIs("cluster_id", 1, 1200.0)]
+OWN = Origin(column="cluster_id", own=2, known=(1, 2, 3))
+
+
+def test_which_cluster_the_rows_of_a_source_are_of():
+    assert clusters_of(CLUSTERS, OWN) == (None, 3, 1)
+    assert clusters_of(CLUSTERS, None) == (None, None, None)
+    assert clusters_of([ColumnIs("region", 7), OlderThan(600.0)], OWN) == (None, None)
+    assert clusters_of([], OWN) == ()
+
+
+def test_records_of_other_clusters_are_counted_and_the_first_are_told_of(records, telemetry, caplog):
+    telemetry.takeovers.configure(clusters_of(CLUSTERS, OWN), {1})
+    for source, count in enumerate((1, 1, 2)):
+        telemetry.marked(5.0, source, count)
+    telemetry.marked(6.0, 1, 4)
+    telemetry.marked(7.0, 2, 0)
+    assert telemetry.take_events() == [
+        TakeoverBegan(3, lane=3, deliberate=False),
+        TakeoverBegan(1, lane=3, deliberate=True),
+    ]
+    assert [line.levelname for line in caplog.records] == ["WARNING", "WARNING"]
+    assert (telemetry.metrics.marked, telemetry.metrics.taken_over) == (8, 7)
+    heartbeat = only(records.step(10.0, LED), Heartbeat)
+    assert heartbeat.metrics["taken_over"] == 7
+    assert heartbeat.metrics["taken_over_from"] == {
+        "1": {"records": 2, "seconds_ago": 5.0},
+        "3": {"records": 5, "seconds_ago": 4.0},
+    }
+
+
+def test_a_takeover_begins_anew_after_a_while_without_records():
+    log = TakeoverLog(0)
+    log.configure([None, 3], ())
+    assert log.add(0.0, 3, 1) is not None
+    assert log.add(QUIET_SECONDS, 3, 1) is None
+    assert log.add(2 * QUIET_SECONDS + 1.0, 3, 1) is not None
+
+
+def test_nothing_is_said_of_takeovers_where_there_are_none(records):
+    assert "taken_over_from" not in only(records.step(LATER, LED), Heartbeat).metrics
+
+
+@pytest.mark.parametrize("delivery", ["records", "batches"])
+def test_a_lane_counts_what_it_takes_over(delivery, request, telemetry):
+    lane = request.getfixturevalue(delivery)
+    telemetry.takeovers.configure([None, 3], ())
+    lane.step(0.0, LED)
+    found = Mark(uuid4(), 10, 100, (), 1) if delivery == "records" else Advance([], [], 10, 100, 1)
+    lane.receive(0.0, Answer(found, records=[RECORD], advanced=Advanced(0, [RECORD])))
+    assert telemetry.metrics.taken_over == 1
 
 
 def test_a_lane_that_takes_a_new_leader_id_asks_for_nothing_else_until_it_has_entered(records, telemetry):

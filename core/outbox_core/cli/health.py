@@ -12,7 +12,7 @@ from outbox_core.cli.durations import seconds
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption
-from outbox_core.cli.terminal import output
+from outbox_core.cli.terminal import output, printable
 from outbox_core.health import Health, Thresholds, examine
 
 
@@ -69,33 +69,37 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
 
 
 def _as_data(found: Health) -> dict[str, object]:
-    problems = [
-        {"code": str(problem.code), "message": problem.message, "number": problem.number}
-        for problem in found.problems
-    ]
-    return {"healthy": found.healthy, "problems": problems}
+    said: dict[str, list[dict[str, object]]] = {"problems": [], "remarks": []}
+    for name, problems in (("problems", found.problems), ("remarks", found.remarks)):
+        said[name] = [
+            {"code": str(problem.code), "message": problem.message, "number": problem.number}
+            for problem in problems
+        ]
+    return {"healthy": found.healthy, **said}
 
 
 def _as_lines(found: Sequence[tuple[str, Health | OutboxError]]) -> Text:
     """Returns the problems of several outboxes, each with its outbox in front."""
-    sick = [(title, health) for title, health in found if isinstance(health, Health) and not health.healthy]
+    healths = [(title, health) for title, health in found if isinstance(health, Health)]
+    sick = [(title, health) for title, health in healths if not health.healthy]
+    told = [(title, health) for title, health in healths if health.problems or health.remarks]
     lines = [
         Text.assemble((f"{title}: ", "bold"), line)
-        for title, health in sick
+        for title, health in told
         for line in _as_text(health).split("\n")
     ]
-    well = sum(isinstance(health, Health) and health.healthy for _, health in found)
+    well = sum(health.healthy for _, health in healths)
     verdict = Text(f"{well} of {len(found)} outboxes are healthy", "" if sick else "green")
     return Text("\n").join([*lines, verdict])
 
 
 def _as_text(found: Health) -> Text:
-    if found.healthy:
-        return Text("healthy", "green")
-    lines = [
-        Text.assemble((problem.code, "bold red"), f": {' '.join(problem.message.split())}")
-        for problem in found.problems
-    ]
+    lines = [Text("healthy", "green")] if found.healthy else []
+    for problems, style in ((found.problems, "bold red"), (found.remarks, "yellow")):
+        lines += [
+            Text.assemble((problem.code, style), f": {printable(' '.join(problem.message.split()))}")
+            for problem in problems
+        ]
     return Text("\n").join(lines)
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.snapshot import Snapshot
+from outbox_core.clusters import taken_over_from
 from outbox_core.config.duration import format_duration
 
 _HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
@@ -24,14 +25,22 @@ def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableT
     if not found:
         return "the configuration names no outbox, and its templates match no table"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in _HEADINGS:
+    apart = any(isinstance(state, Snapshot) and state.clusters is not None for _, state in found)
+    for heading in (*_HEADINGS, "takes over") if apart else _HEADINGS:
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left", overflow="fold")
     for title, state in found:
         if isinstance(state, OutboxError):
             table.add_row(Text(title, "bold"), *"----", Text("not known, see below", "yellow"))
         else:
-            table.add_row(Text(title, "bold"), *_cells(state))
+            cells = [*_cells(state), _taken_over(state)] if apart else _cells(state)
+            table.add_row(Text(title, "bold"), *cells)
     return table
+
+
+def _taken_over(snapshot: Snapshot) -> Text:
+    """Names the clusters whose records this one takes over."""
+    found = taken_over_from(snapshot.clusters or ())
+    return Text(", ".join(map(str, found)) or "-", "yellow" if found else "")
 
 
 def _cells(snapshot: Snapshot) -> list[RenderableType]:

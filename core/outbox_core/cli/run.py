@@ -12,7 +12,15 @@ import typer
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
 from outbox_core.config import Delivery, HarvestSettings, LogLevel, Settings
-from outbox_core.events import Event, LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, MeterRead
+from outbox_core.events import (
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+    MeterRead,
+    TakeoverBegan,
+)
 from outbox_core.log_context import ContextThread
 
 if TYPE_CHECKING:
@@ -118,6 +126,9 @@ def log_event(event: Event) -> None:
             log.info("leader acquired: id %s, fence token %d%s", event.leader_id, event.token, heard)
         case LeaderRefreshed():
             log.info("leader refreshed: id %s, lane %d", event.leader_id, event.lane)
+        case TakeoverBegan():
+            why = "deliberately" if event.deliberate else "which may be lost"
+            log.warning("takeover began: records of cluster %d, %s, lane %d", event.cluster, why, event.lane)
         case LeaderRevoked():
             log.info("leader revoked: handed over")
         case LeaderFenced():

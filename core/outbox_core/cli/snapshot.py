@@ -14,6 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core.cli.clusters import clusters_as_data, clusters_as_text
+from outbox_core.clusters import ClusterState, cluster_states
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.health import longest_blocked, longest_silence, present_lanes, silence
@@ -33,6 +35,8 @@ class Snapshot:
         parked: The parked keys.
         lanes: The lanes of the present leader, ordered by number; empty before the first leader.
         longest_silence: Seconds without a heartbeat after which a lane counts as silent.
+        clusters: The records of each cluster of origin; ``None`` where rows do not tell where they were
+            written.
     """
 
     outbox: str
@@ -40,6 +44,7 @@ class Snapshot:
     parked: Parked
     lanes: Sequence[LaneStatus]
     longest_silence: float
+    clusters: Sequence[ClusterState] | None = None
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> "Snapshot":
@@ -51,7 +56,10 @@ class Snapshot:
     def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Snapshot":
         """Queries the outbox now."""
         lanes = present_lanes(table.lane_statuses())
-        return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest_silence(settings))
+        origin = settings.affinity.create().origin()
+        clusters = None if origin is None else cluster_states(table, origin, lanes)
+        longest = longest_silence(settings)
+        return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest, clusters)
 
     def silent(self, lane: LaneStatus) -> bool:
         """Whether the lane has not written a heartbeat for too long."""
@@ -114,6 +122,7 @@ class Watches:
 def as_data(snapshot: Snapshot) -> dict[str, Any]:
     """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
     leader = snapshot.lanes[0] if snapshot.lanes else None
+    clusters = {} if snapshot.clusters is None else {"clusters": clusters_as_data(snapshot.clusters)}
     return {
         "outbox": snapshot.outbox,
         "backlog": {
@@ -123,6 +132,7 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
         },
         "parked": {"keys": snapshot.parked.keys, "oldest_seconds": snapshot.parked.oldest},
         "blocked_seconds": snapshot.blocked,
+        **clusters,
         "leader": leader
         and {
             "name": leader.holder,
@@ -149,6 +159,8 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
 def as_text(snapshot: Snapshot) -> RenderableType:
     """Returns the snapshot as text for people."""
     parts: list[RenderableType] = [_summary(snapshot)]
+    if snapshot.clusters is not None:
+        parts.append(clusters_as_text(snapshot.clusters))
     if snapshot.lanes:
         parts.append(_lanes(snapshot))
         if snapshot.transactional_lanes:

@@ -20,6 +20,7 @@ from outbox_sdk import DriverError, LeadershipLost
 from outbox_core.drive import Sleep
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.restarts import Restarts
+from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
 from outbox_core.metrics import LaneMetrics
@@ -120,6 +121,7 @@ class LaneGroup:
         self._incarnation = incarnation or str(uuid4())
         self._clock = clock
         self._past = {number: LaneMetrics() for number in numbers}  # of epochs that have ended
+        self._takeovers = {number: TakeoverLog(number) for number in numbers}
         self._running: dict[int, Telemetry] = {}
         self._events: list[LaneEvent] = []  # of epochs that have ended
         self._lost = ""
@@ -228,7 +230,7 @@ class LaneGroup:
                 self.control.stopped = True
 
     def _begin(self, number: int, now: float) -> Telemetry:
-        telemetry = Telemetry(number, self._interval, now)
+        telemetry = Telemetry(number, self._interval, now, self._takeovers[number])
         with self._counting:
             self._running[number] = telemetry
         return telemetry

@@ -130,8 +130,8 @@ class AtLeastOnceLane:
     def _handle_answer(self, now: float, answer: Answer) -> None:
         machine, telemetry = self.machine, self._telemetry
         match answer.request:
-            case Mark():
-                telemetry.metrics.marked += len(answer.records)
+            case Mark(source=source):
+                telemetry.marked(now, source, len(answer.records))
                 machine.marked(now, answer.records)
             case Purge(_, ids):
                 telemetry.metrics.purged += len(ids)
@@ -220,8 +220,8 @@ class ExactlyOnceLane:
                 machine.aborted(now, reply.failures)
             case Publish():
                 machine.published(now)
-            case Advance():
-                telemetry.metrics.marked += len(reply.advanced.records)
+            case Advance(source=source):
+                telemetry.marked(now, source, len(reply.advanced.records))
                 telemetry.metrics.purged += reply.advanced.purged
                 machine.advanced(now, reply.advanced)
             case Park(_, poisons):

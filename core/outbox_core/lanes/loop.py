@@ -25,6 +25,7 @@ from outbox_core.delivery.sources import ages
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import enter_lane, open_lane
+from outbox_core.lanes.takeovers import clusters_of
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import Executors, Lane, Reply, batch_executors, record_executors, take_turn
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
@@ -97,7 +98,7 @@ class LaneLoop:
     @contextmanager
     def _open_records(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name = self._plan, self._number
-        eligible = plan.eligible()
+        eligible = self._eligible()
         entered = enter_lane(plan, name)
         machine = MarkPurgeReset(
             plan.limits, plan.failures, self._new_leader_id, self._chance, ages(eligible)
@@ -115,7 +116,7 @@ class LaneLoop:
     @contextmanager
     def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name, metrics = self._plan, self._number, self._telemetry.metrics
-        eligible = plan.eligible()
+        eligible = self._eligible()
         opened, sender = open_lane(plan, name)
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
@@ -133,6 +134,15 @@ class LaneLoop:
             stack.enter_context(closing(broker))
             marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
             yield lane, batch_executors(marker, broker)
+
+    def _eligible(self) -> Sequence[Condition]:
+        """Returns the sources of rows, and has the telemetry know them."""
+        plan = self._plan
+        affinity = plan.affinity.create()
+        eligible = affinity.eligible(plan.taken_over)
+        clusters = clusters_of(eligible, affinity.origin())
+        self._telemetry.takeovers.configure(clusters, plan.taken_over)
+        return eligible
 
     def _leading(self) -> bool:
         return self._clock() < self._control.lease_until

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outbox_sdk import Affinity, Condition, Dialect, Publisher
+from outbox_sdk import Affinity, Dialect, Publisher
 
 from outbox_core.config.settings import Choice, Delivery, Failures, Limits
 
@@ -39,7 +39,3 @@ class Plan:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     about: Mapping[str, object] = field(default_factory=dict)
     taken_over: tuple[int, ...] = ()
-
-    def eligible(self) -> Sequence[Condition]:
-        """Returns the sources of rows of every lane; see :meth:`outbox_sdk.Affinity.eligible`."""
-        return self.affinity.create().eligible(self.taken_over)

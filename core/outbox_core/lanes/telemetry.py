@@ -11,6 +11,7 @@ from outbox_sdk import DriverError, Failure, LeadershipLost, Parked, Poison
 from outbox_core.delivery.commands import Answer, Heartbeat
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
+from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.leadership.protocol import REPORT_SECONDS
 from outbox_core.metrics import LaneMetrics, as_numbers
 
@@ -30,13 +31,16 @@ class Telemetry:
         lane: The lane's number.
         interval: Seconds between two heartbeats.
         now: The present time in seconds.
+        takeovers: What the lane has taken over under this leader.
 
     Attributes:
         metrics: The lane's counters and gauges.
+        takeovers: As given.
     """
 
-    def __init__(self, lane: int, interval: float, now: float) -> None:
+    def __init__(self, lane: int, interval: float, now: float, takeovers: TakeoverLog | None = None) -> None:
         self.metrics = LaneMetrics()
+        self.takeovers = takeovers or TakeoverLog(lane)
         self._events: deque[LaneEvent] = deque()
         self._lane = lane
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
@@ -53,6 +57,15 @@ class Telemetry:
     def take_events(self) -> list[LaneEvent]:
         """Returns the events since the last call. One thread other than the lane's may call it."""
         return [self._events.popleft() for _ in range(len(self._events))]
+
+    def marked(self, now: float, source: int, records: int) -> None:
+        """Counts what a mark or selection of a source returned; tells when a takeover begins with it."""
+        self.metrics.marked += records
+        cluster = self.takeovers.cluster_of(source)
+        if cluster is not None and records:
+            self.metrics.taken_over += records
+            if event := self.takeovers.add(now, cluster, records):
+                self.add_event(event)
 
     def gauge(self, now: float, policy: RetryPolicy, blocked: Callable[[float], tuple[int, float]]) -> None:
         """Updates the gauges that are expensive to read, a few times a second.
@@ -89,7 +102,7 @@ class Telemetry:
             True,
         )
         self._parked_before = policy.done
-        return [Heartbeat({**as_numbers(self.metrics, rate), **more()})]
+        return [Heartbeat({**as_numbers(self.metrics, rate), **self.takeovers.as_data(now), **more()})]
 
     def answered(self, answer: Answer, policy: RetryPolicy) -> None:
         """Handles the answer to a heartbeat. An error of the database has no consequence.
