@@ -28,7 +28,11 @@ from outbox_core.metrics import LaneMetrics
 from outbox_sdk import AccessDenied, DriverError
 
 SECRET = b"of both"
-EVENTS = (LeaderRefreshed(UUID(int=7), 1), BatchMoved(1, 9, 3, BatchStage.PURGED, 2), TakeoverBegan(2, 1, deliberate=True))
+EVENTS = (
+    LeaderRefreshed(UUID(int=7), 1),
+    BatchMoved(1, 9, 3, BatchStage.PURGED, 2),
+    TakeoverBegan(2, 1, deliberate=True),
+)
 REPORT = Report(
     7,
     1,
