@@ -20,11 +20,14 @@ from outbox_sdk import (
     Fence,
     LeadershipLost,
     MarkedRecord,
+    OriginBacklog,
     OutboxTable,
     Poison,
 )
 from outbox_servers.services import Postgres
 from outbox_testkit.conformance import DialectConformance, OutboxUnderTest
+from outbox_testkit.conformance.clustered import created, origin
+from outbox_testkit.conformance.clusters import MODES
 from outbox_testkit.conformance.under_test import ALL, Box
 
 
@@ -207,21 +210,22 @@ class ParksOnlyMarkedRows(Broken):
 
 class MarksHoweverManyBytes(Broken):
     def mark(
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit, UNBOUNDED, keys)
+        return self.sound.mark(fence, leader_id, limit, UNBOUNDED, keys, source)
 
     def advance(self, *arguments: Any) -> Advanced:
-        return self.sound.advance(*(*arguments[:-1], UNBOUNDED))
+        *rest, _, source = arguments
+        return self.sound.advance(*rest, UNBOUNDED, source)
 
 
 class TakesASingleRowForItsNeighbours(Broken):
     """Counts the bytes of a row that exceeds the bound alone."""
 
     def mark(
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
-        marked = self.sound.mark(fence, leader_id, limit, max_bytes, keys)
+        marked = self.sound.mark(fence, leader_id, limit, max_bytes, keys, source)
         until = next((n for n, record in enumerate(marked) if record.fault), len(marked))
         self.sound.reset(fence, leader_id, [record.id for record in marked[until + 1 :]])
         return marked[: until + 1]
@@ -229,17 +233,17 @@ class TakesASingleRowForItsNeighbours(Broken):
 
 class ExcludesNothing(Broken):
     def mark(
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit, max_bytes)
+        return self.sound.mark(fence, leader_id, limit, max_bytes, (), source)
 
 
 class ExcludesForEver(Broken):
     def mark(
-        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str]
+        self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
         self.keys = {*keys, *self.__dict__.get("keys", ())}
-        return self.sound.mark(fence, leader_id, limit, max_bytes, self.keys)
+        return self.sound.mark(fence, leader_id, limit, max_bytes, self.keys, source)
 
 
 class ParksOnlyTheHead(Broken):
@@ -257,6 +261,53 @@ class ForgetsNotes(Broken):
         return self.sound.bump(lanes, holder)
 
 
+class TakesTheFirstSourceOnly(Broken):
+    def mark(self, *arguments: Any) -> list[MarkedRecord]:
+        return self.sound.mark(*arguments[:-1], 0)
+
+    def advance(self, *arguments: Any) -> Advanced:
+        return self.sound.advance(*arguments[:-1], 0)
+
+
+class PassesRowsThatAreTooYoung(Broken):
+    """Takes by age, whatever the ids: a filter, not a prefix."""
+
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit, *more[:-1], 1)
+
+    def advance(self, *arguments: Any) -> Advanced:
+        return self.sound.advance(*arguments[:-1], 1)
+
+
+class EndsTakeoversWithTheLeader(Broken):
+    def bump(self, lanes: int, holder: str) -> int:
+        for takeover in self.sound.takeovers():
+            self.sound.end_takeover(takeover.cluster)
+        return self.sound.bump(lanes, holder)
+
+
+class BeginsATakeoverAnew(Broken):
+    def begin_takeover(self, cluster: int, reason: str) -> bool:
+        self.sound.end_takeover(cluster)
+        return self.sound.begin_takeover(cluster, reason)
+
+
+class TellsOfKnownClustersOnly(Broken):
+    def origins(self) -> list[OriginBacklog]:
+        return [each for each in self.sound.origins() if each.cluster <= 3]
+
+
+MARK, ADVANCE = MODES
+PREFIX = "test_rows_are_taken_in_the_order_of_ids_and_end_at_the_first_that_is_too_young"
+CLUSTER_CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
+    (TakesTheFirstSourceOnly, "test_each_source_has_its_own_rows", {"mode": MARK}),
+    (TakesTheFirstSourceOnly, "test_each_source_has_its_own_rows", {"mode": ADVANCE}),
+    (PassesRowsThatAreTooYoung, PREFIX, {"mode": MARK}),
+    (PassesRowsThatAreTooYoung, PREFIX, {"mode": ADVANCE}),
+    (EndsTakeoversWithTheLeader, "test_takeovers_outlive_leaders_and_are_no_lanes", {}),
+    (BeginsATakeoverAnew, "test_takeovers_begin_and_end_once", {}),
+    (TellsOfKnownClustersOnly, "test_the_backlog_of_each_cluster_is_counted", {}),
+]
 SIMULATION: tuple[str, dict[str, object]] = ("test_the_table_is_what_the_model_says", {"seed": 0})
 CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (MarksUnderAnOldFence, "test_who_holds_an_old_one_touches_nothing", {"how": "attempt"}),
@@ -351,6 +402,21 @@ def test_a_broken_dialect_fails(
     break_it(box, monkeypatch, broken)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         getattr(DialectConformance(), test)(box, **arguments)
+
+
+@pytest.mark.parametrize(("broken", "test", "arguments"), CLUSTER_CASES)
+def test_a_dialect_fails_that_is_broken_for_clusters(
+    box: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: type[Broken],
+    test: str,
+    arguments: dict[str, object],
+) -> None:
+    with ExitStack() as stack:
+        clusters = created(box, stack, origin())
+        break_it(clusters, monkeypatch, broken)
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            getattr(DialectConformance(), test)(clusters, **arguments)
 
 
 def test_a_dialect_fails_that_looks_at_the_fence_too_early(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

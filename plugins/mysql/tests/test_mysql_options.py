@@ -121,8 +121,14 @@ def test_errors_are_told_apart_by_their_number(number: int, error_kind: ErrorKin
 def test_the_insert_lets_the_drivers_send_many_rows_at_once() -> None:
     insert = find(Seam.DIALECT, "mysql").insert
     assert insert is not None
-    assert insert('shop."out`box"').sql == (
+    assert insert('shop."out`box"', {}).sql == (
         "INSERT INTO `shop`.`out``box`"
         " (kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)"
         " VALUES ({kafka_topic}, {kafka_key}, {kafka_value}, {kafka_header_keys}, {kafka_header_values})"
     )
+    of_cluster = insert("outbox", {"cluster`id": 2})
+    assert of_cluster.sql.endswith(
+        "kafka_header_values, `cluster``id`) VALUES ({kafka_topic}, {kafka_key},"
+        " {kafka_value}, {kafka_header_keys}, {kafka_header_values}, {constant0})"
+    )
+    assert of_cluster.bind(Record("t", "k", "v"))["constant0"] == 2
