@@ -209,20 +209,20 @@ class ParksOnlyMarkedRows(Broken):
 
 
 class MarksHoweverManyBytes(Broken):
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
         return self.sound.mark(fence, leader_id, limit, UNBOUNDED, keys, source)
 
     def advance(self, *arguments: Any) -> Advanced:
-        *rest, _, source = arguments
-        return self.sound.advance(*rest, UNBOUNDED, source)
+        fence, finished, pending, limit, _, source = arguments
+        return self.sound.advance(fence, finished, pending, limit, UNBOUNDED, source)
 
 
 class TakesASingleRowForItsNeighbours(Broken):
     """Counts the bytes of a row that exceeds the bound alone."""
 
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
         marked = self.sound.mark(fence, leader_id, limit, max_bytes, keys, source)
@@ -232,14 +232,14 @@ class TakesASingleRowForItsNeighbours(Broken):
 
 
 class ExcludesNothing(Broken):
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
         return self.sound.mark(fence, leader_id, limit, max_bytes, (), source)
 
 
 class ExcludesForEver(Broken):
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self, fence: Fence, leader_id: UUID, limit: int, max_bytes: int, keys: Collection[str], source: int
     ) -> list[MarkedRecord]:
         self.keys = {*keys, *self.__dict__.get("keys", ())}
@@ -262,21 +262,23 @@ class ForgetsNotes(Broken):
 
 
 class TakesTheFirstSourceOnly(Broken):
-    def mark(self, *arguments: Any) -> list[MarkedRecord]:
-        return self.sound.mark(*arguments[:-1], 0)
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *_: Any) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit)
 
     def advance(self, *arguments: Any) -> Advanced:
-        return self.sound.advance(*arguments[:-1], 0)
+        fence, finished, pending, limit, max_bytes, _ = arguments
+        return self.sound.advance(fence, finished, pending, limit, max_bytes, 0)
 
 
 class PassesRowsThatAreTooYoung(Broken):
     """Takes by age, whatever the ids: a filter, not a prefix."""
 
-    def mark(self, fence: Fence, leader_id: UUID, limit: int, *more: Any) -> list[MarkedRecord]:
-        return self.sound.mark(fence, leader_id, limit, *more[:-1], 1)
+    def mark(self, fence: Fence, leader_id: UUID, limit: int, *_: Any) -> list[MarkedRecord]:
+        return self.sound.mark(fence, leader_id, limit, source=1)
 
     def advance(self, *arguments: Any) -> Advanced:
-        return self.sound.advance(*arguments[:-1], 1)
+        fence, finished, pending, limit, max_bytes, _ = arguments
+        return self.sound.advance(fence, finished, pending, limit, max_bytes, 1)
 
 
 class EndsTakeoversWithTheLeader(Broken):

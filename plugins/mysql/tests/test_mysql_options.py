@@ -12,7 +12,7 @@ import pymysql
 import pytest
 from outbox_mysql import MySqlDialect, MySqlIdiom, MySqlOptions
 from outbox_mysql.data_source import DataSource
-from outbox_sdk import ConfigError, DriverError, Seam, find
+from outbox_sdk import ConfigError, DriverError, Record, Seam, find
 from outbox_sdk.portable import ErrorKind
 
 
