@@ -42,6 +42,8 @@ COMMANDS: dict[str, str] = {
     "health": "Check whether the outbox is harvested as it should be.",
     "parked": "See the keys that are parked because a record cannot be delivered, and free them.",
     "fence": "See who holds the outbox, and take it away from a leader that does harm.",
+    "takeover": "Take the records of another cluster over at once, and end it; "
+    "without an option, list the takeovers.",
     "pump": "Write records into the outbox, as an application would.",
     "audit": "Compare the records that an application committed with those in the topics.",
     "drivers": "List the drivers of every seam, installed or missing.",

@@ -16,6 +16,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
@@ -45,7 +46,8 @@ def check(
     """Find problems before you start a harvester.
 
     Checks the configuration, the database and its tables, the broker, the coordinator and the engine; the
-    settings of transactions only if delivery is exactly-once.
+    settings of transactions only if delivery is exactly-once. Of several clusters it compares the clocks of
+    those databases that the affinity names as replicas.
     Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
 
     Changes nothing, with one exception: without a leaderGroupID it asks the database for the name of the
@@ -93,6 +95,7 @@ def _checks(settings: HarvestSettings) -> dict[str, Check]:
             transactional=settings.delivery is Delivery.EXACTLY_ONCE
         ),
         f"engine {settings.engine.driver}": lambda: _check_engine(settings),
+        **clock_checks(settings),
     }
 
 

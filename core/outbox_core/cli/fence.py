@@ -1,7 +1,5 @@
 """``outbox fence``: shows who holds the outbox, and takes it away from a leader."""
 
-import getpass
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +18,7 @@ from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
+from outbox_core.cli.raising import lane_count, operator
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
@@ -103,7 +102,7 @@ def bump(
         holder = f"{printable(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
         about = Text(f"outbox {settings.outbox} is held by {holder}.\n{_EFFECT}")
         confirm(about, "Raise the token?", yes=yes)
-        lanes, name = _lanes(held, settings), _operator()
+        lanes, name = lane_count(held, settings), operator()
         token = table.bump(lanes, name)
     if json:
         print_json({"outbox": settings.outbox, "token": token, "lanes": lanes, "holder": name})
@@ -139,7 +138,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     another way (with its schema, say): restore the former spelling until the lane has started once.
     """
     settings = _settings(context, file, outbox)
-    token, name = None, _operator()
+    token, name = None, operator()
     with closing(settings.dialect.create().connect()) as table:
         noted = table.transactional_lanes()
         if noted and not dry_run:
@@ -165,7 +164,7 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
     tries = 0
     while True:
         tries += 1
-        lanes = _lanes(table.lane_statuses(), settings)
+        lanes = lane_count(table.lane_statuses(), settings)
         token = table.bump(lanes, name)
         try:
             for lane in table.transactional_lanes():
@@ -177,22 +176,9 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
             return token
 
 
-def _lanes(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
-    """Returns the present number of lanes."""
-    return held[0].fence.lanes if held else settings.limits.send_concurrency
-
-
 def _settings(context: typer.Context, file: Path | None, outbox: str | None) -> HarvestSettings:
     invocation: Invocation = context.obj
     return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
-
-
-def _operator() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as in containers
-        user = "unknown"
-    return f"operator {user} at {socket.gethostname()}"
 
 
 def _lane_list(noted: _Notes) -> str:
