@@ -50,9 +50,9 @@ def check(
     those databases that the affinity names as replicas.
     Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
 
-    Changes nothing, with one exception: without a leaderGroupID it asks the database for the name of the
-    election's group, as a harvester does at its start. That creates the tables of the fence and of dead
-    letters if they are missing. They belong to the user who creates them: run 'outbox init' first, or use the
+    Changes nothing, with one exception: for the name of the election's group, if there is no leaderGroupID,
+    and for the clocks of several clusters it connects to the database as a harvester does at its start. That
+    creates the tables of the fence and of dead letters if they are missing. They belong to the user who creates them: run 'outbox init' first, or use the
     harvester's user.
     """
     invocation: Invocation = context.obj
