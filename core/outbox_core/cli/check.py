@@ -52,8 +52,8 @@ def check(
 
     Changes nothing, with one exception: for the name of the election's group, if there is no leaderGroupID,
     and for the clocks of several clusters it connects to the database as a harvester does at its start. That
-    creates the tables of the fence and of dead letters if they are missing. They belong to the user who creates them: run 'outbox init' first, or use the
-    harvester's user.
+    creates the tables of the fence and of dead letters if they are missing. They belong to the user who
+    creates them: run 'outbox init' first, or use the harvester's user.
     """
     invocation: Invocation = context.obj
     chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
