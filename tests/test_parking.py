@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AlterConfigOpType,
     ConfigEntry,
@@ -129,6 +131,32 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
     until(lambda: not left(shop), "all is delivered", 60)
     values = [(message.value() or b"").decode() for message in shop.messages() if message.key() == b"poison"]
     assert values == ["p2", "p4", "p5", LARGE, LARGE + "!"]
+    harvester.leave()
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
+    shop: Shop, fleet: Fleet, delivery: str
+) -> None:
+    election = f"{shop.topic}-election"
+    permitted = [shop.topic, election]
+    for topic, key in ((election, "to-election"), ("elsewhere", "to-elsewhere"), (shop.topic, "good")):
+        stash(shop, (key, f"{key} 1"), (key, f"{key} 2"), topic=topic)
+    harvester = fleet.start(
+        "a", delivery=delivery, elector="neli-kafka", leaderTopic=election, topics=permitted
+    )
+    until(lambda: len(parked(harvester, "list")) == 2, "two keys are parked", 60)
+    until(lambda: arrived(shop) == {"good": ["good 1", "good 2"]}, "the other flows", 60)
+    reasons = {letter["key"]: letter["reason"] for letter in parked(harvester, "list")}
+    assert "outbox itself uses" in reasons["to-election"]
+    assert "harvest.topics" in reasons["to-elsewhere"]
+    assert "elsewhere" not in shop.admin.list_topics(timeout=10).topics
+    with closing(Consumer({"bootstrap.servers": shop.kafka.bootstrap, "group.id": "watch"})) as consumer:
+        consumer.assign([TopicPartition(election, 0, 0)])
+        heard = consumer.consume(100, timeout=5)
+    assert heard, "the harvester's own heartbeats"
+    assert b"to-election" not in {message.key() for message in heard}
+    assert len(left(shop)) == 4
     harvester.leave()
 
 

@@ -17,12 +17,13 @@ from typing import Any, assert_never
 
 from outbox_sdk import ConfigError, Level
 
-from outbox_core.config.election import with_group
+from outbox_core.config.election import own_topics, with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
 from outbox_core.events import Event, EventHandler, LeaderAcquired
+from outbox_core.lanes.permitted_topics import PermittedTopics
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
@@ -282,6 +283,7 @@ class Harvest:
             limits=replace(settings.limits, max_in_flight_records=share),
             failures=settings.failures,
             delivery=settings.delivery,
+            topics=PermittedTopics(settings.topics, own_topics(self._election, settings.publisher)),
             about={"elector": settings.elector.driver, "silence_before": self._begun.silence},
             taken_over=self._begun.taken_over,
         )

@@ -1,5 +1,6 @@
 """docs/configuration.md has every key with its type and default, and READMEs have every option of drivers."""
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -55,8 +56,8 @@ def kind_of(hint: Any) -> str:
         values = get_args(inner) or [member.value for member in inner]
         quoted = [f"`{value}`" for value in values]
         return " or ".join([", ".join(quoted[:-1]), quoted[-1]])
-    if get_origin(inner) is Mapping:
-        return "mapping"
+    if container := {Mapping: "mapping", tuple: "list"}.get(get_origin(inner)):
+        return container
     if inner is EngineSettings:
         return "name or section"
     return {
@@ -79,6 +80,8 @@ def default_of(field: Field[Any], hint: Any) -> str | None:
         return None
     if kind_of(hint) == "duration":
         return f"`{format_duration(field.default)}`"
+    if isinstance(field.default, tuple):
+        return f"`{json.dumps(field.default)}`"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 
 

@@ -61,7 +61,7 @@ the configuration has 21 problems:
   f.yaml:21: harvest.dialect.prepare: expected true or false, found 'maybe'
   f.yaml:22: harvest.zebra: unknown key; valid keys here: affinity, baseKafkaConfig, dataSource, delivery, \
 dialect, elector, engine, failures, leaderGroupID, leaderTopic, limits, \
-name, outboxTable, producerKafkaConfig, publisher
+name, outboxTable, producerKafkaConfig, publisher, topics
   f.yaml:23: loging: unknown key; did you mean 'logging'?
   f.yaml:26: logging.level: expected 'trace', 'debug', 'info', 'warn' or 'error', found 'Loud'
   f.yaml:27: logging.level: written twice; first in line 26"""

@@ -1,9 +1,10 @@
-"""The group of processes that compete for leadership: the configured one, or the outbox's own default."""
+"""The group of the processes that compete for leadership, and the topics of outbox itself."""
 
 from dataclasses import replace
 
 from outbox_sdk.elector import Elector
 from outbox_sdk.outbox_table import OutboxTable
+from outbox_sdk.publisher import Publisher
 
 from outbox_core.config.identity import default_leader_group, default_leader_topic
 from outbox_core.config.settings import Choice
@@ -34,3 +35,15 @@ def with_group(elector: Choice[Elector], table: OutboxTable) -> Choice[Elector]:
     if getattr(elector.options, "leader_topic", _NOT_AN_OPTION) is None:
         names["leader_topic"] = default_leader_topic(names["leader_group_id"])
     return replace(elector, options=replace(elector.options, **names))
+
+
+def own_topics(elector: Choice[Elector], publisher: Choice[Publisher]) -> frozenset[str]:
+    """Returns the topics that outbox uses itself: of the election, and of checkpoints.
+
+    Args:
+        elector: The elector, with its group.
+        publisher: The publisher.
+    """
+    leader_topic = getattr(elector.options, "leader_topic", None)
+    checkpoint_topic = getattr(publisher.options, "checkpoint_topic", None)
+    return frozenset(topic for topic in (leader_topic, checkpoint_topic) if topic)

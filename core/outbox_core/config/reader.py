@@ -48,10 +48,15 @@ class HarvestKeys:
     engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
+    topics: tuple[str, ...] = ("*",)
     dialect: Raw = None
     elector: Raw = None
     affinity: Raw = None
     publisher: Raw = None
+
+    def __post_init__(self) -> None:
+        if not self.topics or not all(self.topics):
+            raise ConfigError("topics names no topic; leave it out to permit all, or list patterns")
 
 
 @dataclass(frozen=True)
@@ -241,6 +246,7 @@ def _harvest(section: Section, path: str, problems: Problems) -> HarvestSettings
         engine=keys.engine,
         limits=keys.limits,
         failures=keys.failures,
+        topics=keys.topics,
     )
 
 

@@ -186,6 +186,7 @@ class HarvestSettings:
         engine: Where lanes run.
         limits: The bounds and intervals.
         failures: What happens after an error.
+        topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
         label: What the file calls it, where it names several outboxes; empty otherwise.
     """
 
@@ -199,6 +200,7 @@ class HarvestSettings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
     failures: Failures = field(default_factory=Failures)
+    topics: tuple[str, ...] = ("*",)
     label: str = ""
 
     @property

@@ -157,5 +157,6 @@ class LaneLoop:
             lanes=plan.lanes,
             token=plan.token,
             about=plan.about,
+            topics=plan.topics,
         )
         return Worker(name, database.execute, database.close, self._replies, rest=database.close)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from outbox_sdk import Affinity, Dialect, Publisher
 
 from outbox_core.config.settings import Choice, Delivery, Failures, Limits
+from outbox_core.lanes.permitted_topics import PermittedTopics
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Plan:
         limits: Bounds and times of one lane.
         failures: What happens after a failed delivery.
         delivery: At-least-once or exactly-once.
+        topics: To which topics records may be published.
         about: What heartbeats say besides the lane's metrics, for ``outbox status``.
         taken_over: The clusters whose rows are taken over at once, as an operator said.
     """
@@ -37,5 +39,6 @@ class Plan:
     limits: Limits
     failures: Failures
     delivery: Delivery = Delivery.AT_LEAST_ONCE
+    topics: PermittedTopics = field(default_factory=PermittedTopics)
     about: Mapping[str, object] = field(default_factory=dict)
     taken_over: tuple[int, ...] = ()

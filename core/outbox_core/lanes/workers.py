@@ -34,6 +34,7 @@ from outbox_core.delivery.commands import (
     Reset,
     Send,
 )
+from outbox_core.lanes.permitted_topics import PermittedTopics
 from outbox_core.lanes.turn import Reply, SendGate
 from outbox_core.log_context import ContextThread
 
@@ -112,6 +113,7 @@ class Database:
         lanes: How many lanes there are.
         token: The fence token of the leadership.
         about: What heartbeats say besides the lane's metrics.
+        topics: To which topics records may be published.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Database:
         lanes: int,
         token: int,
         about: Mapping[str, object],
+        topics: PermittedTopics,
     ) -> None:
         self._dialect = dialect
         self._eligible = eligible
@@ -130,6 +133,7 @@ class Database:
         self._lanes = lanes
         self._token = token
         self._about = about
+        self._topics = topics
         self._table: OutboxTable | None = None
 
     def execute(self, request: Request) -> Answer:
@@ -158,7 +162,7 @@ class Database:
         match request:
             case Mark(leader_id, limit, max_bytes, excluded, source):
                 marked = table.mark(fence, leader_id, limit, max_bytes, excluded, source)
-                answer = Answer(request, records=marked)
+                answer = Answer(request, records=self._topics.checked(marked))
             case Purge(leader_id, ids):
                 answer = Answer(request, rows=table.purge(fence, leader_id, ids))
             case Reset(leader_id, ids):
@@ -167,7 +171,8 @@ class Database:
                 answer = Answer(request, rows=table.park(fence, leader_id, poisons, ids))
             case Advance(finished, pending, limit, max_bytes, source):
                 advanced = table.advance(fence, finished, pending, limit, max_bytes, source)
-                answer = Answer(request, advanced=advanced)
+                checked = self._topics.checked(advanced.records)
+                answer = Answer(request, advanced=advanced._replace(records=checked))
             case Refresh():
                 entered = table.enter(fence.lane, self._lanes, self._token)
                 answer = Answer(request, fence=entered, parked=table.parked())

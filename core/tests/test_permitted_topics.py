@@ -1,0 +1,62 @@
+"""To which topics an outbox may publish."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from outbox_core.config import parse
+from outbox_core.config.election import own_topics
+from outbox_core.lanes.permitted_topics import PermittedTopics
+from outbox_sdk import ConfigError, MarkedRecord
+
+
+def record(number: int, topic: str, fault: str | None = None) -> MarkedRecord:
+    return MarkedRecord(number, topic, "k", "v", fault=fault)
+
+
+def test_all_topics_are_permitted_but_those_of_outbox_itself() -> None:
+    topics = PermittedTopics(own={"elected", "outbox.checkpoints"})
+    assert not topics.refusal("orders")
+    assert not topics.refusal("Elected")
+    for own in ("elected", "outbox.checkpoints", "outbox-public.outbox-1f.neli"):
+        assert "that outbox itself uses" in topics.refusal(own)
+
+
+def test_a_pattern_permits_whole_names_in_their_case() -> None:
+    topics = PermittedTopics(("orders", "shop.*"))
+    assert not topics.refusal("orders")
+    assert not topics.refusal("shop.sales")
+    for topic in ("order", "orders2", "Orders", "xshop.sales"):
+        assert "harvest.topics" in topics.refusal(topic)
+
+
+def test_a_pattern_permits_no_topic_of_outbox() -> None:
+    assert PermittedTopics(("outbox.*",), {"outbox.checkpoints"}).refusal("outbox.checkpoints")
+
+
+def test_only_records_of_refused_topics_become_faulty() -> None:
+    good, bad, faulty = record(1, "orders"), record(2, "hush"), record(3, "hush", "headers differ")
+    checked = PermittedTopics(("orders",)).checked([good, bad, faulty])
+    assert checked[0] is good
+    assert checked[1] == bad._replace(fault=PermittedTopics(("orders",)).refusal("hush"))
+    assert checked[2] is faulty
+
+
+def test_topics_are_read_from_the_configuration() -> None:
+    harvest = parse("harvest: {topics: [orders, 'shop.*']}", "f.yaml", {}).harvest
+    assert harvest.topics == ("orders", "shop.*")
+    assert parse("harvest: {}", "f.yaml", {}).harvest.topics == ("*",)
+    for empty in ("[]", "['']"):
+        with pytest.raises(ConfigError, match="topics names no topic"):
+            parse(f"harvest: {{topics: {empty}}}", "f.yaml", {})
+
+
+def test_the_topics_of_outbox_are_those_of_election_and_checkpoints() -> None:
+    harvest = parse(
+        "harvest: {leaderTopic: lead, publisher: {driver: kafka, checkpointTopic: done}}", "f.yaml", {}
+    )
+    settings = harvest.harvest
+    assert own_topics(settings.elector, settings.publisher) == {"lead", "done"}
+    static = replace(settings.elector, options=object())
+    assert own_topics(static, settings.publisher) == {"done"}
