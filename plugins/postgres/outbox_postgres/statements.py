@@ -36,10 +36,12 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
 PLANNING = """
 SELECT -- The head of the table is read through its primary key whatever the statistics of a table that
        -- fills and empties all day say; the price tag this puts on plans must not start the JIT compiler.
+       -- Parallel workers would take longer to start than what they read.
        set_config('enable_seqscan', 'off', false),
        set_config('enable_bitmapscan', 'off', false),
        set_config('enable_sort', 'off', false),
        set_config('jit', 'off', false),
+       set_config('max_parallel_workers_per_gather', '0', false),
        set_config('plan_cache_mode', 'force_generic_plan', false)
 """
 """Settings of a session that marks."""
