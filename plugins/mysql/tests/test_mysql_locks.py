@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from outbox_sdk import UNBOUNDED, Batch, DriverError
+from outbox_sdk import UNBOUNDED, Batch, ColumnIs, DriverError
 from outbox_testkit.conformance import OutboxUnderTest
+from outbox_testkit.conformance.clustered import OWN, created, led, origin
 from outbox_testkit.conformance.under_test import Box, plain, texts
 from pymysql.constants import COMMAND
 
@@ -39,10 +40,16 @@ def writer(box: Box, isolation: str) -> Any:
     return connection
 
 
+@pytest.mark.parametrize("clusters", [False, True], ids=["one cluster", "clusters"])
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
-def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str) -> None:
+def test_nothing_waits_for_a_writer_and_no_writer_waits(
+    box: Box, stack: ExitStack, isolation: str, clusters: bool
+) -> None:
+    if clusters:
+        box = created(box, stack, origin())
     late, early = writer(box, isolation), writer(box, isolation)
-    hand, stasher = box.lead(), box.stasher
+    hand = led(box, *[ColumnIs("cluster_id", OWN)] * clusters)
+    stasher = box.stasher
     for value in ("v1", "v2"):
         stasher.stash(early, plain("k", value))
     stasher.stash(late, plain("k", "late"))
@@ -61,7 +68,7 @@ def test_nothing_waits_for_a_writer_and_no_writer_waits(box: Box, isolation: str
     table: Any = hand.table
     with table._session.transaction("mark, and do not commit"):
         table._hold(hand.fence)
-        table._marking.mark(hand.fence, hand.leader, 1000, UNBOUNDED, ())
+        table._marking.mark(hand.fence, hand.leader, 1000, UNBOUNDED, (), 0)
         stasher.stash(late, plain("k", "later"))
         stasher.stash(early, plain("k", "v5"))
         early.commit()

@@ -97,7 +97,7 @@ def test_the_columns_of_several_clusters_are_added() -> None:
         rest[2:],
     ]
     for statement in new:
-        if " MODIFY " not in statement:  # the parser does not know it
+        if " ADD " in statement:  # the parser knows neither MODIFY nor the schema of an index
             parsed(statement)
 
 

@@ -83,10 +83,10 @@ class OriginStatements:
         column, own = source.column, source.condition
         self.first = f"SELECT MIN({column}) FROM {seen}"
         self.next = f"{self.first} WHERE {column} > {{eligible}}"
-        sample = idiom.limit(f"SELECT id FROM {seen} WHERE {own} ORDER BY id", "{limit}")
+        sample = idiom.limit(f"SELECT id FROM {seen} WHERE {own} ORDER BY {source.order}", "{limit}")
         self.count = f"SELECT COUNT(*) FROM ({sample}) counted"
         age = idiom.age_seconds("create_time")
-        self.oldest = idiom.limit(f"SELECT {age} FROM {seen} WHERE {own} ORDER BY id", "1")
+        self.oldest = idiom.limit(f"SELECT {age} FROM {seen} WHERE {own} ORDER BY {source.order}", "1")
         self.spread = f"SELECT MIN(id), MAX(id) FROM {seen} WHERE {own}"
 
 

@@ -29,6 +29,11 @@ class Source:
     ripe: str = ""
     values: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def order(self) -> str:
+        """What stands behind ``ORDER BY``: the order of ids, for its rows, in the words of its index."""
+        return f"{self.column}, id" if self.index else "id"
+
 
 def sources(idiom: Idiom, eligible: Sequence[Condition], indexes: Mapping[str, str]) -> list[Source]:
     """Makes a source of each condition; without conditions, the one source of all rows.

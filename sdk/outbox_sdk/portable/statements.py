@@ -255,14 +255,14 @@ class Statements:
         columns = self._sized() if sized else self._marked
         if source.ripe:
             columns = f"{columns}, {source.ripe} AS is_ripe"
-        select = f"SELECT {columns} FROM {self.seen_by(source)} WHERE {' AND '.join(wanted)} ORDER BY id"
-        return self.idiom.limit(select, "{limit}")
+        select = f"SELECT {columns} FROM {self.seen_by(source)} WHERE {' AND '.join(wanted)}"
+        return self.idiom.limit(f"{select} ORDER BY {source.order}", "{limit}")
 
     def ripe_head(self, number: int) -> str:
         """Makes the SELECT that tells whether a source's first row, of whatever lane, is ripe."""
         source = self.source(number)
-        select = f"SELECT {source.ripe} FROM {self.seen_by(source)} WHERE {source.condition} ORDER BY id"
-        return self.idiom.limit(select, "1")
+        select = f"SELECT {source.ripe} FROM {self.seen_by(source)} WHERE {source.condition}"
+        return self.idiom.limit(f"{select} ORDER BY {source.order}", "1")
 
     def newest(self, number: int) -> str:
         """Makes the SELECT of the greatest time from ``{first}`` to ``{last}``, as text; empty without one.
