@@ -30,13 +30,6 @@ class SqliteIdiom(Idiom):
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     short_text_type: ClassVar[str] = "TEXT"
-    moment_type: ClassVar[str] = "TEXT"
-    # An index ends with the row's number, which is the id, whether its columns name it or not.
-    indexes: ClassVar[str] = (
-        "SELECT l.name, c.name FROM pragma_index_list({table}) l JOIN pragma_index_info(l.name) c"
-        " ORDER BY l.name, c.seqno"
-    )
-    defaults: ClassVar[str] = "SELECT name, dflt_value FROM pragma_table_info({table})"
     time_text: ClassVar[str] = "CAST(create_time AS TEXT)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""
@@ -44,6 +37,13 @@ class SqliteIdiom(Idiom):
         SELECT '' AS schema_name, m.name AS table_name, c.name AS column_name
         FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"""
     current_schema: ClassVar[str] = "''"
+    moment_type: ClassVar[str] = "TEXT"
+    # An index ends with the row's number, which is the id, whether its columns name it or not.
+    indexes: ClassVar[str] = (
+        "SELECT l.name, c.name FROM pragma_index_list({table}) l JOIN pragma_index_info(l.name) c"
+        " ORDER BY l.name, c.seqno"
+    )
+    defaults: ClassVar[str] = "SELECT name, dflt_value FROM pragma_table_info({table})"
 
     @property
     def errors(self) -> type[Exception]:
