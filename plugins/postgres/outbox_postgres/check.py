@@ -9,6 +9,7 @@ import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
 
 from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables
+from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
@@ -101,6 +102,8 @@ def _outbox(
         return
     yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     yield _ids(layout, options)
+    if options.origin:
+        yield from check_origin(connection, inspector, layout, options.origin)
     if options.intake:
         yield _intake(connection, source, layout, options.intake, inspector)
     for probe in TABLE_PROBES:
@@ -128,11 +131,11 @@ def _auxiliary(
 
 
 def _ids(layout: Layout, options: PostgresOptions) -> Finding:
-    if layout.sequence is None:
+    if layout.sequence is None or (layout.replicated and not options.origin):
         return Finding(
             Level.WARNING,
             "record ids",
-            "ids do not come from a sequence of the table's own without cache, so that they may not follow "
+            "not all ids come from a sequence of the table's own without cache, so that they may not follow "
             "the order of writing and every mark and selection reads from the head of the table",
             f"make the default of {layout.outbox}.id a sequence that the column owns, with CACHE 1",
         )

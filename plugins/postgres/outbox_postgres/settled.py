@@ -63,6 +63,15 @@ file. Each mark and selection reads the number of the file with the releases:
     sees a row with such an id sees another number than those before it. Then it takes nothing, and the
     connection is given up: its start and horizon are of other ids.
 
+Where several clusters harvest copies of one table, a mark takes rows of one of them (ADR 32), and all of this
+is about the own rows only: "row" is a row that carries the own cluster's number, and N is the newest id of
+these. Replication writes rows of other clusters, whose ids come from other sequences, in any order. Marks of
+those always read from the head.
+
+13. an own row comes from the local sequence, as the column's default gives the own number to what is written
+    here, and to nothing else. No row with the own number arrives by replication below an id that was seen,
+    except by a restore from another cluster's copy. The look at the head finds such rows later.
+
 The proof rests on ids that come from a sequence without cache, in the transaction that inserts them. The
 dialect asks for the first (``layout.sequence``); against the second a look at the head is taken now and then,
 and a row that it finds there ends the trust in everything found so far.

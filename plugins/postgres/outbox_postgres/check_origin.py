@@ -1,0 +1,184 @@
+"""What ``outbox check`` reports about an outbox that several clusters harvest copies of."""
+# ruff: noqa: S608 - names are quoted by QuotedName, and every value is a parameter
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from outbox_sdk import Finding, Level, Origin
+
+from outbox_postgres.clusters import numbers_query
+from outbox_postgres.layout import Inspector, Layout
+from outbox_postgres.names import quoted
+from outbox_postgres.origin_columns import IDS_OF_CLUSTER, due_columns, first_id, index_ddl, writes
+
+_PUBLISHED = """
+SELECT p.pubname, p.pubupdate, c.oid::bigint
+FROM pg_publication AS p
+JOIN pg_publication_tables AS t ON t.pubname = p.pubname
+JOIN pg_namespace AS n ON n.nspname = t.schemaname
+JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE c.oid = ANY ($1::bigint[]::oid[]) ORDER BY p.pubname
+"""
+_LISTED = """
+SELECT pubname FROM pg_publication_tables
+WHERE schemaname = $1 AND tablename = $2 AND $3 = ANY (attnames::text[]) ORDER BY pubname
+"""
+_SUBSCRIBED = (
+    "SELECT DISTINCT srrelid::bigint FROM pg_subscription_rel WHERE srrelid = ANY ($1::bigint[]::oid[])"
+)
+_SEQUENCE = """
+SELECT s.seqincrement, s.seqmax, s.seqrelid::regclass::text, s.seqstart - s.seqincrement,
+       -- Null also while it has given out none.
+       CASE WHEN has_sequence_privilege(s.seqrelid, 'SELECT, USAGE')
+            THEN pg_sequence_last_value(s.seqrelid) END
+FROM pg_sequence AS s WHERE s.seqrelid = $1::oid
+"""
+COLUMN_LISTS_SINCE = 150000
+
+
+def check_origin(
+    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, origin: Origin
+) -> Iterator[Finding]:
+    """Looks at an outbox that has the columns of several clusters."""
+    yield _default(inspector, layout, origin)
+    yield _index(layout, origin)
+    yield _ids(connection, layout, origin)
+    yield from _replication(connection, inspector, layout)
+    if origin.arrival:
+        yield from _arrival(connection, layout, origin)
+    yield _orphans(connection, layout, origin)
+
+
+def _default(inspector: Inspector, layout: Layout, origin: Origin) -> Finding:
+    subject = "cluster of new rows"
+    columns = inspector.columns(layout.oid)
+    column = columns[origin.column]
+    if writes(column, origin.own):
+        return Finding(Level.OK, subject, f"cluster {origin.own}, by the default of {origin.column}")
+    return Finding(
+        Level.ERROR,
+        subject,
+        f"the default of {origin.column} is {column.default or 'missing'}, and this is cluster {origin.own}: "
+        "rows that are written with SQL would belong to no cluster or to another",
+        f"run 'outbox init', or: {'; '.join(due_columns(layout.outbox, origin, columns))}",
+    )
+
+
+def _index(layout: Layout, origin: Origin) -> Finding:
+    subject = "cluster index"
+    if origin.column in layout.indexed:
+        return Finding(Level.OK, subject, f"on {origin.column} and id")
+    return Finding(
+        Level.WARNING,
+        subject,
+        f"no index begins with {origin.column} and id: every mark reads the rows of all clusters",
+        f"run 'outbox init', or: {index_ddl(layout.outbox, origin, anew=True)}",
+    )
+
+
+def _ids(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) -> Finding:
+    subject, first, column = "ids of clusters", first_id(origin.own), quoted(origin.column)
+    if layout.sequence is None:
+        return Finding(
+            Level.WARNING,
+            subject,
+            "no sequence of the table's own gives out ids, so that clusters may give out the same",
+            f"give each cluster ids of its own; this one those from {first}",
+        )
+    # Before the sequence, which may go on meanwhile.
+    of_own = f"FROM {layout.outbox} WHERE {column} = $1 ORDER BY {column} DESC, id DESC LIMIT 1"
+    newest = _rows(connection, f"SELECT id {of_own}", origin.own)
+    increment, most, name, before, latest = _rows(connection, _SEQUENCE, layout.sequence)[0]
+    if newest and latest is not None and newest[0][0] > latest:
+        return Finding(
+            Level.ERROR,
+            subject,
+            f"the table has rows of this cluster up to id {newest[0][0]}, and its sequence is at {latest}, "
+            "as after a restore: new rows will have ids that exist, or that marks have passed",
+            f"SELECT setval('{name}', {newest[0][0]})",
+        )
+    following = (before if latest is None else latest) + increment
+    if first <= following < first + IDS_OF_CLUSTER or increment >= len(origin.known) > 1:
+        return Finding(Level.OK, subject, "the sequence gives out ids that no other cluster does")
+    cure = f"SELECT setval('{name}', {first})"
+    if most < first:
+        cure = f"ALTER SEQUENCE {name} MAXVALUE {first + IDS_OF_CLUSTER - 1}; {cure}"
+    return Finding(
+        Level.WARNING,
+        subject,
+        f"the next id is {following}, and those of cluster {origin.own} begin at {first}: another cluster "
+        "may give out the same",
+        cure,
+    )
+
+
+def _replication(
+    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout
+) -> Iterator[Finding]:
+    subject = "replication"
+    found = [inspector.find(table) for table in (layout.fence, layout.dead_letters)]
+    beside = dict(filter(None, found))
+    published = _rows(connection, _PUBLISHED, [layout.oid, *beside])
+    well = True
+    for publication, updates, oid in published:
+        if oid in beside:
+            well = False
+            yield Finding(
+                Level.ERROR,
+                subject,
+                f"publication {publication} has {beside[oid]}, which belongs to one cluster only",
+                f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {beside[oid]}, or publish single tables",
+            )
+        elif updates:
+            well = False
+            yield Finding(
+                Level.WARNING,
+                subject,
+                f"publication {publication} publishes updates of {layout.outbox}: each mark is replicated, "
+                "and takes rows from the marks of other clusters",
+                f"ALTER PUBLICATION {quoted(publication)} SET (publish = 'insert, delete')",
+            )
+    for (oid,) in _rows(connection, _SUBSCRIBED, [*beside]):
+        well = False
+        yield Finding(
+            Level.ERROR,
+            subject,
+            f"a subscription writes {beside[oid]}, which belongs to one cluster only",
+            f"drop {beside[oid]} from the publication, then ALTER SUBSCRIPTION … REFRESH PUBLICATION",
+        )
+    if well:
+        yield Finding(Level.OK, subject, "neither marks nor fence nor dead letters leave this cluster")
+
+
+def _arrival(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) -> Iterator[Finding]:
+    if connection.info.server_version < COLUMN_LISTS_SINCE:
+        return
+    for (publication,) in _rows(connection, _LISTED, *layout.outbox, origin.arrival):
+        yield Finding(
+            Level.WARNING,
+            "arrival",
+            f"publication {publication} has the column {origin.arrival}: rows would have arrived when they "
+            "were written, by the clock of their own cluster",
+            f"leave {origin.arrival} out of the publication's column list",
+        )
+
+
+def _orphans(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) -> Finding:
+    numbers = numbers_query(str(layout.outbox), origin.column)
+    found = _rows(connection, f"{numbers} SELECT cluster FROM numbers WHERE cluster IS NOT NULL")
+    orphans = sorted({row[0] for row in found}.difference(origin.known))
+    if not orphans:
+        return Finding(Level.OK, "orphans", "every row is of a cluster that is known")
+    return Finding(
+        Level.WARNING,
+        "orphans",
+        f"there are rows of clusters that nobody serves: {', '.join(map(str, orphans))}",
+        "correct clustersCount, or take them over: 'outbox takeover --from CLUSTER'",
+    )
+
+
+def _rows(connection: psycopg.Connection[Any], query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    return connection.execute(query, parameters).fetchall()
