@@ -15,6 +15,9 @@ _TRIGGERS = (
     " AND event_object_table = {table} AND event_manipulation = 'INSERT' AND action_timing = 'BEFORE'"
 )
 _RUNS = "SHOW GLOBAL VARIABLES LIKE 'slave_run_triggers_for_rbr'"
+_CLOCK = "CONVERT_TZ(SYSDATE(6), @@session.time_zone, '+00:00')"
+"""The present time in UTC; other functions return the time of the change that is replicated."""
+
 _WITHOUT = "as time of arrival the time of writing is copied, by the clock of the cluster that wrote the row"
 
 
@@ -31,13 +34,15 @@ def arrival(session: Session, options: MySqlOptions, *, mariadb: bool) -> Iterat
     with session.transaction("look at the outbox's triggers"):
         triggers = [str(row[0]) for row in session.fetch(_TRIGGERS, **place)]
         runs = [str(row[1]) for row in session.fetch(_RUNS)]
-    if not any(origin.arrival.lower() in text.lower() for text in triggers):
+    if not any(origin.arrival.lower() in text and "sysdate" in text for text in map(str.lower, triggers)):
         quote, table = session.idiom.quote, session.idiom.quote_table(options.outbox)
         cure = (
             f"CREATE TRIGGER {quote(f'{options.outbox.table}_{origin.arrival}')} BEFORE INSERT ON {table}"
-            f" FOR EACH ROW SET NEW.{quote(origin.arrival)} = {session.idiom.now}"
+            f" FOR EACH ROW SET NEW.{quote(origin.arrival)} = {_CLOCK}"
         )
-        yield Finding(Level.WARNING, "arrival", f"no trigger fills {origin.arrival}: {_WITHOUT}", cure)
+        yield Finding(
+            Level.WARNING, "arrival", f"no trigger fills {origin.arrival} by SYSDATE: {_WITHOUT}", cure
+        )
     elif runs != ["ENFORCE"]:
         seen = f"slave_run_triggers_for_rbr is {', '.join(runs)}: {_WITHOUT}"
         cure = "set slave_run_triggers_for_rbr = ENFORCE, as the table has a trigger where it is written, too"
