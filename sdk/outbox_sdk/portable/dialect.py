@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
-from outbox_sdk.affinity import ColumnIs, Condition
+from outbox_sdk.affinity import ColumnIs, Condition, Origin
 from outbox_sdk.dialect import Capability
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding
@@ -243,7 +243,7 @@ class PortableDialect(ABC):
                 retryable=False,
             )
         faults = missing_columns(outbox, OUTBOX_COLUMNS, columns)
-        if absent := missing_columns(outbox, _asked(eligible), columns):
+        if absent := missing_columns(outbox, _asked(eligible, self.options.origin), columns):
             faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
         if not faults:
             for table in auxiliary:
@@ -288,8 +288,9 @@ class PortableDialect(ABC):
         return True
 
 
-def _asked(eligible: Sequence[Condition]) -> set[str]:
-    """Returns the columns that conditions need beside those of every outbox, in lower case."""
+def _asked(eligible: Sequence[Condition], origin: Origin | None) -> set[str]:
+    """Returns the columns that an affinity needs beside those of every outbox, in lower case."""
     compared = [each for each in eligible if isinstance(each, ColumnIs)]
     aged = {each.since.lower() for each in compared if each.older_than > 0}
-    return {each.column.lower() for each in compared} | aged - set(OUTBOX_COLUMNS)
+    telling = {name.lower() for name in (origin.column, origin.arrival) if name} if origin else set()
+    return telling | {each.column.lower() for each in compared} | aged - set(OUTBOX_COLUMNS)
