@@ -23,6 +23,7 @@ class Row:
         place: Its position within the transaction.
         id: Its id, once somebody has seen it.
         leader: Its leader id.
+        cluster: The cluster that it was written in.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Row:
     place: int = 0
     id: int | None = None
     leader: UUID | None = None
+    cluster: int = 1
 
     def follows(self, other: Row) -> bool:
         """Returns whether it must follow another row of its key, which its application could see."""
@@ -50,6 +52,7 @@ class Model:
         token: The leader's token.
         lanes: How many lanes it has.
         attempts: Lane → its latest epoch.
+        own: The cluster that rows belong to unless they say another.
     """
 
     homes: Mapping[int, Mapping[str, int]]
@@ -58,6 +61,7 @@ class Model:
     token: int = -1
     lanes: int = 0
     attempts: dict[int, int] = field(default_factory=dict)
+    own: int = 1
     _seen: dict[str, list[Row]] = field(default_factory=dict)
 
     def holds(self, fence: Fence) -> bool:
@@ -78,17 +82,26 @@ class Model:
         ids = {number for batch in batches for number in batch.ids()}
         return sorted((row for row in self.rows if row.id in ids), key=_id)
 
-    def mark(self, fence: Fence, leader: UUID, limit: int, marked: Sequence[MarkedRecord]) -> None:
-        """Checks the result of a mark, and records it."""
-        for row in self._take(fence, limit, marked, lambda row: row.leader != leader):
+    def mark(
+        self, fence: Fence, leader: UUID, limit: int, marked: Sequence[MarkedRecord], cluster: int = 1
+    ) -> None:
+        """Checks the result of a mark of a cluster's rows, and records it."""
+        for row in self._take(
+            fence, limit, marked, lambda row: row.cluster == cluster and row.leader != leader
+        ):
             row.leader = leader
 
     def select(
-        self, fence: Fence, limit: int, batches: Sequence[Batch], selected: Sequence[MarkedRecord]
+        self,
+        fence: Fence,
+        limit: int,
+        batches: Sequence[Batch],
+        selected: Sequence[MarkedRecord],
+        cluster: int,
     ) -> None:
-        """Checks the result of a selection, which leaves out batches."""
+        """Checks the result of a selection of a cluster's rows, which leaves out batches."""
         ids = {number for batch in batches for number in batch.ids()}
-        self._take(fence, limit, selected, lambda row: row.id not in ids)
+        self._take(fence, limit, selected, lambda row: row.cluster == cluster and row.id not in ids)
 
     def _take(
         self,
@@ -165,11 +178,11 @@ class Model:
         return chosen
 
     def redrive(self, ids: Collection[int], now: int) -> list[int]:
-        """Redrives heads: each goes behind all rows, in order."""
+        """Redrives heads: each goes behind all rows, in order, and is this cluster's."""
         chosen = self._in(DeadLetterStatus.SKIPPED, ids)
         for place, number in enumerate(chosen):
             row, _ = self.letters.pop(number)
-            self.rows.append(Row(row.key, row.value, now, now, place))
+            self.rows.append(Row(row.key, row.value, now, now, place, cluster=self.own))
         return chosen
 
     def _in(self, status: DeadLetterStatus, ids: Collection[int]) -> list[int]:

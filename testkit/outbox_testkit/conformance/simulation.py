@@ -9,15 +9,17 @@ leader empties the outbox at the end (9). Leader ids are never reused (7).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from outbox_sdk import Batch, Capability, DeadLetters, LeadershipLost
+from outbox_sdk import Batch, Capability, ColumnIs, DeadLetters, LeadershipLost, Stasher
 
 from outbox_testkit.conformance.base import Conformance
+from outbox_testkit.conformance.clustered import COLUMN, OTHER, OWN, created, origin
 from outbox_testkit.conformance.model import Model, Row
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
 
@@ -45,11 +47,16 @@ class Lane:
 class World:
     """The outbox, the model, and the processes that work on it."""
 
-    def __init__(self, box: Box, seed: int) -> None:
+    def __init__(self, box: Box, seed: int, clusters: Sequence[int] = ()) -> None:
         self._box = box
+        self._clusters = clusters or (1,)
+        self._eligible = [ColumnIs(COLUMN, cluster) for cluster in clusters]
+        self._stashers = {
+            number: Stasher(box.options.table, box.under.driver, cluster=number) for number in clusters
+        } or {1: box.stasher}
         self._dice = random.Random(seed)
         self._together = Capability.CONCURRENT_WRITERS in box.dialect.capabilities
-        self._model = Model(_homes(box))
+        self._model = Model(_homes(box), own=self._clusters[0])
         self._now = 0
         self._stashed = 0
         self._open: list[tuple[Any, list[Row]]] = []
@@ -91,9 +98,13 @@ class World:
         assert self._letters.redrive(everything) == self._model.redrive(everything, self._now)
         self._lead(lanes=1)
         hand = self._lanes[-1].hand
-        marked = hand.mark(ALL)
-        self._model.mark(hand.fence, hand.leader, ALL, marked)
-        assert hand.purge(*(record.id for record in marked)) == len(marked) == len(self._model.rows)
+        left = len(self._model.rows)
+        for source, cluster in enumerate(self._clusters):
+            marked = hand.mark(ALL, source=source)
+            self._model.mark(hand.fence, hand.leader, ALL, marked, cluster)
+            assert hand.purge(*(record.id for record in marked)) == len(marked)
+            left -= len(marked)
+        assert left == 0
         assert self._box.survey() == []
         assert hand.table.parked().keys == 0
 
@@ -102,11 +113,14 @@ class World:
             self._open.append((self._idle.pop(), []))
         connection, rows = self._dice.choice(self._open)
         began = rows[0].began if rows else self._now
-        stashed = [Row(self._dice.choice(KEYS), "", began) for _ in range(self._dice.randint(1, 4))]
+        cluster = self._dice.choice(self._clusters)
+        stashed = [
+            Row(self._dice.choice(KEYS), "", began, cluster=cluster) for _ in range(self._dice.randint(1, 4))
+        ]
         for row in stashed:
             self._stashed += 1
             row.value, row.place = str(self._stashed), self._stashed
-        self._box.stasher.stash_many(connection, [plain(row.key, row.value) for row in stashed])
+        self._stashers[cluster].stash_many(connection, [plain(row.key, row.value) for row in stashed])
         rows += stashed
         self._note(f"stash {[(row.key, row.value) for row in stashed]}")
         if not self._together:
@@ -129,7 +143,7 @@ class World:
 
     def _lead(self, lanes: int | None = None) -> None:
         lanes = lanes or self._dice.choice(LANES)
-        hands = self._box.lead_all(lanes)
+        hands = self._box.lead_all(lanes, self._eligible)
         self._note(f"lead {lanes} lanes by {hands[0].fence.token}")
         assert hands[0].fence.token > self._model.token
         self._model.token, self._model.lanes = hands[0].fence.token, lanes
@@ -149,7 +163,7 @@ class World:
         assert entered.epoch > self._model.attempts[fence.lane]
         assert entered.identity == fence.identity
         self._model.attempts[fence.lane] = entered.epoch
-        self._lanes.append(Lane(Hand(self._box.connect(), entered), lane.in_batches))
+        self._lanes.append(Lane(Hand(self._box.connect(self._eligible), entered), lane.in_batches))
 
     def _reconnect(self) -> None:
         """Loses the reply to a mark or a deletion, and the connection."""
@@ -163,39 +177,41 @@ class World:
                 hand.advance(limit, done)
                 self._model.finish(done)
         elif self._allowed(lane, lambda: hand.mark(limit)):
-            self._model.mark(hand.fence, name, limit, hand.table.mark(hand.fence, name, limit))
+            marked = hand.table.mark(hand.fence, name, limit)
+            self._model.mark(hand.fence, name, limit, marked, self._clusters[0])
         lane.hand.table.close()
-        lane.hand = Hand(self._box.connect(), lane.hand.fence)
+        lane.hand = Hand(self._box.connect(self._eligible), lane.hand.fence)
 
     def _mark(self) -> None:
         lane = self._lane()
         hand, limit = lane.hand, self._dice.randint(1, 8)
+        source = self._dice.randrange(len(self._clusters))
         if lane.in_batches:
-            self._advance(lane, limit if self._dice.random() < 0.8 else 0)
+            self._advance(lane, limit if self._dice.random() < 0.8 else 0, source)
             return
-        self._note(f"mark {limit} for lane {hand.fence.lane} by {hand.fence.token}")
+        self._note(f"mark {limit} of source {source} for lane {hand.fence.lane} by {hand.fence.token}")
         if self._allowed(lane, lambda: hand.mark(limit)):
-            marked = hand.mark(limit)
+            marked = hand.mark(limit, source=source)
             self._note(f"  → {texts(marked)}")
-            self._model.mark(hand.fence, hand.leader, limit, marked)
+            self._model.mark(hand.fence, hand.leader, limit, marked, self._clusters[source])
             self.marked += len(marked)
 
-    def _advance(self, lane: Lane, limit: int) -> None:
+    def _advance(self, lane: Lane, limit: int, source: int) -> None:
         """Finishes some batches, abandons others, and selects the next."""
         hand, pending = lane.hand, lane.pending
         finished = [pending.pop(0) for _ in range(self._dice.randint(0, len(pending)) // 2)]
         if limit and self._dice.random() < 0.3:
             pending.clear()
         self._note(
-            f"advance {limit} for lane {hand.fence.lane} by {hand.fence.token}, {len(finished)} finished, "
-            f"{len(pending)} pending"
+            f"advance {limit} of source {source} for lane {hand.fence.lane} by {hand.fence.token}, "
+            f"{len(finished)} finished, {len(pending)} pending"
         )
         if self._allowed(lane, lambda: hand.advance(limit, finished, pending)):
-            selected = hand.advance(limit, finished, pending)
+            selected = hand.advance(limit, finished, pending, source=source)
             self._note(f"  → {texts(selected)}")
             deleted = self._model.finish(finished)
             assert deleted <= hand.purged <= (sum(batch.rows for batch in finished) if limit else deleted)
-            self._model.select(hand.fence, limit, pending, selected)
+            self._model.select(hand.fence, limit, pending, selected, self._clusters[source])
             if selected:
                 pending.append(hand.last())
             self.marked += len(selected)
@@ -302,12 +318,22 @@ class SimulationConformance(Conformance):
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_table_is_what_the_model_says(self, box: Box, seed: int) -> None:
-        world = World(box, seed)
-        try:
-            for _ in range(STEPS):
-                world.step()
-            world.finish()
-        except BaseException as error:
-            error.add_note("It had come to this:\n" + "\n".join(world.trace[-40:]))
-            raise
-        assert min(world.marked, world.lost, world.freed) > 0, "it did not come to what it tests"
+        simulate(World(box, seed))
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_the_table_of_several_clusters_is_what_the_model_says(
+        self, box: Box, stack: ExitStack, seed: int
+    ) -> None:
+        simulate(World(created(box, stack, origin()), seed, clusters=(OWN, OTHER)))
+
+
+def simulate(world: World) -> None:
+    """Does random steps, and empties the outbox at the end."""
+    try:
+        for _ in range(STEPS):
+            world.step()
+        world.finish()
+    except BaseException as error:
+        error.add_note("It had come to this:\n" + "\n".join(world.trace[-40:]))
+        raise
+    assert min(world.marked, world.lost, world.freed) > 0, "it did not come to what it tests"

@@ -114,11 +114,11 @@ class Box:
         table = self.connect()
         return Hand(table, table.enter(lane, lanes, table.bump(lanes, "test")))
 
-    def lead_all(self, lanes: int) -> list[Hand]:
+    def lead_all(self, lanes: int, eligible: Sequence[Condition] = ()) -> list[Hand]:
         """Creates a new leader of all lanes; each has its own connection."""
         table = self.connect()
         token = table.bump(lanes, "test")
-        return [Hand(self.connect(), table.enter(lane, lanes, token)) for lane in range(lanes)]
+        return [Hand(self.connect(eligible), table.enter(lane, lanes, token)) for lane in range(lanes)]
 
     def restart(self) -> None:
         """Empties the outbox, and restarts its ids."""
