@@ -9,6 +9,8 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.batch_size import IDLE_SECONDS, TRICKLE_SECONDS, BatchSize
 from outbox_core.delivery.commands import Advance, Mark, Publish, Refresh, Reset, Send
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.retries import RetryPolicy
+from outbox_core.delivery.scoreboard import Scoreboard
 from outbox_core.delivery.sources import AGE_SHARE, EMPTY_SECONDS, LOOK_SHARE, Sources, ages
 from outbox_sdk import Advanced, ColumnIs, Condition, Failure, MarkedRecord, OlderThan
 
@@ -243,6 +245,22 @@ def test_a_remark_looks_at_all_sources():
     assert only(mpr.decide(0.1), Mark) if mpr._mark is None else mpr._mark.source == 0
     mpr.marked(0.1, [])
     assert only(mpr.decide(0.1), Mark).source == 1
+
+
+def test_own_records_of_a_key_do_not_make_the_failures_of_another_clusters_record_forgotten():
+    board = Scoreboard(RetryPolicy(Failures(park_after=3), lambda: 0.5), 100)
+    for attempt in range(3):
+        if attempt:
+            board.unhold(["k"])
+        own, other = record(attempt), record(OTHERS)
+        board.admit(attempt, [own])
+        board.take(1)
+        board.release(attempt, [own])
+        board.admit(attempt, [other])
+        board.take(1)
+        board.hold(attempt, [Failure(other, "too large", retryable=False)])
+        assert board.holds["k"].failures == attempt + 1
+        assert board.holds["k"].parking is (attempt == 2)
 
 
 def batches(*least_ages):

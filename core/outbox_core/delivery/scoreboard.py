@@ -148,8 +148,11 @@ class Scoreboard:
         for record in records:
             key = record.key
             self.bytes -= sizes.pop(record.id, 0)
-            if self.holds:
-                cured |= self.holds.pop(key, None) is not None
+            # A record with a lower id tells nothing of the one that failed: it was committed later, or comes
+            # from another source.
+            if self.holds and (hold := self.holds.get(key)) is not None and hold.head <= record.id:
+                del self.holds[key]
+                cured = True
             queue = busy[key]
             if queue is None or not queue.records:
                 del busy[key]
