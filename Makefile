@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench model simulate faults clean setup uv
+.PHONY: help demo demo-clusters test lint bench model simulate faults clean setup uv
 
 ARGS ?=
 
@@ -42,12 +42,15 @@ TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* testkit/outbox
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
 demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audit judges
 	@$(RUN) outbox demo $(ARGS)
 	@command -v uv >/dev/null && uv=uv || uv="$(UV)"; \
 		printf '\nFrom here: %s run $(if $(INDEX),--no-sync )outbox --help\n' "$$uv"
+
+demo-clusters: $(READY)  ## Watch three clusters with one replicated outbox, of which one is lost, and another
+	@$(RUN) python -m outbox_demo.clusters
 
 test: $(READY)  ## Run every test, on real servers
 	@$(RUN) python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)

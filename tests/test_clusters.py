@@ -1,0 +1,232 @@
+"""Three clusters with PostgreSQL: who delivers what while all is well, and when clusters or links are lost.
+
+docs/multi-cluster.md promises what is counted here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .clusters import Brokers, Cluster, Clusters
+from .harvesters import Measure, until
+from .replication import PostgresReplicas, PostgresServers
+
+pytestmark = pytest.mark.timeout(400)
+
+DELAY = 5.0
+"""The maximum delay in seconds."""
+RECORDS = 1500
+"""Records of each cluster."""
+
+Open = Callable[..., Clusters]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[PostgresServers]:
+    servers = PostgresServers(3)
+    with ExitStack() as stack:
+        stack.callback(servers.close)
+        servers.start()
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Brokers]:
+    brokers = Brokers(3)
+    with ExitStack() as stack:
+        stack.callback(brokers.close)
+        brokers.start()
+        yield brokers
+
+
+@pytest.fixture
+def open_clusters(servers: PostgresServers, brokers: Brokers, topic: str, tmp_path: Path) -> Iterator[Open]:
+    """Opens three clusters with a maximum delay, and other options of the affinity."""
+    with ExitStack() as stack:
+
+        def open_clusters(**affinity: Any) -> Clusters:
+            replicas = PostgresReplicas(servers, topic.replace("-", "_"))
+            stack.callback(replicas.close)
+            given = {"maximumDelay": f"{DELAY}s", "arrivalColumn": "arrival_time", **affinity}
+            clusters = Clusters(replicas, brokers, topic, tmp_path, **given)
+            stack.callback(clusters.close)
+            return clusters
+
+        yield open_clusters
+
+
+def alone(*numbers: int) -> dict[int, dict[int, int]]:
+    """Returns the counts of records that their own clusters deliver, each once."""
+    return {number: {number: RECORDS} for number in numbers}
+
+
+def test_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
+    clusters = open_clusters()
+    clusters.harvest()
+    clusters.stash(RECORDS)
+    clusters.wait_until_empty()
+    time.sleep(DELAY)  # nobody takes anything over
+    assert clusters.counts() == alone(1, 2, 3)
+
+
+def test_exactly_once_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
+    clusters = open_clusters()
+    clusters.harvest(delivery="exactly-once")
+    clusters.stash(RECORDS)
+    clusters.wait_until_empty()
+    assert clusters.counts() == alone(1, 2, 3)
+
+
+def test_without_affinity_each_record_is_delivered_in_every_cluster(open_clusters: Open) -> None:
+    clusters = open_clusters()
+    for cluster in clusters.of.values():
+        cluster.affinity = {}
+    # Everybody has the rows before anybody purges them, as where replication takes longer than a harvest.
+    clusters.stash(RECORDS)
+    clusters.replicas.wait_until_same(3 * RECORDS)
+    with clusters.replicas.cut(clusters.replicas.between([1], [2], [3])):
+        clusters.harvest()
+        clusters.wait_until_empty()
+    assert clusters.counts() == {origin: dict.fromkeys((1, 2, 3), RECORDS) for origin in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, measure: Measure) -> None:
+    clusters = open_clusters()
+    clusters.harvest(delivery=delivery)
+    clusters[1].kill()
+    began = time.monotonic()
+    clusters.stash(RECORDS)
+    clusters.wait_until_empty()
+    measure("from the last commit until the successor has delivered and purged all", time.monotonic() - began)
+    time.sleep(DELAY)
+    assert clusters.counts() == {1: {2: RECORDS}, **alone(2, 3)}
+
+
+@pytest.mark.parametrize(("takeover", "times"), [("ranked", 1), ("all", 2)])
+def test_a_takeover_where_purges_replicate_late(open_clusters: Open, takeover: str, times: int) -> None:
+    """By the article's rule all others take over, and one's purges come too late for the other."""
+    clusters = open_clusters(takeover=takeover)
+    clusters.harvest([2, 3])
+    clusters.stash(RECORDS, [1])
+    clusters.replicas.wait_until_same(RECORDS)
+    with clusters.replicas.cut([(2, 3), (3, 2)]):
+        clusters.wait_until_empty([2] if times == 1 else [2, 3])
+    clusters.wait_until_empty()
+    successors = (2, 3)[:times]
+    assert clusters.counts()[1] == dict.fromkeys(successors, RECORDS)
+
+
+def test_two_clusters_lost_and_the_third_delivers(open_clusters: Open) -> None:
+    clusters = open_clusters()
+    clusters.harvest()
+    clusters[1].kill()
+    clusters[2].kill()
+    clusters.stash(RECORDS)
+    clusters.wait_until_empty(timeout=90)
+    assert clusters.counts() == {1: {3: RECORDS}, 2: {3: RECORDS}, 3: {3: RECORDS}}
+
+
+def test_a_returning_cluster_repeats_nothing_once_it_has_caught_up(open_clusters: Open) -> None:
+    clusters = open_clusters()
+    clusters.harvest([2, 3])
+    clusters.stash(RECORDS, [1])
+    clusters.replicas.wait_until_same(RECORDS)
+    clusters.replicas.servers.servers[1].stop("immediate")  # type: ignore[attr-defined]
+    clusters.wait_until_empty([2, 3])
+    clusters.replicas.servers.servers[1].start()  # type: ignore[attr-defined]
+    clusters.wait_until_empty([1])  # its database has caught up
+    clusters.harvest([1])
+    clusters.stash(RECORDS, [2])
+    clusters.wait_until_empty()
+    assert clusters.counts() == {1: {2: RECORDS}, 2: {2: RECORDS}, 3: {}}
+
+
+def test_a_returning_cluster_repeats_at_most_what_it_had_not_purged(open_clusters: Open) -> None:
+    """The worst case: it harvests before anything that happened without it has come."""
+    clusters = open_clusters()
+    clusters.harvest([2, 3])
+    clusters.stash(RECORDS, [1])
+    clusters.replicas.wait_until_same(RECORDS)
+    with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
+        clusters.stash(200, [1])  # committed, and not replicated when it is lost
+        clusters.wait_until_empty([2, 3])
+        clusters.harvest([1])
+        clusters.wait_until_empty([1])
+    clusters.wait_until_empty()
+    assert clusters.counts()[1] == {1: RECORDS + 200, 2: RECORDS}
+
+
+@pytest.mark.parametrize("arrival", ["", "arrival_time"])
+def test_a_cut_link_that_is_healed(open_clusters: Open, arrival: str, measure: Measure) -> None:
+    clusters = open_clusters(arrivalColumn=arrival)
+    clusters.harvest()
+    for number in (2, 3):  # what was missed takes long to come, so that rows are there before their purges
+        _apply_slowly(clusters, number)
+    with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
+        clusters[1].stash(RECORDS, per_transaction=1)
+        clusters.wait_until_empty([1])
+        time.sleep(DELAY + 1)
+    clusters.replicas.wait_until_same()
+    clusters.wait_until_empty()
+    counts = clusters.counts()[1]
+    measure(f"repeated after a cut, ages from {arrival or 'create_time'}", clusters.repeated())
+    assert counts[1] == RECORDS
+    if arrival:
+        assert counts == {1: RECORDS}
+    else:
+        # Each that 2 or 3 took in before its purge was old enough at once.
+        assert 0 < counts.get(2, 0) + counts.get(3, 0) <= 2 * RECORDS
+
+
+def test_rows_that_were_in_the_outbox_when_the_link_was_cut(open_clusters: Open) -> None:
+    clusters = open_clusters()
+    clusters.harvest([2, 3])
+    clusters.stash(RECORDS, [1])
+    clusters.replicas.wait_until_same(RECORDS)
+    with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
+        clusters.harvest([1])
+        clusters.stash(RECORDS, [1])  # written during the cut: delivered and purged before it is healed
+        clusters.wait_until_empty()
+    clusters.wait_until_empty()
+    clusters.replicas.wait_until_same()
+    assert clusters.counts()[1] == {1: 2 * RECORDS, 2: RECORDS}
+
+
+def _apply_slowly(clusters: Clusters, number: int) -> None:
+    execute = clusters.replicas.of[number].execute
+    execute(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN PERFORM pg_sleep(0.003); RETURN NULL; END$$"
+    )
+    execute("CREATE TRIGGER dawdle AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    execute("ALTER TABLE outbox ENABLE REPLICA TRIGGER dawdle")
+
+
+def test_a_deliberate_takeover_and_its_end(open_clusters: Open) -> None:
+    clusters = open_clusters(maximumDelay="1h")
+    clusters.harvest([2, 3])
+    clusters.stash(RECORDS, [1])
+    _takeover(clusters[2], "--from", "1", "--reason", "the data centre moves")
+    clusters.wait_until_empty()
+    _takeover(clusters[2], "--end", "1")
+    clusters.stash(RECORDS, [1, 2])
+    until(lambda: clusters.replicas.of[2].count() == RECORDS, "cluster 2 has delivered what is its own", 60)
+    clusters.replicas.wait_until_same(RECORDS)  # nobody takes what cluster 1 has written since
+    clusters.harvest([1])
+    clusters.wait_until_empty()
+    assert clusters.counts() == {1: {2: RECORDS, 1: RECORDS}, 2: {2: RECORDS}, 3: {}}
+
+
+def _takeover(cluster: Cluster, *options: str) -> None:
+    command = [sys.executable, "-m", "outbox_core", "takeover", "--file", str(cluster.settings), "--yes"]
+    done = subprocess.run([*command, *options], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
