@@ -1,4 +1,7 @@
-"""``python -m tests.simulation``: as many histories as asked for, or the mutants."""
+"""``python -m tests.simulation``: as many histories as asked for, or the mutants.
+
+``python -m tests.simulation clusters`` does the same for several clusters, with options of its own.
+"""
 # ruff: noqa: T201 - a program that prints
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from .clusters import main as simulate_clusters
 from .faults import EVERY_FAULT
 from .mutants import BROKEN_SERVERS, BY_NAME, MUTANTS, Mutant
 from .runs import Tally, hunts, lines, many, report, run
@@ -25,6 +29,9 @@ REPORTED = 3
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["clusters"]:
+        del sys.argv[1]
+        return simulate_clusters()
     options = _options()
     kinds = options.only or None
     mutant = BY_NAME.get(options.mutant)
