@@ -1,6 +1,7 @@
 """What applications and plugins import: records, the stasher, the four seams and their errors."""
 
-from outbox_sdk.affinity import Affinity, ColumnIs, Condition, OlderThan, Origin
+from outbox_sdk.affinity import MAX_CLUSTER, Affinity, ColumnIs, Condition, OlderThan, Origin, Takeover
+from outbox_sdk.backlog import Backlog, OriginBacklog
 from outbox_sdk.dialect import Capability, Dialect, Insert
 from outbox_sdk.elector import Candidate, Elector
 from outbox_sdk.errors import (
@@ -18,15 +19,7 @@ from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
-from outbox_sdk.outbox_table import (
-    MAX_CLUSTER,
-    UNBOUNDED,
-    Advanced,
-    Backlog,
-    OriginBacklog,
-    OutboxTable,
-    Takeover,
-)
+from outbox_sdk.outbox_table import UNBOUNDED, Advanced, OutboxTable
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import MAX_CHECKPOINT, Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
+
+MAX_CLUSTER = 9_000
+"""The highest number of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,21 @@ class Origin:
     existing: int = 1
     arrival: str = ""
     replicas: Mapping[int, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A deliberate takeover: the rows of another cluster are taken without delay.
+
+    Attributes:
+        cluster: Whose rows.
+        reason: Why, as the operator said.
+        since: When it began, by the database's clock.
+    """
+
+    cluster: int
+    reason: str
+    since: datetime
 
 
 class Affinity(Protocol):

@@ -7,86 +7,19 @@ Three ways to mark exist; a dialect picks the one that its database does in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from outbox_sdk.affinity import Takeover
+from outbox_sdk.backlog import Backlog, OriginBacklog
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.record import Batch, MarkedRecord
 
 UNBOUNDED = 2**62
 """A number of bytes that limits no mark."""
-
-MAX_CLUSTER = 9_000
-"""The highest number of a cluster."""
-
-MAX_COUNTED = 10_000
-"""The backlog is counted up to this many rows, and estimated beyond."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """How many records wait in the outbox.
-
-    Attributes:
-        records: Rows in the table, marked or not; an estimate when ``exact`` is false.
-        exact: Whether ``records`` was counted.
-        oldest: Age in seconds, by the database's clock, of the oldest row whose key is not parked; ``None``
-            if there is none. Behind very many rows of parked keys it is an upper bound.
-    """
-
-    records: int
-    exact: bool
-    oldest: float | None
-
-    @classmethod
-    def of(cls, count: int, to_take_in: int, oldest: float | None, estimate: Callable[[], int]) -> Backlog:
-        """Makes a backlog of what a dialect has counted.
-
-        Args:
-            count: Rows of the outbox, counted up to ``MAX_COUNTED + 1``.
-            to_take_in: Rows of the intake's table, counted likewise.
-            oldest: As above.
-            estimate: Estimates the rows of the outbox; called only if there are more than ``MAX_COUNTED``.
-        """
-        if count <= MAX_COUNTED:
-            return cls(count + to_take_in, exact=to_take_in <= MAX_COUNTED, oldest=oldest)
-        return cls(max(count, estimate()) + to_take_in, exact=False, oldest=oldest)
-
-
-@dataclass(frozen=True, slots=True)
-class OriginBacklog:
-    """How many records of one cluster of origin wait in the outbox.
-
-    Attributes:
-        cluster: The cluster's number.
-        records: Its rows, marked or not; at most ``MAX_COUNTED`` are counted.
-        exact: Whether there are no more than ``records``.
-        oldest: Age in seconds, by the database's clock, of its row with the lowest id.
-    """
-
-    cluster: int
-    records: int
-    exact: bool
-    oldest: float
-
-
-@dataclass(frozen=True, slots=True)
-class Takeover:
-    """A deliberate takeover: the rows of another cluster are taken without delay.
-
-    Attributes:
-        cluster: Whose rows.
-        reason: Why, as the operator said.
-        since: When it began, by the database's clock.
-    """
-
-    cluster: int
-    reason: str
-    since: datetime
 
 
 class Advanced(NamedTuple):

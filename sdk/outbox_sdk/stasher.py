@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from outbox_sdk.affinity import MAX_CLUSTER
 from outbox_sdk.errors import ConfigError, PluginError, RecordError
-from outbox_sdk.outbox_table import MAX_CLUSTER
 from outbox_sdk.record import Record
 from outbox_sdk.registry import Seam, find
 from outbox_sdk.statement import Statement, Style

@@ -5,9 +5,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self
 
+from outbox_sdk.backlog import Backlog
 from outbox_sdk.errors import DriverError
 from outbox_sdk.fence import LaneStatus
-from outbox_sdk.outbox_table import Backlog, OutboxTable
+from outbox_sdk.outbox_table import OutboxTable
 from outbox_sdk.parking import Parked
 from rich import box
 from rich.console import Group, RenderableType

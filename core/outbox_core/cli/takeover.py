@@ -5,9 +5,9 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.affinity import Origin
+from outbox_sdk.affinity import Origin, Takeover
 from outbox_sdk.errors import ConfigError
-from outbox_sdk.outbox_table import OutboxTable, Takeover
+from outbox_sdk.outbox_table import OutboxTable
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from outbox_sdk import ConfigError
+from outbox_sdk.affinity import MAX_CLUSTER
 from outbox_sdk.hooks import Duration
-from outbox_sdk.outbox_table import MAX_CLUSTER
 
 _WRITTEN = {
     "CLUSTER_ID": "clusterID",

@@ -48,7 +48,7 @@ class Batches:
         self._starts = starts
         self._locked: list[Batch] = []  # those of the latest purge of which others had locked rows
 
-    def advance(
+    def advance(  # noqa: PLR0917 - as in OutboxTable
         self,
         fence: Fence,
         finished: Sequence[Batch],

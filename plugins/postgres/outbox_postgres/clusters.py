@@ -6,7 +6,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from outbox_sdk import Origin, OriginBacklog, Takeover
-from outbox_sdk.outbox_table import MAX_CLUSTER, MAX_COUNTED
+from outbox_sdk.affinity import MAX_CLUSTER
+from outbox_sdk.backlog import MAX_COUNTED
 from outbox_sdk.portable.columns import TAKEOVER
 from outbox_sdk.portable.rows import storable
 

@@ -26,8 +26,8 @@ from outbox_sdk import (
     Takeover,
     TransactionalLane,
 )
+from outbox_sdk.backlog import MAX_COUNTED
 from outbox_sdk.fence import IDENTITY_DIGITS, lost_token
-from outbox_sdk.outbox_table import MAX_COUNTED
 from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
@@ -114,7 +114,7 @@ class PostgresTable:
         attempt, identity = rows[0]
         return Fence(lane, lanes, token, attempt, _digits(identity))
 
-    def mark(
+    def mark(  # noqa: PLR0917 - the contract's
         self,
         fence: Fence,
         leader_id: UUID,
@@ -131,7 +131,7 @@ class PostgresTable:
             raise fence.lost()
         return taken.records
 
-    def advance(
+    def advance(  # noqa: PLR0917 - as above
         self,
         fence: Fence,
         finished: Sequence[Batch],

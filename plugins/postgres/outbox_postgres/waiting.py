@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox_sdk import Backlog
-from outbox_sdk.outbox_table import MAX_COUNTED
+from outbox_sdk.backlog import MAX_COUNTED
 
 from outbox_postgres import statements
 from outbox_postgres.layout import Layout

@@ -8,7 +8,7 @@ import pytest
 from outbox_postgres import waiting as module
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_sdk import Backlog
-from outbox_sdk.outbox_table import MAX_COUNTED
+from outbox_sdk.backlog import MAX_COUNTED
 
 from .outbox_hands import Hand, Outbox
 

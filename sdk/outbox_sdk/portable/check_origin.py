@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from outbox_sdk.affinity import Origin
+from outbox_sdk.backlog import OriginBacklog
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.outbox_table import OriginBacklog
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.origin_columns import OriginColumns, find_index

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from outbox_sdk.affinity import ColumnIs, Origin
-from outbox_sdk.outbox_table import MAX_CLUSTER, MAX_COUNTED, OriginBacklog, Takeover
+from outbox_sdk.affinity import MAX_CLUSTER, ColumnIs, Origin, Takeover
+from outbox_sdk.backlog import MAX_COUNTED, OriginBacklog
 from outbox_sdk.portable.columns import TAKEOVER
 from outbox_sdk.portable.fence_rows import new_lane
 from outbox_sdk.portable.session import AlreadyExists, Session

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from outbox_sdk.affinity import Condition, Origin
+from outbox_sdk.affinity import Condition, Origin, Takeover
+from outbox_sdk.backlog import MAX_COUNTED, Backlog, OriginBacklog
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane, lost_token
-from outbox_sdk.outbox_table import MAX_COUNTED, UNBOUNDED, Advanced, Backlog, OriginBacklog, Takeover
+from outbox_sdk.outbox_table import UNBOUNDED, Advanced
 from outbox_sdk.parking import Parked, Poison
 from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
