@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .clusters import Brokers, Cluster, Clusters
+from .clusters import KEYS, Brokers, Cluster, Clusters
 from .harvesters import Measure, until
 from .replication import PostgresReplicas, PostgresServers
 
@@ -25,6 +25,8 @@ DELAY = 5.0
 """The maximum delay in seconds."""
 RECORDS = 1500
 """Records of each cluster."""
+MANY = 20_000
+"""A backlog that takes a while."""
 
 Open = Callable[..., Clusters]
 
@@ -109,6 +111,23 @@ def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, m
     measure("from the last commit until the successor has delivered and purged all", time.monotonic() - began)
     time.sleep(DELAY)
     assert clusters.counts() == {1: {2: RECORDS}, **alone(2, 3)}
+
+
+def test_a_harvester_killed_amid_a_backlog(open_clusters: Open, measure: Measure) -> None:
+    clusters = open_clusters()
+    clusters.harvest([2, 3])
+    clusters.stash(MANY, [1])
+    clusters.replicas.wait_until_same(MANY)
+    clusters.harvest([1])
+    until(lambda: clusters[1].arrived() > 1000, "cluster 1 is at work", 60)
+    clusters[1].kill()
+    clusters.wait_until_empty(timeout=90)
+    counts = clusters.counts()[1]
+    repeated = counts[1] + counts.get(2, 0) - MANY
+    measure("repeated by the successor of a harvester killed amid a backlog", repeated)
+    assert 1000 < counts[1] < MANY
+    assert 3 not in counts
+    assert 0 <= repeated <= KEYS  # at most one of each key was delivered and not purged
 
 
 @pytest.mark.parametrize(("takeover", "times"), [("ranked", 1), ("all", 2)])

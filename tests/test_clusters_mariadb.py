@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .clusters import Brokers, Clusters
-from .harvesters import Measure
+from .harvesters import Measure, until
 from .replication import MariaDbReplicas
 
 pytestmark = pytest.mark.timeout(400)
@@ -77,4 +77,7 @@ def test_arrival_is_when_a_row_came_to_this_replica(clusters: Clusters) -> None:
     replicas.wait_until_same(1)
     waited = "SELECT TIMESTAMPDIFF(MICROSECOND, create_time, arrival_time) / 1e6 FROM outbox"
     assert replicas.of[1].execute(waited)[0][0] < 1
+    assert replicas.of[2].execute(waited)[0][0] > 2
+    replicas.of[1].execute("UPDATE outbox SET leader_id = 'a mark'")
+    until(lambda: replicas.of[2].execute("SELECT leader_id FROM outbox") == (("a mark",),), "it comes", 30)
     assert replicas.of[2].execute(waited)[0][0] > 2
