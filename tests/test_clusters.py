@@ -21,10 +21,14 @@ from .replication import PostgresReplicas, PostgresServers
 
 pytestmark = pytest.mark.timeout(400)
 
-DELAY = 5.0
-"""The maximum delay in seconds."""
+DELAY = 8.0
+"""The maximum delay in seconds: longer than a busy machine takes for what is quick otherwise."""
+LONG = "2m"
+"""A maximum delay that no test reaches."""
 RECORDS = 1500
 """Records of each cluster."""
+FEW = 500
+"""Records that are replicated slowly."""
 MANY = 20_000
 """A backlog that takes a while."""
 
@@ -71,16 +75,15 @@ def alone(*numbers: int) -> dict[int, dict[int, int]]:
 
 
 def test_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
-    clusters = open_clusters()
+    clusters = open_clusters(maximumDelay=LONG)
     clusters.harvest()
     clusters.stash(RECORDS)
     clusters.wait_until_empty()
-    time.sleep(DELAY)  # nobody takes anything over
     assert clusters.counts() == alone(1, 2, 3)
 
 
 def test_exactly_once_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
-    clusters = open_clusters()
+    clusters = open_clusters(maximumDelay=LONG)
     clusters.harvest(delivery="exactly-once")
     clusters.stash(RECORDS)
     clusters.wait_until_empty()
@@ -109,12 +112,11 @@ def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, m
     clusters.stash(RECORDS)
     clusters.wait_until_empty()
     measure("from the last commit until the successor has delivered and purged all", time.monotonic() - began)
-    time.sleep(DELAY)
     assert clusters.counts() == {1: {2: RECORDS}, **alone(2, 3)}
 
 
 def test_a_harvester_killed_amid_a_backlog(open_clusters: Open, measure: Measure) -> None:
-    clusters = open_clusters()
+    clusters = open_clusters(maximumDelay="20s")
     clusters.harvest([2, 3])
     clusters.stash(MANY, [1])
     clusters.replicas.wait_until_same(MANY)
@@ -191,19 +193,19 @@ def test_a_cut_link_that_is_healed(open_clusters: Open, arrival: str, measure: M
     for number in (2, 3):  # what was missed takes long to come, so that rows are there before their purges
         _apply_slowly(clusters, number)
     with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
-        clusters[1].stash(RECORDS, per_transaction=1)
+        clusters[1].stash(FEW, per_transaction=1)
         clusters.wait_until_empty([1])
         time.sleep(DELAY + 1)
     clusters.replicas.wait_until_same()
     clusters.wait_until_empty()
     counts = clusters.counts()[1]
     measure(f"repeated after a cut, ages from {arrival or 'create_time'}", clusters.repeated())
-    assert counts[1] == RECORDS
+    assert counts[1] == FEW
     if arrival:
-        assert counts == {1: RECORDS}
+        assert counts == {1: FEW}
     else:
         # Each that 2 or 3 took in before its purge was old enough at once.
-        assert 0 < counts.get(2, 0) + counts.get(3, 0) <= 2 * RECORDS
+        assert 0 < counts.get(2, 0) + counts.get(3, 0) <= 2 * FEW
 
 
 def test_rows_that_were_in_the_outbox_when_the_link_was_cut(open_clusters: Open) -> None:

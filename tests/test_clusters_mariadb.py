@@ -15,7 +15,7 @@ from .replication import MariaDbReplicas
 
 pytestmark = pytest.mark.timeout(400)
 
-DELAY = 5.0
+DELAY = 8.0
 RECORDS = 1500
 
 

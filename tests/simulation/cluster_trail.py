@@ -149,19 +149,21 @@ class Trail:
             self._break("C3", f"{text} after {self.losses} losses", entry)
 
     def sweep(self) -> None:
-        """C5: whoever may take a row does so in time."""
+        """C5: whoever may take a row, and all of its origin before it, does so in time."""
         world, scenario = self._world, self._world.scenario
         clocks = 2 * scenario.skew if {"skew", "steps"} & set(scenario.kinds) else 0.0
         for cluster, harvester in world.harvesters.items():
             if not (harvester.alive and world.replicas[cluster].up):
                 continue
             idle = max(harvester.began, world.returned[cluster])
-            for number, row in world.replicas[cluster].rows.items():
+            came: dict[int, float] = {}
+            for number, row in sorted(world.replicas[cluster].rows.items()):
                 entry = self.entries[number]
+                came[row.origin] = max(came.get(row.origin, 0.0), entry.arrived[cluster])
                 age = max(world.ranks(cluster, row.origin)) * scenario.delay
                 if row.origin == cluster or row.origin in harvester.taken_over:
                     age = 0.0
-                late = world.now - max(entry.arrived[cluster] + age + (clocks if age else 0), idle)
+                late = world.now - max(came[row.origin] + age + (clocks if age else 0), idle)
                 if late > SLACK + age / 20:
                     text = f"cluster {cluster} has not taken {number} of {row.origin}"
                     self._break("C5", f"{text}: {late:.1f} s too late", entry)
