@@ -34,20 +34,22 @@ def main() -> int:
 def _simulate(options: argparse.Namespace) -> int:
     first = secrets.randbelow(1 << 40) if options.seed is None else options.seed
     print(f"seeds from {first}, {options.jobs} at a time", flush=True)
-    done, steps, counts, failed = 0, 0, Counter[str](), []
+    steps, counts, failed = 0, Counter[str](), []
+    tally = Counter[str]()
     with Pool(options.jobs) as pool:
-        for history in pool.imap_unordered(run, _seeds(first, options)):
-            done, steps, counts = done + 1, steps + history.steps, counts + history.counts
+        for history in pool.imap_unordered(run, _seeds(first, options, tally)):
+            tally["histories"] += 1
+            steps, counts = steps + history.steps, counts + history.counts
             if history.invariant:
                 failed.append(history.seed)
                 print(history.message, flush=True)
-    print(f"{done:,} histories, {steps:,} steps: {dict(counts)}")
+    print(f"{tally['histories']:,} histories, {steps:,} steps: {dict(counts)}")
     if failed:
         print("seeds that failed:", *failed)
     return 1 if failed else 0
 
 
-def _seeds(first: int, options: argparse.Namespace) -> Iterator[int]:
+def _seeds(first: int, options: argparse.Namespace, tally: Counter[str]) -> Iterator[int]:
     began = time.monotonic()
     histories = options.histories
     if histories is None and options.minutes is None:
@@ -57,8 +59,9 @@ def _seeds(first: int, options: argparse.Namespace) -> Iterator[int]:
             return
         if options.minutes is not None and time.monotonic() - began >= options.minutes * 60:
             return
-        if number > 100:  # the pool takes seeds as fast as it can
-            time.sleep(0.02)
+        # The pool takes seeds as fast as it can: no more may be out than will soon be done.
+        while number - tally["histories"] > 8 * options.jobs:
+            time.sleep(0.01)
         yield first + number
 
 
