@@ -24,6 +24,7 @@ from outbox_core.delivery.at_least_once import MarkPurgeReset
 from outbox_core.delivery.commands import Answer, Publish, Purge, Request, Send
 from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.lanes.lane import AtLeastOnceLane, ExactlyOnceLane
+from outbox_core.lanes.permitted_topics import PermittedTopics
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_core.lanes.telemetry import Telemetry
@@ -163,7 +164,15 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
         lane, publish, poll = open_lane(plan, stack)
 
         def connect() -> Database:
-            database = Database(plan.dialect.create(), (), lambda: lane.fence, lanes=1, token=token, about={})
+            database = Database(
+                plan.dialect.create(),
+                (),
+                lambda: lane.fence,
+                lanes=1,
+                token=token,
+                about={},
+                topics=PermittedTopics(),
+            )
             return stack.enter_context(closing(database))
 
         yield DrainedLane(lane, (connect(), connect()), publish, partial(requests.count, poll))
