@@ -10,7 +10,15 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
-SPARK_FILES = frozenset(("test_demo.py", "test_goharvest_file.py", "test_outages.py", "test_spark_lanes.py"))
+SPARK_FILES = frozenset(
+    (
+        "test_demo.py",
+        "test_goharvest_file.py",
+        "test_outages.py",
+        "test_spark_lanes.py",
+        "test_spark_secrets.py",
+    )
+)
 """Files with tests that start Spark's JVMs: a machine has room for few of these."""
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""

@@ -137,7 +137,17 @@ def _check_engine(settings: HarvestSettings) -> Sequence[Finding]:
         java = java_home()
     except OutboxError as error:
         return [Finding(Level.ERROR, "Java", str(error), CURE)]
-    return [Finding(Level.OK, "Java", f"found at {java}"), _slots(settings)]
+    return [Finding(Level.OK, "Java", f"found at {java}"), _slots(settings), *_spark_security(settings)]
+
+
+def _spark_security(settings: HarvestSettings) -> Sequence[Finding]:
+    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - see above
+
+    from outbox_core.engines.spark.security import check_security, with_defaults  # noqa: PLC0415 - see above
+
+    given = settings.engine.settings
+    master = given.get("spark.master") or settings.engine.master or "local"
+    return list(check_security(master, with_defaults(given, _find_spark_home())))
 
 
 def _slots(settings: HarvestSettings) -> Finding:

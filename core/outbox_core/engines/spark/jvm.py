@@ -19,6 +19,8 @@ from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
+from outbox_core.engines.spark.launch_files import PrivateFile, java_arguments, properties, with_java_options
+from outbox_core.engines.spark.security import secrets
 from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ MAX_OUTPUT_LINES = 20
 # Signals that are ignored when a program starts stay ignored in Java.
 _DEAF = """trap '' HUP INT TERM; exec "$0" "$@" """
 _FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
+_PICKED_UP = re.compile(r"(Picked up \w+:).*")
+"""How a JVM shows the options that it finds in its environment."""
 
 
 class Jvm:
@@ -51,32 +55,25 @@ class Jvm:
 
     def __init__(self, conf: SparkConf) -> None:
         self._said: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
-        home = _find_spark_home()
-        spark_submit = str(Path(home, "bin", "spark-submit"))
-        settings = [word for name, value in conf.getAll() for word in ("--conf", f"{name}={value}")]
+        settings = dict(conf.getAll())
+        self._secrets = secrets(settings)
+        options = java_arguments(settings)
         folder = Path(tempfile.mkdtemp(prefix="outbox-jvm-"))
         try:
             place = folder / "gateway"
-            # It ends when its standard input is closed, as it is when this process ends, however it ends.
-            self._process: Popen[bytes] = Popen(  # noqa: S603 - Spark's own start script
-                ["/bin/sh", "-c", _DEAF, spark_submit, *settings, "pyspark-shell"],
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=STDOUT,
-                env={
-                    **os.environ,
-                    "SPARK_HOME": home,  # or the script would start a Python to find it
-                    "SPARK_CONNECT_MODE": "0",
-                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place),
-                },
-            )
-            self._listener = ContextThread(
-                target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
-            )
-            self._listener.start()
-            # The first call into the JVM imports it, which takes a second; so does the JVM's start.
-            import_module("pandas")
-            self.gateway = self._connect(place)
+            with (
+                PrivateFile(folder, "java-options", options) as java,
+                PrivateFile(folder, "settings", properties(with_java_options(settings, java.path))) as spark,
+            ):
+                self._process = _start(spark, java, place)
+                self._listener = ContextThread(
+                    target=self._listen, args=(self._process.stdout,), name="jvm-output", daemon=True
+                )
+                self._listener.start()
+                # The first call into the JVM imports it, which takes a second; so does the JVM's start.
+                import_module("pandas")
+                self._wait_for(place)
+            self.gateway = _connect(place)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -109,8 +106,8 @@ class Jvm:
             self._process.kill()
             self._process.wait()
 
-    def _connect(self, place: Path) -> Any:
-        """Returns the gateway as soon as the JVM has written where it is."""
+    def _wait_for(self, place: Path) -> None:
+        """Returns as soon as the JVM has written where its gateway is: it has read its settings."""
         give_up = monotonic() + START_SECONDS
         while not place.exists():
             if not self.alive or monotonic() > give_up:
@@ -120,19 +117,50 @@ class Jvm:
                 why = "the JVM does not get ready" if ended is None else f"the JVM ended with {ended}"
                 raise OutboxError(f"{why}{self.words}")
             sleep(0.05)
-        told = place.read_bytes()  # a port and a text, each text led by its length
-        port, secret = int.from_bytes(told[:4]), told[8:].decode()
-        # This is how PySpark is told of a JVM that is there already.
-        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-        try:
-            return launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's own gap
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
     def _listen(self, output: IO[bytes]) -> None:
         """Reads what the JVM and its workers print, which would otherwise block or litter the terminal."""
         with output:
             for line in output:
-                text = line.decode(errors="replace").rstrip()
+                text = self._hide(line.decode(errors="replace").rstrip())
                 self._said.append(text)
                 log.debug("jvm: %s", text)
+
+    def _hide(self, text: str) -> str:
+        """Returns what it printed without the secrets among its settings."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _PICKED_UP.sub(r"\1 ***", text)
+
+
+def _start(settings: PrivateFile, options: PrivateFile, place: Path) -> Popen[bytes]:
+    """Starts the JVM, which will write to ``place`` where its gateway is."""
+    home = _find_spark_home()
+    # Only a file replaces Spark's own defaults, unless Spark is told otherwise.
+    given = ["--properties-file", settings.path, "--load-spark-defaults"]
+    # It ends when its standard input is closed, as it is when this process ends, however it ends.
+    return Popen(  # noqa: S603 - Spark's own start script
+        ["/bin/sh", "-c", _DEAF, str(Path(home, "bin", "spark-submit")), *given, "pyspark-shell"],
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=STDOUT,
+        pass_fds=settings.descriptors + options.descriptors,
+        env={
+            **os.environ,
+            "SPARK_HOME": home,  # or the script would start a Python to find it
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(place),
+        },
+    )
+
+
+def _connect(place: Path) -> Any:
+    """Returns the gateway that a JVM has written to ``place``."""
+    told = place.read_bytes()  # a port and a text, each text led by its length
+    port, secret = int.from_bytes(told[:4]), told[8:].decode()
+    # This is how PySpark is told of a JVM that is there already.
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]  # PySpark's own gap
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from outbox_core.engines.spark.class_data import Archive, Training, find_archive, may_archive
 from outbox_core.engines.spark.java import java_home
 from outbox_core.engines.spark.jvm import Jvm
+from outbox_core.engines.spark.security import HIDDEN_NAMES, with_defaults
 from outbox_core.engines.spark.task import RECEIPT, Task
 from outbox_core.log_context import ContextThread
 
@@ -35,6 +36,8 @@ JAVA_OPTIONS = (
 )
 """The JVM's options. So much room for classes that loading them causes no collection of all garbage."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_REDACTION = "spark.redaction.regex"
+"""What Spark's own pages and event logs hide."""
 
 
 class Application:
@@ -68,6 +71,8 @@ class Application:
         if not training and may_archive(master, settings):
             self._archive = find_archive(java, Path(_find_spark_home()), JAVA_OPTIONS)
         wanted = {**_defaults(name, master), **settings}
+        # Whoever runs this machine may know of more secrets, or none.
+        wanted.setdefault(_REDACTION, with_defaults({}, _find_spark_home()).get(_REDACTION, HIDDEN_NAMES))
         wanted[_JAVA_OPTIONS] += training or (self._archive.options if self._archive else "")
         if stranger:
             os.environ.setdefault("SPARK_USER", STRANGER)
