@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -19,7 +18,7 @@ import psutil
 import pytest
 from outbox_core.cli.check import _check_engine
 from outbox_core.config import configure
-from outbox_core.engines.spark import jvm, launch_files
+from outbox_core.engines.spark import jvm
 from outbox_core.engines.spark.jvm import Jvm
 from outbox_core.engines.spark.launch_files import PrivateFile, java_arguments, properties
 from outbox_core.engines.spark.security import with_defaults
@@ -121,13 +120,13 @@ def test_a_start_shows_no_secret_to_anybody(tmp_path, monkeypatch):
 @pytest.fixture(params=["in memory", "in a folder"])
 def storage(request, monkeypatch) -> str:
     if request.param == "in a folder":
-        monkeypatch.delattr(launch_files.os, "memfd_create", raising=False)
+        monkeypatch.delattr("os.memfd_create", raising=False)
     kind: str = request.param
     return kind
 
 
 @pytest.fixture
-def script(tmp_path, monkeypatch) -> Path:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What runs in the JVM's place, to be written; beside it, all temporary files."""
     monkeypatch.setattr(jvm, "_find_spark_home", lambda: str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
@@ -227,7 +226,7 @@ def test_options_that_spark_would_quote_in_its_refusal_are_refused_before(option
 
 
 @pytest.fixture
-def defaults(tmp_path, monkeypatch) -> Iterator[Path]:
+def defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The place of Spark's own defaults."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -287,4 +286,4 @@ spark.io.encryption.enabled=true
 """)
     assert found("spark://master:7077") == GOOD
     assert found("spark://master:7077", spark_authenticate="false") == {"spark.authenticate": Level.ERROR}
-    assert with_defaults({"spark.a": "b"}, "/nowhere")["spark.authenticate.secret"] == "something"
+    assert with_defaults({"spark.a": "b"})["spark.authenticate.secret"] == "something"

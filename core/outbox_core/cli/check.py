@@ -141,13 +141,11 @@ def _check_engine(settings: HarvestSettings) -> Sequence[Finding]:
 
 
 def _spark_security(settings: HarvestSettings) -> Sequence[Finding]:
-    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - see above
-
     from outbox_core.engines.spark.security import check_security, with_defaults  # noqa: PLC0415 - see above
 
     given = settings.engine.settings
     master = given.get("spark.master") or settings.engine.master or "local"
-    return list(check_security(master, with_defaults(given, _find_spark_home())))
+    return list(check_security(master, with_defaults(given)))
 
 
 def _slots(settings: HarvestSettings) -> Finding:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from outbox_sdk.finding import Finding, Level
+from pyspark.find_spark_home import _find_spark_home
 
 HIDDEN_NAMES = (
     "(?i)secret|passw|passphrase|pwd|token|credential|jaas|(access|account|api|private|signing)[._-]?key"
@@ -27,9 +28,9 @@ def secrets(settings: Mapping[str, str]) -> list[str]:
     return sorted((each for each in found - {*shown} if len(each) >= _MIN_LENGTH), key=len, reverse=True)
 
 
-def with_defaults(settings: Mapping[str, str], spark_home: str) -> dict[str, str]:
+def with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
     """Returns settings, and below them those of ``spark-defaults.conf``, which may be missing."""
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(spark_home, "conf")
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
     try:
         lines = Path(folder, "spark-defaults.conf").read_text().splitlines()
     except (OSError, UnicodeDecodeError):

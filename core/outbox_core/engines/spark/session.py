@@ -72,7 +72,7 @@ class Application:
             self._archive = find_archive(java, Path(_find_spark_home()), JAVA_OPTIONS)
         wanted = {**_defaults(name, master), **settings}
         # Whoever runs this machine may know of more secrets, or none.
-        wanted.setdefault(_REDACTION, with_defaults({}, _find_spark_home()).get(_REDACTION, HIDDEN_NAMES))
+        wanted.setdefault(_REDACTION, with_defaults({}).get(_REDACTION, HIDDEN_NAMES))
         wanted[_JAVA_OPTIONS] += training or (self._archive.options if self._archive else "")
         if stranger:
             os.environ.setdefault("SPARK_USER", STRANGER)
