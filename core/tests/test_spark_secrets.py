@@ -46,9 +46,10 @@ found = {"page": urlopen(page).read().decode(), "defaults": context.getConf().ge
 found["option"] = context._jvm.System.getProperty("shop.password")
 found["setting"] = context._jsc.sc().conf().get("spark.shop.password")
 training = Archive(Path(sys.argv[1])).train()
-while not any(each.name() == "java" for each in psutil.Process(training._process.pid).children(True)):
+give_up = time.monotonic() + 30  # it leaves the processor to everybody else, so its JVM may take for ever
+children = psutil.Process(training._process.pid).children
+while time.monotonic() < give_up and not any(each.name() == "java" for each in children(recursive=True)):
     time.sleep(0.05)
-time.sleep(1)
 training.end()
 application.stop()
 print(json.dumps(found))
