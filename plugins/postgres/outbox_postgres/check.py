@@ -11,12 +11,14 @@ from outbox_sdk import DriverError, Finding, Intake, Level
 from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
+from outbox_postgres.check_schemas import check_schemas
 from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.options import PostgresOptions
+from outbox_postgres.search_path import Connection
 
 OLDEST_SERVER = 120000
 
@@ -83,9 +85,7 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
     return int(row[0]) if row else 0
 
 
-def _outbox(
-    connection: psycopg.Connection[Any], source: DataSource, options: PostgresOptions
-) -> Iterator[Finding]:
+def _outbox(connection: Connection, source: DataSource, options: PostgresOptions) -> Iterator[Finding]:
     inspector = Inspector(connection, options)
     try:
         layout = inspector.layout()
@@ -98,6 +98,7 @@ def _outbox(
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
     for table in auxiliary_tables(layout.fence, layout.dead_letters):
         yield from _auxiliary(connection, inspector, layout, table)
+    yield from check_schemas(connection, layout, options.outbox)
     if faults:
         return
     yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")

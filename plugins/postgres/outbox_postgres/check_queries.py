@@ -116,8 +116,9 @@ TABLE_PROBES = (
         subject="leader id index",
         sql="""
             SELECT format('index %s holds leader_id: each mark writes it, and cannot update rows in place',
-                          i.indexrelid::regclass)
+                          c.relname)
             FROM pg_index AS i
+            JOIN pg_class AS c ON c.oid = i.indexrelid
             JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attname = 'leader_id'
             WHERE i.indrelid = $1
               AND (a.attnum = ANY (i.indkey) OR EXISTS (

@@ -24,26 +24,32 @@ from outbox_postgres.layout import Inspector, Layout
 from outbox_postgres.lease import PostgresLease
 from outbox_postgres.members import PostgresMembers
 from outbox_postgres.options import PostgresOptions
+from outbox_postgres.search_path import Connection
 from outbox_postgres.sql_ascii import is_raw, read_raw
 from outbox_postgres.starts import provable
 from outbox_postgres.table import PostgresTable
 
 
-def connect(source: DataSource) -> psycopg.Connection[Any]:
+def connect(source: DataSource) -> Connection:
     """Connects in autocommit mode, with parameters numbered as in the server's own protocol.
+
+    Names and operators mean what the server's catalogue says, see :mod:`outbox_postgres.search_path`.
 
     Raises:
         DriverError: Unreachable (retryable) or refused (not).
     """
     with translated(source, "connect"):
-        connection: psycopg.Connection[Any] = psycopg.Connection.connect(
+        connection = Connection.connect(
             make_conninfo(**source.parameters), autocommit=True, cursor_factory=psycopg.RawCursor
         )
     # One width for every integer: a statement is then prepared once, not once for each size of a number.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
-    with translated(source, "connect"):
+    with ExitStack() as unless_it_works, translated(source, "connect"):
+        unless_it_works.callback(connection.close)
         if is_raw(connection):
             read_raw(connection)
+        connection.leave_search_path()
+        unless_it_works.pop_all()
     return connection
 
 
@@ -100,9 +106,7 @@ def open_members(options: PostgresOptions) -> PostgresMembers:
     return PostgresMembers(connection, source, layout)
 
 
-def _open(
-    options: PostgresOptions, eligible: Sequence[Condition]
-) -> tuple[DataSource, psycopg.Connection[Any], Layout]:
+def _open(options: PostgresOptions, eligible: Sequence[Condition]) -> tuple[DataSource, Connection, Layout]:
     source = DataSource(options)
     connection = connect(source)
     with ExitStack() as unless_it_works:
@@ -124,10 +128,12 @@ def create(options: PostgresOptions) -> Sequence[str]:
     source = DataSource(options)
     created: list[str] = []
     with connect(source) as connection:
-        for name, statement in ddl(options).items():
+        with translated(source, f"create table {options.outbox}"):
+            placed = _placed(connection, options)
+        for name, (place, statement) in zip(ddl(options), ddl(placed).items(), strict=True):
             with translated(source, f"create table {name}"):
                 try:
-                    if _create(connection, name, statement):
+                    if _create(connection, place, statement):
                         created.append(".".join(part for part in name if part))
                 except psycopg.errors.InsufficientPrivilege as error:
                     raise AccessDenied(
@@ -149,7 +155,16 @@ def create(options: PostgresOptions) -> Sequence[str]:
     return created
 
 
-def _create(connection: psycopg.Connection[Any], name: TableName, statement: str) -> bool:
+def _placed(connection: Connection, options: PostgresOptions) -> PostgresOptions:
+    """Returns options that name each table with its schema: the one it is in, or is to be created in."""
+    found = Inspector(connection, options).find(options.outbox)
+    outbox = found[1] if found else connection.new(options.outbox)
+    beside = (name.within(outbox.schema) for name in (options.fence, options.dead_letters))
+    fence, letters = map(str, beside)
+    return replace(options, table=str(outbox), fence_table=fence, dead_letter_table=letters)
+
+
+def _create(connection: Connection, name: TableName, statement: str) -> bool:
     try:
         with connection.transaction():
             # If several processes create it at the same time, only one reports it.

@@ -49,8 +49,11 @@ def outbox_ddl(options: PostgresOptions) -> str:
 ){index}"""
 
 
-# PostgreSQL 12 has no gen_random_uuid().
-_RANDOM = "encode(substr(sha256((random()::text || clock_timestamp())::bytea), 1, 16), 'hex')::uuid"
+# PostgreSQL 12 has no gen_random_uuid(). Who executes this DDL has a search path of their own, so that each
+# argument has exactly the type of the server's own functions: no function of others fits better.
+_RANDOM = (
+    "encode(substr(sha256((random()::text || clock_timestamp()::text)::bytea), 1, 16), 'hex'::text)::uuid"
+)
 
 FENCE_ADDITIONS = {
     "releases": "BIGINT NOT NULL DEFAULT 0",

@@ -25,7 +25,7 @@ def insert(table: str, constants: Mapping[str, object] | None = None) -> Insert:
     """
     given = {f"constant_{number}": value for number, value in enumerate((constants or {}).values())}
     columns = "create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
-    values = "clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
+    values = "pg_catalog.clock_timestamp(), {topic}, {key}, {value}, {header_names}, {header_values}"
     columns += "".join(f", {_escaped(quoted(column))}" for column in constants or ())
     values += "".join(f", {{{name}}}" for name in given)
     name = _escaped(str(QuotedName.parse(table)))

@@ -17,6 +17,7 @@ from outbox_postgres.fault import Fault
 from outbox_postgres.names import QuotedName
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.origin_columns import Column, affinity_faults, due_columns, index_ddl
+from outbox_postgres.search_path import Connection
 from outbox_postgres.sql_ascii import is_raw
 
 _COLUMNS = """
@@ -30,8 +31,9 @@ WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 _TABLE = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text
-FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE c.oid = to_regclass($1)
+FROM unnest($1::text[]) WITH ORDINALITY AS candidate (name, place)
+JOIN pg_class AS c ON c.oid = to_regclass(candidate.name) JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ORDER BY candidate.place LIMIT 1
 """
 _PRIVILEGES = """
 SELECT wanted FROM unnest($2::text[]) AS wanted
@@ -68,8 +70,7 @@ WHERE i.indrelid = $1::oid AND i.indisvalid AND i.indpred IS NULL AND d.attname 
   AND i.indnkeyatts >= 2 AND i.indoption[0] = 0 AND i.indoption[1] = 0
 """
 _SERVER = """
-SELECT current_database(), current_user, array_to_string(current_schemas(false), ', '), pg_is_in_recovery(),
-       current_setting('transaction_read_only')
+SELECT current_database(), current_user, pg_is_in_recovery(), current_setting('transaction_read_only')
 """
 
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
@@ -142,7 +143,7 @@ class Layout:
 class Inspector:
     """Reads the layout over one connection; psycopg's errors pass through."""
 
-    def __init__(self, connection: psycopg.Connection[Any], options: PostgresOptions) -> None:
+    def __init__(self, connection: Connection, options: PostgresOptions) -> None:
         self._connection = connection
         self._options = options
 
@@ -153,7 +154,7 @@ class Inspector:
             DriverError: The server is read-only (retryable: a failover may be going on), or there is no
                 such table.
         """
-        database, user, path, in_recovery, read_only = self._rows(_SERVER)[0]
+        database, user, in_recovery, read_only = self._rows(_SERVER)[0]
         if in_recovery or read_only == "on":
             state = "a standby" if in_recovery else "read-only"
             raise DriverError(
@@ -162,9 +163,10 @@ class Inspector:
                 retryable=True,
             )
         wanted = self._options.outbox
-        found = self._rows(_TABLE, str(wanted))
+        found = self._rows(_TABLE, self._connection.candidates(wanted))
         if not found:
-            where = f"schema '{wanted.schema}'" if wanted.schema else f"the search path ({path})"
+            path = f"the search path ({', '.join(self._connection.schemas)})"
+            where = f"schema '{wanted.schema}'" if wanted.schema else path
             raise DriverError(
                 f"user '{user}' sees no table '{wanted.table}' in {where} of database '{database}'; "
                 "run 'outbox init', correct outboxTable, or grant USAGE on its schema",
@@ -274,7 +276,7 @@ class Inspector:
 
     def find(self, table: TableName) -> tuple[int, TableName] | None:
         """Returns the object id of a table and its name with its schema, or ``None`` if there is none."""
-        found = self._rows(_TABLE, str(table))
+        found = self._rows(_TABLE, self._connection.candidates(table))
         return (found[0][0], QuotedName(found[0][1], found[0][2])) if found else None
 
     def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:

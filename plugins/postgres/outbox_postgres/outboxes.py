@@ -17,7 +17,7 @@ _FOUND = """
 SELECT n.nspname, c.relname
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind::text = ANY ($1::text[]) AND NOT c.relispartition AND c.relpersistence <> 't'
-  AND ($2 OR n.nspname = current_schema())
+  AND ($2 OR n.nspname::text = $4)
   AND (SELECT count(*) FROM pg_attribute AS a
        WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname::text = ANY ($3::text[]))
       = cardinality($3::text[])
@@ -29,5 +29,6 @@ def find_outboxes(options: PostgresOptions, pattern: str) -> Sequence[str]:
     wanted = TablePattern(pattern, options.table_name, flags=re.NOFLAG)
     source = DataSource(options)
     with connect(source) as connection, translated(source, "look for outboxes"):
-        values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS))
+        first = next(iter(connection.schemas), None)
+        values = (list(TABLE_KINDS), bool(wanted.schema), list(TELLING_COLUMNS), first)
         return wanted.names(connection.execute(_FOUND, values).fetchall())

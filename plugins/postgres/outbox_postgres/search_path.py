@@ -1,0 +1,60 @@
+"""Connections on which nobody but the server defines what a name or an operator means.
+
+Where others may create in a schema of the search path, they can define functions and operators that fit the
+arguments of our statements better than the server's own do, and these would run with the harvester's rights.
+So a session learns the schemas of its path, and leaves them, before any statement whose meaning they could
+change. Names that users write without a schema are looked for in the schemas learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import psycopg
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.names import QuotedName
+from outbox_postgres.sql_ascii import readable
+
+# The function's name has a schema, and SET takes no expressions: nothing here can be redefined. Temporary
+# tables come last only where the path says so; otherwise they hide the catalogue. Two statements, since the
+# order is certain of these, in one round trip.
+_LEARN_AND_LEAVE = "SELECT pg_catalog.current_schemas(false); SET search_path TO pg_catalog, pg_temp"
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection whose search path is the server's own catalogue.
+
+    Attributes:
+        schemas: The schemas of the path that the session began with, in their order: those that exist and
+            that the user may use, without the catalogue and without temporary tables unless the path names
+            them.
+    """
+
+    schemas: Sequence[str] = ()
+
+    def leave_search_path(self) -> Self:
+        """Learns the schemas of the search path, and leaves them until the session ends.
+
+        Must come before any statement that calls a function or names a table.
+        """
+        row = self.execute(_LEARN_AND_LEAVE).fetchone()
+        self.schemas = tuple(map(readable, row[0])) if row else ()
+        return self
+
+    def candidates(self, name: TableName) -> list[str]:
+        """Returns what a name can mean, as SQL writes it; of those that exist, the first is meant."""
+        if name.schema:
+            return [str(name)]
+        return [str(QuotedName(schema, name.table)) for schema in self.schemas]
+
+    def new(self, name: TableName) -> TableName:
+        """Returns a name with the schema in which its table is to be created.
+
+        Raises:
+            psycopg.errors.InvalidSchemaName: It names none, and the search path has none.
+        """
+        if not name.schema and not self.schemas:
+            raise psycopg.errors.InvalidSchemaName("no schema has been selected to create in")
+        return name if name.schema else name.within(self.schemas[0])
