@@ -15,13 +15,13 @@ from outbox_oracle.options import OracleOptions
 OLDEST = (12, 1)
 
 CHARACTER_SET = "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
-DATABASE = "SELECT open_mode, protection_mode, log_mode FROM v$database"
+DATABASE = "SELECT open_mode, protection_mode, log_mode FROM SYS.v_$database"
 IDS = (
-    "SELECT identity_options FROM all_tab_identity_cols"
+    "SELECT identity_options FROM SYS.all_tab_identity_cols"
     f" WHERE owner = {OWNER} AND table_name = {{wanted}} AND column_name = 'ID'"
 )
 INDEXED = (
-    "SELECT COUNT(*) FROM all_ind_columns"
+    "SELECT COUNT(*) FROM SYS.all_ind_columns"
     f" WHERE table_owner = {OWNER} AND table_name = {{wanted}} AND column_name = 'ID' AND column_position = 1"
 )
 

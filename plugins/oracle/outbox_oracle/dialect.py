@@ -53,7 +53,7 @@ class OracleDialect(PortableDialect):
     def canonical_name(self, session: Session) -> TableName:
         """Returns the outbox's name with its schema."""
         table = self.options.outbox
-        schema = "SELECT SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM dual"
+        schema = "SELECT SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM SYS.dual"
         rows = session.query("ask for the schema", schema)
         named = table.within(f'"{rows[0][0]}"') if rows else table
         return TableName(*(canonical(part) if part else "" for part in named))

@@ -38,21 +38,21 @@ class OracleIdiom(Idiom):
     style: ClassVar[Style] = Style.NAMED
     catalogue: ClassVar[str] = """
         SELECT t.owner AS schema_name, t.table_name AS table_name, c.column_name AS column_name
-        FROM all_tab_columns c JOIN all_tables t ON t.owner = c.owner AND t.table_name = c.table_name
+        FROM SYS.all_tab_columns c JOIN SYS.all_tables t ON t.owner = c.owner AND t.table_name = c.table_name
         WHERE t.dropped = 'NO' AND t.temporary = 'N'"""
     current_schema: ClassVar[str] = "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
     short_text_type: ClassVar[str] = "VARCHAR2(4000 BYTE)"
     moment_type: ClassVar[str] = "TIMESTAMP(6) WITH TIME ZONE"
     indexes: ClassVar[str] = (
-        "SELECT index_name, column_name FROM all_ind_columns"  # noqa: S608 - of our own parts
+        "SELECT index_name, column_name FROM SYS.all_ind_columns"  # noqa: S608 - of our own parts
         f" WHERE table_owner = {OWNER} AND table_name = {{wanted}} ORDER BY index_name, column_position"
     )
     defaults: ClassVar[str] = (
-        "SELECT column_name, data_default FROM all_tab_columns"  # noqa: S608 - of our own parts
+        "SELECT column_name, data_default FROM SYS.all_tab_columns"  # noqa: S608 - of our own parts
         f" WHERE owner = {OWNER} AND table_name = {{wanted}}"
     )
     # As text or with a zone of its own, the driver would lose the zone.
-    present: ClassVar[str] = "SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) FROM dual"
+    present: ClassVar[str] = "SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) FROM SYS.dual"
     now: ClassVar[str] = "SYSTIMESTAMP"
     shared_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
     exclusive_lock: ClassVar[str] = " FOR UPDATE WAIT 5"
@@ -91,7 +91,7 @@ class OracleIdiom(Idiom):
 
     def byte_length(self, column: str) -> str:
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
-        return f"LENGTHB({column})" if column == "kafka_key" else f"DBMS_LOB.GETLENGTH({column})"
+        return f"LENGTHB({column})" if column == "kafka_key" else f"SYS.DBMS_LOB.GETLENGTH({column})"
 
     def quote(self, name: str) -> str:
         """Quotes an identifier, folded to upper case unless it is quoted already."""
