@@ -207,7 +207,7 @@ def _application(fake: FakeOracle) -> Any:
 
 GOOD = {
     "NLS_CHARACTERSET": [("AL32UTF8",)],
-    r"v\$database": [("READ WRITE", "MAXIMUM PERFORMANCE", "ARCHIVELOG")],
+    r"v_\$database": [("READ WRITE", "MAXIMUM PERFORMANCE", "ARCHIVELOG")],
     "all_ind_columns": [(1,)],
     "all_tab_identity_cols": [("START WITH: 1, CACHE_SIZE: 1000, ORDER_FLAG: Y",)],
 }
@@ -229,9 +229,9 @@ def test_the_check_judges_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     ("pattern", "reply", "subject", "level"),
     [
         ("NLS_CHARACTERSET", [("WE8MSWIN1252",)], "character set", Level.WARNING),
-        (r"v\$database", [("READ ONLY", "x", "ARCHIVELOG")], "durability", Level.ERROR),
-        (r"v\$database", [("READ WRITE", "x", "NOARCHIVELOG")], "durability", Level.WARNING),
-        (r"v\$database", database_error(942), "durability", Level.OK),
+        (r"v_\$database", [("READ ONLY", "x", "ARCHIVELOG")], "durability", Level.ERROR),
+        (r"v_\$database", [("READ WRITE", "x", "NOARCHIVELOG")], "durability", Level.WARNING),
+        (r"v_\$database", database_error(942), "durability", Level.OK),
         ("all_ind_columns", [(0,)], "index", Level.WARNING),
         ("all_tab_identity_cols", [("CACHE_SIZE: 20, ORDER_FLAG: N",)], "ids", Level.WARNING),
         (r'^DELETE FROM "OUTBOX" WHERE 1', database_error(1031), "privileges", Level.ERROR),

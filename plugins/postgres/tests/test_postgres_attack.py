@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_sdk import ColumnIs, DriverError, Intake, Level, Origin, Poison, TransactionalLane
-from outbox_sdk.outbox_table import MAX_COUNTED
+from outbox_sdk.backlog import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
 from .hostile_schema import HostileSchema
