@@ -14,7 +14,7 @@ from outbox_oracle.options import OracleOptions
 
 OLDEST = (12, 1)
 
-CHARACTER_SET = "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
+CHARACTER_SET = "SELECT value FROM SYS.nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'"
 DATABASE = "SELECT open_mode, protection_mode, log_mode FROM SYS.v_$database"
 IDS = (
     "SELECT identity_options FROM SYS.all_tab_identity_cols"
