@@ -34,7 +34,7 @@ SALES = "CREATE TABLE sales (customer VARCHAR(100), number INTEGER, PRIMARY KEY 
 _KEYS = "(SELECT DISTINCT customer FROM sales) AS keys_sold"
 _TOUCHES = """
 CREATE TABLE touches (at TIMESTAMPTZ, who TEXT, what TEXT, records BIGINT);
-CREATE FUNCTION note_touch() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION note_touch() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO touches
     SELECT clock_timestamp(), current_setting('application_name'), TG_OP, count(*) FROM touched;
