@@ -201,7 +201,8 @@ def test_deletions_are_durable_even_where_the_server_is_not(make_outbox: MakeOut
     outbox.fill(4)
     outbox.admin.execute(
         "CREATE TABLE seen (what text, how text, transaction text);"
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen "
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS "
+        "$$ BEGIN INSERT INTO seen "
         "VALUES (TG_OP, current_setting('synchronous_commit'), pg_current_xact_id()); RETURN NULL; END $$;"
         "CREATE CONSTRAINT TRIGGER note AFTER UPDATE OR DELETE ON outbox "
         # Deferred, so that it runs as the transaction commits.

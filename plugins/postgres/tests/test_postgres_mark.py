@@ -105,7 +105,7 @@ def test_marks_commit_asynchronously_and_purges_do_not(outbox: Outbox) -> None:
     assert hand.table._connection.execute(seen).fetchone() == ("on",)
     outbox.admin.execute(
         "CREATE TABLE seen (what text, how text);"
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$ BEGIN "
         "INSERT INTO seen VALUES (TG_OP, current_setting('synchronous_commit')); RETURN NULL; END $$;"
         "CREATE CONSTRAINT TRIGGER note AFTER UPDATE OR DELETE ON outbox "
         # Deferred, so that it runs as the transaction commits.

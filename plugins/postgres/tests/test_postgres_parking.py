@@ -144,7 +144,7 @@ def test_parking_is_durable(outbox: Outbox) -> None:
     outbox.fill(2, keys=1)
     outbox.admin.execute(
         "CREATE TABLE seen (how text);"
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$ BEGIN "
         "INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;"
         "CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON outbox_dead_letters "
         # Deferred, so that it runs as the transaction commits.

@@ -28,7 +28,8 @@ def test_notes_are_durable_even_where_the_server_is_not(make_outbox: MakeOutbox,
     (lane,) = make_outbox().lead_batches()
     outbox.admin.execute(
         "CREATE TABLE seen (how text);"
-        "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen "
+        "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS "
+        "$$ BEGIN INSERT INTO seen "
         "VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;"
         "CREATE CONSTRAINT TRIGGER see AFTER UPDATE ON outbox_fence "
         # Deferred, so that it runs as the transaction commits.
