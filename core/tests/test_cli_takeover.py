@@ -11,7 +11,7 @@ import pytest
 from outbox_core.cli import main
 from outbox_core.cli.invocation import Invocation
 from outbox_core.config import Settings, parse
-from outbox_sdk import Fence, LaneStatus, Seam, Takeover
+from outbox_sdk import MAX_CLUSTER, Fence, LaneStatus, OriginBacklog, Seam, Takeover
 
 from .fakes import NOW, FakeClusters, FakeDialect, FakePlugin, FakeTable, made
 
@@ -24,8 +24,8 @@ class Table(FakeTable):
         at_bump: The clusters that were taken over when the token was raised last.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *origins: OriginBacklog) -> None:
+        super().__init__(origins=origins)
         self.token = 7
         self.led = True
         self.at_bump: list[int] | None = None
@@ -153,6 +153,15 @@ def test_the_own_cluster_and_unknown_ones_are_refused(
     assert code == 2
     assert told in err
     assert (table.taken_over, table.token) == ({}, 7)
+
+
+def test_orphans_can_be_taken_over(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    table = Table(*(OriginBacklog(cluster, 2, exact=True, oldest=60.0) for cluster in (7, MAX_CLUSTER + 1)))
+    monkeypatch.setattr(Invocation, "settings", lambda *_: settings(table, FakeClusters()))
+    assert call(capsys, "--from", "7", "--yes")[0] == 0
+    assert list(table.taken_over) == [7]
+    assert call(capsys, "--from", str(MAX_CLUSTER + 1), "--yes")[0] == 2
+    assert call(capsys, "--from", "8", "--yes")[0] == 2, "no record of it is here"
 
 
 def test_a_takeover_of_a_cluster_that_is_known_no_longer_can_be_ended(

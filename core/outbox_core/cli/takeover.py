@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.affinity import Origin, Takeover
+from outbox_sdk.affinity import MAX_CLUSTER, Origin, Takeover
 from outbox_sdk.errors import ConfigError
 from outbox_sdk.outbox_table import OutboxTable
 from rich import box
@@ -78,7 +78,7 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
     origin = _origin(chosen)
     with closing(chosen.dialect.create().connect()) as table:
         if from_ is not None:
-            _refuse(from_, origin)
+            _refuse(from_, origin, {each.cluster for each in table.origins()})
             _ask(_BEGIN_EFFECT, "Take over?", chosen, from_, yes=yes)
             changed = table.begin_takeover(from_, reason)
         else:
@@ -175,13 +175,21 @@ def _origin(settings: HarvestSettings) -> Origin:
     return origin
 
 
-def _refuse(cluster: int, origin: Origin, on: Collection[int] = ()) -> None:
-    """Makes sure that a cluster is another one that is known, or that its takeover is on."""
-    if cluster in on:
-        return
+def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
+    """Makes sure that a cluster is another one, and known or among those found.
+
+    Args:
+        cluster: The number that was given.
+        origin: Says which clusters are known.
+        found: The others that may be given: to begin, orphans, which have records here; to end, the
+            clusters that are taken over.
+
+    Raises:
+        typer.BadParameter: It is none of them.
+    """
     if cluster == origin.own:
         raise typer.BadParameter(f"this is cluster {cluster}: it takes its own records in any case")
-    if cluster not in origin.known:
+    if cluster not in origin.known and (cluster not in found or not 1 <= cluster <= MAX_CLUSTER):
         others = ", ".join(str(each) for each in origin.known if each != origin.own)
         raise typer.BadParameter(f"there is no cluster {cluster}; the others are {others or 'none'}")
 

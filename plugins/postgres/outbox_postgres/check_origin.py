@@ -15,7 +15,7 @@ from outbox_postgres.names import quoted
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER, due_columns, first_id, index_ddl, writes
 
 _PUBLISHED = """
-SELECT p.pubname, p.pubupdate, c.oid::bigint
+SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, c.oid::bigint
 FROM pg_publication AS p
 JOIN pg_publication_tables AS t ON t.pubname = p.pubname
 JOIN pg_namespace AS n ON n.nspname = t.schemaname
@@ -30,10 +30,8 @@ _SUBSCRIBED = (
     "SELECT DISTINCT srrelid::bigint FROM pg_subscription_rel WHERE srrelid = ANY ($1::bigint[]::oid[])"
 )
 _SEQUENCE = """
-SELECT s.seqincrement, s.seqmax, s.seqrelid::regclass::text, s.seqstart - s.seqincrement,
-       -- Null also while it has given out none.
-       CASE WHEN has_sequence_privilege(s.seqrelid, 'SELECT, USAGE')
-            THEN pg_sequence_last_value(s.seqrelid) END
+SELECT s.seqincrement, s.seqmax, s.seqrelid::regclass::text, s.seqstart,
+       has_sequence_privilege(s.seqrelid, 'SELECT')
 FROM pg_sequence AS s WHERE s.seqrelid = $1::oid
 """
 COLUMN_LISTS_SINCE = 150000
@@ -46,7 +44,7 @@ def check_origin(
     yield _default(inspector, layout, origin)
     yield _index(layout, origin)
     yield _ids(connection, layout, origin)
-    yield from _replication(connection, inspector, layout)
+    yield from _replication(connection, inspector, layout, origin)
     if origin.arrival:
         yield from _arrival(connection, layout, origin)
     yield _orphans(connection, layout, origin)
@@ -91,7 +89,13 @@ def _ids(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) ->
     # Before the sequence, which may go on meanwhile.
     of_own = f"FROM {layout.outbox} WHERE {column} = $1 ORDER BY {column} DESC, id DESC LIMIT 1"
     newest = _rows(connection, f"SELECT id {of_own}", origin.own)
-    increment, most, name, before, latest = _rows(connection, _SEQUENCE, layout.sequence)[0]
+    increment, most, name, following, readable = _rows(connection, _SEQUENCE, layout.sequence)[0]
+    latest = None
+    if readable:
+        # Also where the sequence was restarted and has given out none since.
+        following, used = _rows(connection, f"SELECT last_value, is_called FROM {name}")[0]
+        if used:
+            latest, following = following, following + increment
     if newest and latest is not None and newest[0][0] > latest:
         return Finding(
             Level.ERROR,
@@ -100,7 +104,6 @@ def _ids(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) ->
             "as after a restore: new rows will have ids that exist, or that marks have passed",
             f"SELECT setval('{name}', {newest[0][0]})",
         )
-    following = (before if latest is None else latest) + increment
     if first <= following < first + IDS_OF_CLUSTER or increment >= len(origin.known) > 1:
         return Finding(Level.OK, subject, "the sequence gives out ids that no other cluster does")
     cure = f"SELECT setval('{name}', {first})"
@@ -116,14 +119,15 @@ def _ids(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) ->
 
 
 def _replication(
-    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout
+    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, origin: Origin
 ) -> Iterator[Finding]:
     subject = "replication"
     found = [inspector.find(table) for table in (layout.fence, layout.dead_letters)]
     beside = dict(filter(None, found))
     published = _rows(connection, _PUBLISHED, [layout.oid, *beside])
-    well = True
-    for publication, updates, oid in published:
+    yield from (missing := list(_unpublished(connection, layout, origin)))
+    well = not missing
+    for publication, _, updates, _, oid in published:
         if oid in beside:
             well = False
             yield Finding(
@@ -151,6 +155,32 @@ def _replication(
         )
     if well:
         yield Finding(Level.OK, subject, "neither marks nor fence nor dead letters leave this cluster")
+
+
+def _unpublished(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) -> Iterator[Finding]:
+    """Says what publications of the outbox leave out, and should not."""
+    published = _rows(connection, _PUBLISHED, [layout.oid])
+    listed: set[str] = set()
+    if connection.info.server_version >= COLUMN_LISTS_SINCE:
+        listed = {row[0] for row in _rows(connection, _LISTED, *layout.outbox, origin.column)}
+        for publication, inserts, *_ in published:
+            if inserts and publication not in listed:
+                yield Finding(
+                    Level.ERROR,
+                    "replication",
+                    f"publication {publication} leaves out the column {origin.column}: every other cluster "
+                    "takes this one's rows for its own, and delivers them, too",
+                    f"ALTER PUBLICATION {quoted(publication)} SET TABLE {layout.outbox} (…), with "
+                    f"{quoted(origin.column)} among the columns",
+                )
+    if any(inserts for _, inserts, *_ in published) and not any(deletes for *_, deletes, _ in published):
+        yield Finding(
+            Level.WARNING,
+            "replication",
+            f"no publication publishes deletions of {layout.outbox}: what is delivered here stays in the "
+            "other clusters, and each delivers it again once it is old enough",
+            f"ALTER PUBLICATION {quoted(published[0][0])} SET (publish = 'insert, delete')",
+        )
 
 
 def _arrival(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) -> Iterator[Finding]:

@@ -87,6 +87,17 @@ def test_a_sequence_that_may_give_out_ids_of_other_clusters(outbox: Outbox, make
     assert troubles(box) == {}
 
 
+def test_a_sequence_that_was_restarted_and_has_given_out_no_id(
+    outbox: Outbox, make_outbox: MakeOutbox
+) -> None:
+    box = make_outbox(origin=ORIGIN)
+    box.dialect.create()
+    outbox.admin.execute("ALTER SEQUENCE outbox_id_seq RESTART WITH 2000000000000000")
+    assert troubles(box) == {}
+    outbox.admin.execute("ALTER SEQUENCE outbox_id_seq RESTART WITH 3000000000000000")
+    assert "the next id is 3000000000000000, " in troubles(box)["ids of clusters"]
+
+
 def test_a_sequence_behind_own_rows_as_after_a_restore(box: Outbox) -> None:
     box.write()
     write(box, 2 * 10**15 + 7, 2)
@@ -160,6 +171,21 @@ def test_publications_that_publish_too_much(replicating: tuple[Outbox, Outbox]) 
     found = troubles(box)
     assert set(found) == {"arrival"}
     assert "by the clock of their own cluster" in found["arrival"]
+
+
+def test_publications_that_leave_out_what_others_need(replicating: tuple[Outbox, Outbox]) -> None:
+    box, _ = replicating
+    columns = "id, create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values"
+    box.admin.execute(
+        f"CREATE PUBLICATION rows_only FOR TABLE outbox ({columns}) WITH (publish = 'insert, delete')"
+    )
+    assert troubles(box)["replication"].startswith("error: publication rows_only leaves out the column clust")
+    box.admin.execute(f"ALTER PUBLICATION rows_only SET TABLE outbox ({columns}, cluster_id)")
+    assert troubles(box) == {}
+    box.admin.execute("ALTER PUBLICATION rows_only SET (publish = 'insert')")
+    assert troubles(box)["replication"].startswith("warning: no publication publishes deletions")
+    box.admin.execute("CREATE PUBLICATION purges FOR TABLE outbox (id) WITH (publish = 'delete')")
+    assert troubles(box) == {}, "two publications, as in PostgreSQL 15"
 
 
 def test_a_subscription_that_writes_the_outbox_leaves_marks_of_own_rows_as_they_are(
