@@ -11,6 +11,7 @@ from typing import Literal
 from outbox_sdk import ConfigError
 from outbox_sdk.affinity import MAX_CLUSTER
 from outbox_sdk.hooks import Duration
+from outbox_sdk.portable.columns import OUTBOX_COLUMNS
 
 _WRITTEN = {
     "CLUSTER_ID": "clusterID",
@@ -85,6 +86,9 @@ class ClusterOptions:
             raise ConfigError("column is empty; name the column with the cluster's number")
         if self.column == self.arrival_column:
             raise ConfigError(f"column and arrivalColumn are both '{self.column}'")
+        for option, column in (("column", self.column), ("arrivalColumn", self.arrival_column)):
+            if column.lower() in OUTBOX_COLUMNS:
+                raise ConfigError(f"{option} is '{column}', which every outbox has; name a column of its own")
 
     def _require_cluster(self, option: str, cluster: int) -> None:
         if not 1 <= cluster <= self.clusters_count:

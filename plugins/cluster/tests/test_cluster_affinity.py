@@ -95,6 +95,8 @@ def test_the_origin():
         ({"replicas": {4: "secret"}}, "a cluster of replicas is 4"),
         ({"column": ""}, "column is empty"),
         ({"arrival_column": "cluster_id"}, "column and arrivalColumn are both 'cluster_id'"),
+        ({"column": "id"}, "column is 'id', which every outbox has"),
+        ({"arrival_column": "CREATE_TIME"}, "arrivalColumn is 'CREATE_TIME', which every outbox has"),
     ],
 )
 def test_options_that_make_no_sense(wrong: dict[str, Any], message: str):
