@@ -13,7 +13,15 @@ from outbox_sdk import Record
 from outbox_servers.services.postgres_binaries import major_version
 
 from .harvesters import until
-from .replication import SECONDS, PostgresReplicas, PostgresServers, block, settings
+from .replication import (
+    SECONDS,
+    PostgresReplica,
+    PostgresReplicas,
+    PostgresServers,
+    Replicas,
+    block,
+    settings,
+)
 
 RECORD = Record(topic="t", key="k", value="v")
 OLD = Path("/usr/lib/postgresql/15/bin")
@@ -142,6 +150,78 @@ def test_marks_that_replicate_and_cross_leave_a_row_that_nobody_can_purge(
         until(lambda: leaders(replicas) == crossed, "the marks cross", SECONDS)
         assert [table.purge(fence, mine, [row]) for table, fence, mine, row in marked.values()] == [0, 0]
     assert [replicas.of[number].count() for number in (1, 2)] == [1, 1]
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_columns_come_to_a_table_that_replicates_already(
+    servers: tuple[PostgresServers, int], prepared: bool
+) -> None:
+    """Cluster 2 has its columns before cluster 1, whose rows come without a number meanwhile."""
+    if servers[1] < 16:
+        pytest.skip("the set-up for PostgreSQL 15 has a row filter by the column")
+    replicas = UnnumberedReplicas(servers[0], f"test_{uuid4().hex}")
+    one, two = replicas.of[1], replicas.of[2]
+    try:
+        if prepared:
+            two.execute(block("postgresql: a table that replicates already"))
+            one.execute(WRITE)
+            until(lambda: two.count() == 1, "a row comes without the column", SECONDS)
+            one.execute(block("postgresql: a table that replicates already"))
+            one.execute(WRITE)
+            until(lambda: two.count() == 2, "a row comes with the column", SECONDS)
+        two.dialect.create()
+        one.execute(WRITE)
+        until(lambda: two.count() == (3 if prepared else 1), "a row comes", SECONDS)
+        one.dialect.create()
+        two.execute(WRITE)
+        until(lambda: one.count() == two.count(), "a row comes back", SECONDS)
+        numbers = "SELECT cluster_id FROM outbox ORDER BY id"
+        found = [[number for (number,) in each.execute(numbers)] for each in (one, two)]
+        assert found == ([[1, 1, 1, 2]] * 2 if prepared else [[1, 2], [2, 2]])
+    finally:
+        replicas.close()
+
+
+WRITE = """
+INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_header_keys, kafka_header_values)
+VALUES (now(), 't', 'k', '{}', '{}')
+"""
+
+
+class UnnumberedReplicas(PostgresReplicas):
+    """goharvest's table, which clusters 1 and 2 replicate without a column for the number."""
+
+    def __init__(self, servers: PostgresServers, name: str) -> None:
+        Replicas.__init__(self, 2)
+        self.servers, self._name = servers, name
+        for number in self.numbers:
+            replica = PostgresReplica(
+                number, servers.servers[number].create_database(name), self.affinity(number)
+            )
+            self.of[number] = replica
+            replica.execute(GOHARVEST)
+            replica.execute(f"SELECT setval('outbox_id_seq', {number}000000)")
+            replica.execute(
+                "CREATE PUBLICATION outbox_changes FOR TABLE outbox WITH (publish = 'insert, delete')"
+            )
+        for own, other in self.links():
+            subscribe = block(
+                "postgresql 16: each other cluster", OWN=own, OTHER=other, SOURCE=self.of[other].dsn
+            )
+            self.of[own].execute(subscribe)
+
+
+GOHARVEST = """
+CREATE TABLE outbox (
+    id BIGSERIAL PRIMARY KEY,
+    create_time TIMESTAMP WITH TIME ZONE NOT NULL,
+    kafka_topic VARCHAR(249) NOT NULL,
+    kafka_key VARCHAR(100) NOT NULL,
+    kafka_value VARCHAR(10000),
+    kafka_header_keys TEXT[] NOT NULL,
+    kafka_header_values TEXT[] NOT NULL,
+    leader_id UUID
+)"""
 
 
 def leaders(replicas: PostgresReplicas) -> dict[int, object]:

@@ -16,13 +16,18 @@ class ColumnIs:
     """Holds for rows whose ``column`` equals ``value``, and that are old enough.
 
     Rows with an age are taken as a prefix, in the order of ids: no row is taken while one with a lower id,
-    and the same value, is not old enough. So clocks cannot change the order within a key.
+    and the same value and key, is not old enough. So clocks cannot change the order within a key. A dialect
+    may hold up rows of other keys, too, behind one that is not old enough, whatever its lane, parked or not.
+
+    A row without a time is never old enough, and holds up those behind it in the same way. Nobody can tell
+    that its own cluster has had time to take it, so a row that is taken with an age could be taken while that
+    cluster works. Its own cluster takes it, and whoever is told to take over without an age.
 
     Attributes:
         column: The column.
         value: Its value.
         older_than: The least age in seconds, by the database's clock; 0 for rows of any age.
-        since: The column with the time from which the age counts.
+        since: The column with the time from which the age counts; ``create_time`` where it is null.
     """
 
     column: str

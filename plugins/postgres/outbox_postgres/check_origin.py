@@ -42,6 +42,7 @@ def check_origin(
 ) -> Iterator[Finding]:
     """Looks at an outbox that has the columns of several clusters."""
     yield _default(inspector, layout, origin)
+    yield from _null(inspector, layout, origin)
     yield _index(layout, origin)
     yield _ids(connection, layout, origin)
     yield from _replication(connection, inspector, layout, origin)
@@ -63,6 +64,18 @@ def _default(inspector: Inspector, layout: Layout, origin: Origin) -> Finding:
         "rows that are written with SQL would belong to no cluster or to another",
         f"run 'outbox init', or: {'; '.join(due_columns(layout.outbox, origin, columns))}",
     )
+
+
+def _null(inspector: Inspector, layout: Layout, origin: Origin) -> Iterator[Finding]:
+    if not inspector.columns(layout.oid)[origin.column].not_null:
+        name = quoted(origin.column)
+        yield Finding(
+            Level.ERROR,
+            "cluster of rows",
+            f"{origin.column} can be null: a row without a number is of no cluster, and nobody takes it",
+            f"UPDATE {layout.outbox} SET {name} = {origin.existing} WHERE {name} IS NULL; "
+            f"ALTER TABLE {layout.outbox} ALTER COLUMN {name} SET NOT NULL",
+        )
 
 
 def _index(layout: Layout, origin: Origin) -> Finding:

@@ -42,7 +42,7 @@ class Source:
             self.parameters = (str(condition.value),)
             if condition.older_than > 0:
                 self.parameters += (str(condition.older_than),)
-                self._too_young = f"({_old(quoted(condition.since), FIRST_PARAMETER + 1)}) IS NOT TRUE"
+                self._too_young = f"({_old(_since(condition), FIRST_PARAMETER + 1)}) IS NOT TRUE"
         elif condition is not None:
             self.parameters = (str(condition.seconds),)
             self._older_than = [_old("create_time", FIRST_PARAMETER)]
@@ -129,6 +129,12 @@ def sources(
         for each in eligible
     )
     return tuple(made) or (Source(outbox),)
+
+
+def _since(condition: ColumnIs) -> str:
+    # Rows that were there before the column may have no time of arrival.
+    created = "create_time"
+    return created if condition.since == created else f"coalesce({quoted(condition.since)}, {created})"
 
 
 def _old(since: str, number: int) -> str:

@@ -65,6 +65,16 @@ def test_rows_that_plain_sql_would_give_to_another_cluster(box: Outbox, change: 
     assert troubles(box) == {}
 
 
+def test_rows_without_a_number(box: Outbox) -> None:
+    box.admin.execute("ALTER TABLE outbox ALTER cluster_id DROP NOT NULL")
+    box.write()
+    box.admin.execute("UPDATE outbox SET cluster_id = NULL")
+    assert troubles(box)["cluster of rows"].startswith("error: cluster_id can be null")
+    run_cure(box, "cluster of rows")
+    assert troubles(box) == {}
+    assert box.admin.execute("SELECT cluster_id FROM outbox").fetchall() == [(1,)]
+
+
 def test_a_missing_index(box: Outbox) -> None:
     box.admin.execute("DROP INDEX outbox_cluster_id_id")
     assert troubles(box)["cluster index"].startswith("warning")

@@ -167,3 +167,12 @@ def test_only_own_rows_prove_where_marks_may_start(box: Outbox, make_outbox: Mak
     assert not starts([ColumnIs("cluster_id", 1, 5.0)])
     assert not starts([OWN, OTHERS], make_outbox())
     assert not starts([OWN, OTHERS], make_outbox(origin=ORIGIN, skip_settled=False))
+
+
+def test_an_age_counts_from_the_writing_where_there_is_no_time_of_arrival(box: Outbox) -> None:
+    box.admin.execute("ALTER TABLE outbox ADD COLUMN arrived timestamptz")
+    for number, age in enumerate((90, 90, 1), 1):
+        write(box, number, age=age)
+    box.admin.execute("UPDATE outbox SET arrived = now() - interval '90 seconds' WHERE id = 2")
+    hand = box.lead(0, 1, [OWN, ColumnIs("cluster_id", 2, 60.0, "arrived")])
+    assert hand.ids(source=1) == [1, 2]

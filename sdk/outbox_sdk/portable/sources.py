@@ -68,8 +68,7 @@ def _ripe(idiom: Idiom, condition: ColumnIs) -> str:
     if condition.since != since:
         # Rows that were there before the column have no time of arrival.
         since = f"COALESCE({quoted(idiom, TableName('', condition.since))}, {since})"
-    # A row without any time is ripe: it would hold up all behind it for ever.
-    return f"CASE WHEN {idiom.age_seconds(since)} < {{ripe_age}} THEN 0 ELSE 1 END"
+    return f"CASE WHEN {idiom.age_seconds(since)} >= {{ripe_age}} THEN 1 ELSE 0 END"
 
 
 def quoted(idiom: Idiom, table: TableName) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from time import monotonic, sleep
 
@@ -56,11 +56,14 @@ def of_cluster(box: Box, cluster: int, *values: str, keys: int = 3) -> None:
     application.close()
 
 
+_KEYS = {"first": "k0", "second": "k1", "third": "k2"}
+
+
 def moved(box: Box, column: str, value: str) -> None:
     """Gives a row the latest time that a row has."""
     table = box.options.table
     latest = f"(SELECT latest FROM (SELECT MAX({column}) AS latest FROM {table}) times)"
-    key = {"first": "k0", "second": "k1", "third": "k2"}[value]
+    key = _KEYS[value]
     application = box.application()
     with closing(application.cursor()) as cursor:
         cursor.execute(
@@ -68,6 +71,34 @@ def moved(box: Box, column: str, value: str) -> None:
             f" AND id < (SELECT id FROM (SELECT MAX(id) AS id FROM {table}) ids)"
         )
     application.commit()
+
+
+_TIMELESS = (
+    "ALTER TABLE {} ALTER COLUMN create_time DROP NOT NULL",
+    "ALTER TABLE {} MODIFY create_time DATETIME(6) NULL",
+    "ALTER TABLE {} MODIFY (create_time NULL)",
+    "ALTER TABLE {} ALTER COLUMN create_time DATETIME2(6) NULL",
+    "UPDATE {} SET create_time = NULL WHERE kafka_key = '{}'",
+    "UPDATE {} SET create_time = 'yesterday' WHERE kafka_key = '{}'",
+)
+"""What takes the time from a row, in one database or another."""
+
+
+def timeless(box: Box, value: str) -> bool:
+    """Takes the time from a row as far as the database permits it, and returns whether it does."""
+    done = False
+    for statement in _TIMELESS:
+        with (
+            closing(box.application()) as application,
+            closing(application.cursor()) as cursor,
+            suppress(Exception),  # each driver has its own
+        ):
+            cursor.execute(statement.format(box.options.table, _KEYS[value]))
+            application.commit()
+            done = statement.startswith("UPDATE")
+        if done:
+            return True
+    return False
 
 
 def until_found(look: Callable[[], list[str]]) -> list[str]:

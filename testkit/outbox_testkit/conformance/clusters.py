@@ -24,6 +24,7 @@ from outbox_testkit.conformance.clustered import (
     moved,
     of_cluster,
     origin,
+    timeless,
     until_found,
 )
 from outbox_testkit.conformance.cost import FEW, MANY, assert_no_dearer
@@ -166,6 +167,16 @@ class ClusterConformance(Conformance):
         assert until_found(lambda: mode.values(hand, 0)) == ["first", "second"]
         later = led(clusters, ColumnIs(COLUMN, OTHER, DELAY, "arrived"))
         assert until_found(lambda: mode.values(later, 0)) == ["first", "second", "third"]
+
+    def test_a_row_without_a_time_is_left_to_its_own_cluster(self, clusters: Box, mode: Mode) -> None:
+        of_cluster(clusters, OTHER, "first", "second", "third")
+        if not timeless(clusters, "second"):
+            pytest.skip("the database permits no row without a time")
+        sleep(DELAY)
+        hand = led(clusters, *aged(OTHER, DELAY), ColumnIs(COLUMN, OTHER))
+        assert until_found(lambda: mode.values(hand, 0)) == ["first"]
+        hand = led(clusters, *aged(OTHER, DELAY), ColumnIs(COLUMN, OTHER))
+        assert mode.values(hand, 1) == ["first", "second", "third"], "without an age"
 
     def test_rows_of_a_source_are_shared_by_lanes_and_leave_out_parked_keys(
         self, clusters: Box, mode: Mode
