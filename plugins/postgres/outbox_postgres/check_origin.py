@@ -29,12 +29,19 @@ WHERE schemaname = $1 AND tablename = $2 AND $3 = ANY (attnames::text[]) ORDER B
 _SUBSCRIBED = (
     "SELECT DISTINCT srrelid::bigint FROM pg_subscription_rel WHERE srrelid = ANY ($1::bigint[]::oid[])"
 )
+_STOPPED = """
+SELECT s.subname FROM pg_stat_subscription AS s
+WHERE EXISTS (SELECT FROM pg_subscription_rel WHERE srsubid = s.subid AND srrelid = $1::oid)
+GROUP BY s.subname HAVING count(s.pid) = 0 ORDER BY s.subname
+"""
 _SEQUENCE = """
 SELECT s.seqincrement, s.seqmax, s.seqrelid::regclass::text, s.seqstart,
        has_sequence_privilege(s.seqrelid, 'SELECT')
 FROM pg_sequence AS s WHERE s.seqrelid = $1::oid
 """
 COLUMN_LISTS_SINCE = 150000
+MOST_OF_INTEGER = 2**31 - 1
+"""The greatest id of a column of this type, and of its sequence."""
 
 
 def check_origin(
@@ -121,7 +128,9 @@ def _ids(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) ->
         return Finding(Level.OK, subject, "the sequence gives out ids that no other cluster does")
     cure = f"SELECT setval('{name}', {first})"
     if most < first:
-        cure = f"ALTER SEQUENCE {name} MAXVALUE {first + IDS_OF_CLUSTER - 1}; {cure}"
+        cure = f"ALTER SEQUENCE {name} AS bigint MAXVALUE {first + IDS_OF_CLUSTER - 1}; {cure}"
+        if most <= MOST_OF_INTEGER:
+            cure = f"ALTER TABLE {layout.outbox} ALTER COLUMN id TYPE bigint; {cure}"
     return Finding(
         Level.WARNING,
         subject,
@@ -165,6 +174,14 @@ def _replication(
             subject,
             f"a subscription writes {beside[oid]}, which belongs to one cluster only",
             f"drop {beside[oid]} from the publication, then ALTER SUBSCRIPTION … REFRESH PUBLICATION",
+        )
+    for (subscription,) in _rows(connection, _STOPPED, layout.oid):
+        well = False
+        yield Finding(
+            Level.WARNING,
+            subject,
+            f"subscription {subscription} does not run: rows and purges of another cluster do not come",
+            f"ALTER SUBSCRIPTION {quoted(subscription)} ENABLE; or see the server's log",
         )
     if well:
         yield Finding(Level.OK, subject, "neither marks nor fence nor dead letters leave this cluster")

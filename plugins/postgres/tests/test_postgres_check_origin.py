@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import monotonic, sleep
 from uuid import uuid4
 
 import pytest
@@ -97,6 +98,16 @@ def test_a_sequence_that_may_give_out_ids_of_other_clusters(outbox: Outbox, make
     assert troubles(box) == {}
 
 
+def test_ids_that_are_too_short_for_several_clusters(outbox: Outbox, make_outbox: MakeOutbox) -> None:
+    box = make_outbox(origin=ORIGIN)
+    box.dialect.create()
+    outbox.admin.execute("ALTER TABLE outbox ALTER id TYPE integer")
+    outbox.admin.execute("ALTER SEQUENCE outbox_id_seq AS integer")
+    run_cure(box, "ids of clusters")
+    assert outbox.write() == 2 * 10**15 + 1
+    assert troubles(box) == {}
+
+
 def test_a_sequence_that_was_restarted_and_has_given_out_no_id(
     outbox: Outbox, make_outbox: MakeOutbox
 ) -> None:
@@ -159,6 +170,15 @@ def subscribe(box: Outbox, to: Outbox, publication: str) -> None:
     )
 
 
+def until_troubled(box: Outbox) -> dict[str, str]:
+    """Looks until the check finds something: a worker takes a moment to end."""
+    deadline = monotonic() + 30
+    while not (found := troubles(box)):
+        assert monotonic() < deadline
+        sleep(0.1)
+    return found
+
+
 def unsubscribe(box: Outbox) -> None:
     box.admin.execute("ALTER SUBSCRIPTION here DISABLE")
     box.admin.execute("ALTER SUBSCRIPTION here SET (slot_name = NONE)")
@@ -196,6 +216,18 @@ def test_publications_that_leave_out_what_others_need(replicating: tuple[Outbox,
     assert troubles(box)["replication"].startswith("warning: no publication publishes deletions")
     box.admin.execute("CREATE PUBLICATION purges FOR TABLE outbox (id) WITH (publish = 'delete')")
     assert troubles(box) == {}, "two publications, as in PostgreSQL 15"
+
+
+def test_a_subscription_that_does_not_run(replicating: tuple[Outbox, Outbox]) -> None:
+    box, other = replicating
+    other.admin.execute("CREATE PUBLICATION theirs FOR TABLE outbox WITH (publish = 'insert, delete')")
+    subscribe(box, other, "theirs")
+    try:
+        box.admin.execute("ALTER SUBSCRIPTION here DISABLE")
+        found = until_troubled(box)
+        assert found["replication"].startswith("warning: subscription here does not run")
+    finally:
+        unsubscribe(box)
 
 
 def test_a_subscription_that_writes_the_outbox_leaves_marks_of_own_rows_as_they_are(
