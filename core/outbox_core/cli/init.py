@@ -28,8 +28,8 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Create the outbox table, the fence and topics, if they do not exist.
 
-    You can repeat it. It uses an outbox table of goharvest as it is. The only thing it changes: with the affinity
-    'cluster' it gives a table the columns, the default and the index that it lacks.
+    You can repeat it. It uses an outbox table of goharvest as it is. It changes one thing only: with the
+    affinity 'cluster' it gives a table the columns, the default and the index that it lacks.
     """
     invocation: Invocation = context.obj
     chosen = outboxes(log_warnings_only(invocation.settings(file)), outbox)
