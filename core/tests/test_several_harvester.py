@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic, sleep
@@ -50,8 +49,8 @@ def configured(folder: Path, elector: str = "lease", **outboxes: str) -> Setting
     )
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = monotonic() + PATIENCE
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    end = monotonic() + seconds
     while not condition():
         assert monotonic() < end
         sleep(0.01)
@@ -126,8 +125,8 @@ def test_processes_that_share_a_name_count_as_many(tmp_path: Path, threads: list
     wait_until(lambda: len(threads) == 2)
     for thread in threads:
         thread.joined = True
+    wait_until(lambda: all(map(sees_two, harvesters)), seconds=30.0)
     for harvester in harvesters:
-        wait_until(partial(sees_two, harvester))
         harvester.stop()
 
 

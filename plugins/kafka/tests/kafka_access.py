@@ -6,14 +6,20 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ResourcePatternType,
+    ResourceType,
 )
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.sender import KafkaSender
 from outbox_sdk import Deliveries
+from outbox_servers.services.kafka import KafkaBroker
 
 
 def publisher(bootstrap: str, **settings: object) -> KafkaPublisher:
@@ -96,4 +102,17 @@ def alter_topic(bootstrap: str, topic: str, name: str, value: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def grant(broker: KafkaBroker, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    """Lets the user ``app`` do something with all that begins with a name."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    whole = kind == ResourceType.BROKER  # there is only one
+    pattern = ResourcePatternType.LITERAL if whole else ResourcePatternType.PREFIXED
+    bindings = [
+        AclBinding(kind, name, pattern, "User:app", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    for future in admin.create_acls(bindings).values():
         future.result()

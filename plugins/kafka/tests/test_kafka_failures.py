@@ -10,6 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclOperation,
+    ResourceType,
+)
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.check import broker_findings
 from outbox_kafka.settings import producer_settings
@@ -17,7 +21,7 @@ from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .kafka_access import alter_topic, gather, publisher
+from .kafka_access import alter_topic, gather, grant, publisher
 
 NOBODY = "127.0.0.1:1"
 
@@ -132,6 +136,8 @@ def test_wrong_password_ends_the_sender(secured: SecuredKafka, caplog: pytest.Lo
 
 def test_lack_of_permission_fails_the_record(secured: SecuredKafka, topic: str) -> None:
     publisher(secured.bootstrap).prepare([topic], 1)
+    # Otherwise it is a race whether the topic or the producer as a whole is refused first.
+    grant(secured, ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE)
     kafka = KafkaPublisher(KafkaOptions(secured.settings("right")))
     sender = kafka.open("outbox.0")
     sender.send([MarkedRecord(1, topic, "k", "v")])

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
-    AclBinding,
     AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
     ResourceType,
 )
 from outbox_kafka import KafkaOptions, KafkaPublisher
@@ -19,7 +15,7 @@ from outbox_sdk import AccessDenied, DriverError, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .kafka_access import committed, publisher
+from .kafka_access import committed, grant, publisher
 
 
 @pytest.fixture(scope="module")
@@ -90,18 +86,6 @@ def _open_at_last(kafka: KafkaPublisher, lane: str):
 def secured() -> Iterator[SecuredKafka]:
     with SecuredKafka() as broker:
         yield broker
-
-
-def grant(broker: KafkaBroker, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    bindings = [
-        AclBinding(
-            kind, name, ResourcePatternType.PREFIXED, "User:app", "*", operation, AclPermissionType.ALLOW
-        )
-        for operation in operations
-    ]
-    for future in admin.create_acls(bindings).values():
-        future.result()
 
 
 def test_every_permission_that_is_missing_is_named(secured: SecuredKafka, topic: str) -> None:
