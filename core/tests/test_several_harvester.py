@@ -15,7 +15,7 @@ from outbox_core.several import harvester as module
 from outbox_core.several.harvester import Harvester
 from outbox_core.several.members import group_of
 
-PATIENCE = 5.0
+PATIENCE = 20.0
 
 
 class FakeThread:
