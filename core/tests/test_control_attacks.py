@@ -197,6 +197,12 @@ def test_reports_and_orders_arrive_as_they_were() -> None:
     )
 
 
+def test_a_log_line_that_is_no_unicode_ends_no_lane() -> None:
+    report = Report(7, 0, "a", {}, lost="\udc80", messages=((30, "key \ud800"),))
+    read = messages.decode(Report, messages.encode(report))
+    assert (read.lost, read.messages) == ("?", ((30, "key ?"),))
+
+
 def test_a_refusal_is_the_same_error_at_the_other_end() -> None:
     for error in (DriverError("away", retryable=True), AccessDenied("no DELETE")):
         made = Refusal.of(error).error

@@ -18,9 +18,10 @@ _ADAPTERS: dict[type[Report | Orders], TypeAdapter[Any]] = {
 
 
 def encode(message: Report | Orders) -> bytes:
-    """Writes a message."""
+    """Writes a message; what is no Unicode in a text that a lane logged becomes a question mark."""
+    data = _ADAPTERS[type(message)].dump_python(message, mode="json")
     # By the standard library, as a lease may be infinite.
-    return json.dumps(_ADAPTERS[type(message)].dump_python(message, mode="json")).encode()
+    return json.dumps(data, ensure_ascii=False).encode(errors="replace")
 
 
 def decode(kind: type[Message], text: bytes) -> Message:
