@@ -89,14 +89,14 @@ class SparkHost:
             running.application.stop()
 
     def _listen(self, conf: SparkConf) -> ControlServer:
-        host = conf.get("spark.driver.host", "127.0.0.1")
-        bind = conf.get("spark.driver.bindAddress", "")
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        bind = conf.get("spark.driver.bindAddress") or host
         port = self._settings.link_port or 0
         try:
-            return ControlServer(host or "127.0.0.1", port, bind or "")
+            return ControlServer(host, port, bind)
         except OSError as error:
             raise OutboxError(
-                f"cannot listen for lanes at {bind or '*'}:{port or '*'}: {error}; "
+                f"cannot listen for lanes at {bind}:{port or '*'}: {error}; "
                 "see engine.linkPort and spark.driver.bindAddress"
             ) from error
 
