@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -17,7 +16,7 @@ from rich.text import Text
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
+from outbox_core.cli.outboxes import Chosen, OutboxOption, operated_outbox
 from outbox_core.cli.raising import lane_count, operator
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
@@ -96,7 +95,7 @@ def bump(
     names, the same one unless it has ended, acquires again and continues within a second or two. Nothing is
     lost; records in flight are published again, unless delivery is exactly-once.
     """
-    settings = _settings(context, file, outbox)
+    settings = operated_outbox(context, file, outbox)
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
         holder = f"{printable(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
@@ -137,7 +136,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     Do not use it for a lane that refuses to start after an upgrade, or after 'outboxTable' was spelled in
     another way (with its schema, say): restore the former spelling until the lane has started once.
     """
-    settings = _settings(context, file, outbox)
+    settings = operated_outbox(context, file, outbox)
     token, name = None, operator()
     with closing(settings.dialect.create().connect()) as table:
         noted = table.transactional_lanes()
@@ -174,11 +173,6 @@ def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
                 raise
         else:
             return token
-
-
-def _settings(context: typer.Context, file: Path | None, outbox: str | None) -> HarvestSettings:
-    invocation: Invocation = context.obj
-    return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
 
 
 def _lane_list(noted: _Notes) -> str:

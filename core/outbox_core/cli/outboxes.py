@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from outbox_core.cli.exits import exit_code
+from outbox_core.cli.invocation import Invocation, log_warnings_only
 from outbox_core.cli.terminal import output, print_error, print_json, print_message
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.several.templates import outboxes_of
@@ -70,6 +72,12 @@ def one_outbox(settings: Settings, wanted: str | None) -> HarvestSettings:
     if len(found) != 1:
         raise ConfigError(f"choose one of several outboxes with --outbox: {_named(found)}")
     return found[0]
+
+
+def operated_outbox(context: typer.Context, file: Path | None, outbox: str | None) -> HarvestSettings:
+    """Returns the outbox that an operator's command is about; raises as :func:`one_outbox`."""
+    invocation: Invocation = context.obj
+    return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
 
 
 @dataclass(frozen=True)

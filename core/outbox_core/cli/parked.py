@@ -15,7 +15,7 @@ from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
+from outbox_core.cli.outboxes import Chosen, OutboxOption, operated_outbox
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 
@@ -67,7 +67,7 @@ def show(
     Long values are cut for people; with --json they are whole, and bytes are in base64. Counting the rows may
     read the whole outbox.
     """
-    settings = _settings(context, file, outbox)
+    settings = operated_outbox(context, file, outbox)
     with _open(settings) as dead:
         letters = dead.find([key])
         if not letters:
@@ -94,7 +94,7 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
     repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again is parked
     again.
     """
-    _apply(_RETRY, _Request(_settings(context, file, outbox), keys or [], everything, dry_run, json))
+    _apply(_RETRY, _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json))
 
 
 def skip(  # noqa: PLR0917 - typer makes each parameter an option
@@ -112,7 +112,9 @@ def skip(  # noqa: PLR0917 - typer makes each parameter an option
     The record is deleted from the outbox and is not delivered; consumers see a gap. It is kept as a skipped
     dead letter, and 'outbox parked redrive' stashes it again.
     """
-    _apply(_SKIP, _Request(_settings(context, file, outbox), keys or [], everything, dry_run, json, yes))
+    _apply(
+        _SKIP, _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json, yes)
+    )
 
 
 def redrive(  # noqa: PLR0917 - typer makes each parameter an option
@@ -128,7 +130,7 @@ def redrive(  # noqa: PLR0917 - typer makes each parameter an option
 
     They are delivered later than they were written, so consumers see them out of their original order.
     """
-    _apply(_REDRIVE, _Request(_settings(context, file, outbox), keys or [], everything, dry_run, json))
+    _apply(_REDRIVE, _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json))
 
 
 @dataclass(frozen=True)
@@ -210,11 +212,6 @@ def _print_outcomes(
     output().print(as_table(letters, outcomes))
     if gone := sum(outcome == "gone" for outcome in outcomes.values()):
         print_message(f"{gone} of {len(letters)} did not exist any more: they were changed at the same time")
-
-
-def _settings(context: typer.Context, file: FileOption, outbox: str | None) -> HarvestSettings:
-    invocation: Invocation = context.obj
-    return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
 
 
 def _open(settings: HarvestSettings) -> "closing[DeadLetters]":
