@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-clusters test lint bench model simulate faults clean setup uv
+.PHONY: help demo demo-clusters test lint bench model simulate faults sbom clean setup uv
 
 ARGS ?=
 
@@ -21,6 +21,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 # Looked for where it is used, thus after `make uv`.
 UV = $(shell { command -v uv || "$(PYTHON)" -c 'import uv; print(uv.find_uv_bin())' || ls .uv/bin/uv; } \
 	2>/dev/null | head -n 1)
+
+# What is installed if there is none.
+UV_PINNED := uv==0.13.9
 
 # The index that the user has configured, if it is not the public one. The lock file names the public one's
 # files, so what is locked is then installed by name, version and hash.
@@ -76,6 +79,13 @@ simulate: $(READY)  ## Try millions of faults in virtual time: ARGS="--minutes 1
 faults: $(READY)  ## Kill, freeze and starve real servers and harvesters: ARGS="--rounds 30"
 	@$(RUN) python -m tests.faults $(ARGS)
 
+# Where `make sbom` writes.
+SBOM ?= dist/outbox.cdx.json
+
+sbom: uv  ## List what the distributions consist of, with versions and hashes: dist/outbox.cdx.json (CycloneDX)
+	@mkdir -p "$(dir $(SBOM))"
+	@"$(UV)" export --quiet --frozen --all-packages --all-extras --no-dev --format cyclonedx1.5 -o "$(SBOM)"
+
 clean:  ## Delete what was made in this folder; downloads stay cached
 	rm -rf .venv .uv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -108,8 +118,8 @@ uv:
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@[ -n "$(UV)" ] || { \
 		echo "→ installing uv, which installs the rest"; \
-		"$(PYTHON)" -m pip install --quiet uv 2>/dev/null || { \
+		"$(PYTHON)" -m pip install --quiet $(UV_PINNED) 2>/dev/null || { \
 			echo "  pip would not; making a private one in .uv"; \
-			"$(PYTHON)" -m venv .uv && .uv/bin/python -m pip install --quiet uv; \
+			"$(PYTHON)" -m venv .uv && .uv/bin/python -m pip install --quiet $(UV_PINNED); \
 		}; \
 	} || { echo "uv could not be installed; see https://docs.astral.sh/uv for other ways" >&2; exit 1; }

@@ -25,6 +25,7 @@ class H2Idiom(Idiom):
 
     style: ClassVar[Style] = Style.QMARK  # the paramstyle of the driver
     skip_locked: ClassVar[str] = " FOR UPDATE SKIP LOCKED"
+    brief_locks: ClassVar[str] = "SET LOCK_TIMEOUT 1000"
 
     indexes: ClassVar[str] = """
         SELECT INDEX_NAME, COLUMN_NAME FROM INFORMATION_SCHEMA.INDEX_COLUMNS

@@ -20,7 +20,10 @@ def h2_jar() -> Path:
     java = find_java()
     os.environ.setdefault("JAVA_HOME", str(java.executable.parents[1]))
     wanted = [("com.h2database", "h2", VERSION)]
-    folder = cached_folder(f"h2-{VERSION}", lambda folder: fetch_jars(wanted, folder, java))
+    checksums = Path(__file__).with_name("jars.sha256")
+    folder = cached_folder(
+        f"h2-{VERSION}", lambda folder: fetch_jars(wanted, folder, java, checksums=checksums)
+    )
     return folder / f"h2-{VERSION}.jar"
 
 

@@ -22,6 +22,7 @@ from urllib.request import urlopen
 
 from outbox_servers.services.cache import Progress, silent
 from outbox_servers.services.process import ServiceError
+from outbox_servers.services.signed_release import signed_checksum
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -113,8 +114,8 @@ def unpack_programs(
     """Unpacks selected files of packages, and the shared libraries that they need, into a folder.
 
     The packages of a suite change, so it takes the newest. ``OUTBOX_DEBIAN_MIRROR`` and
-    ``OUTBOX_UBUNTU_MIRROR`` name other archives. It checks every package against the index; the index itself
-    is only as trustworthy as the connection.
+    ``OUTBOX_UBUNTU_MIRROR`` name other archives. It checks every package against the index, and the index
+    against the distribution's signature.
 
     Args:
         names: The packages' names.
@@ -125,15 +126,15 @@ def unpack_programs(
         progress: Called for every download.
 
     Raises:
-        ServiceError: A package is not available, is damaged, or does not fit this machine.
+        ServiceError: A package is not available, is damaged, or does not fit this machine; or the
+            distribution has not signed the index.
     """
     machine, triplet = architecture()
     archive = suite.archive(machine)
     keep = re.compile(rf"(?:usr/)?lib/{triplet}/[^/]+\.so[^/]*$|{wanted.pattern}")
     progress(f"Reading the index of {suite.distribution} {suite.name}")
     with tempfile.TemporaryDirectory(prefix="outbox-debian-") as work:
-        index = Path(work) / "Packages.xz"
-        _download(f"{archive}/dists/{suite.name}/main/binary-{machine}/Packages.xz", index, suite)
+        index = _signed_index(f"{archive}/dists/{suite.name}", machine, suite, Path(work))
         packages = closure(names, read_index(lzma.decompress(index.read_bytes()).decode()))
         megabytes = sum(each.size for each in packages) / 1e6
         progress(
@@ -152,6 +153,20 @@ def unpack_programs(
         with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
             for file in pool.map(fetch, packages):
                 unpack(file, folder, keep)
+
+
+def _signed_index(dists: str, machine: str, suite: Suite, work: Path) -> Path:
+    release, index = work / "InRelease", work / "Packages.xz"
+    path = f"main/binary-{machine}/Packages.xz"
+    for attempt in range(1, _ATTEMPTS + 1):
+        _download(f"{dists}/InRelease", release, suite)
+        signed = signed_checksum(release.read_bytes(), suite.distribution, path)
+        _download(f"{dists}/{path}", index, suite)
+        if hashlib.sha256(index.read_bytes()).hexdigest() == signed:
+            return index
+        if attempt < _ATTEMPTS:
+            time.sleep(attempt)  # an archive that changes right now
+    raise ServiceError(f"{dists}/{path} is not the file that {suite.distribution} has signed.")
 
 
 def loader_command(folder: Path) -> list[str]:

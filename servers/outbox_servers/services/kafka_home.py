@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outbox_servers.services.cache import Progress, cached_folder, silent
-from outbox_servers.services.maven import fetch_jars
+from outbox_servers.services.maven import Coordinate, fetch_jars
 from outbox_servers.services.process import ServiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from outbox_servers.services.java import Java
 
@@ -37,6 +37,11 @@ _FORMAT_SETTINGS = {
 _CHECKPOINT = "bootstrap.checkpoint"
 
 
+def kafka_artifacts(version: str) -> Sequence[Coordinate]:
+    """Returns what a broker needs, besides its dependencies."""
+    return (("org.apache.kafka", "kafka_2.13", version), _LOGGER)
+
+
 def kafka_home(java: Java, progress: Progress = silent, version: str = KAFKA_VERSION) -> Path:
     """Returns the cached folder of Kafka's ``jars`` and what is prepared from them; creates it if missing.
 
@@ -49,7 +54,7 @@ def kafka_home(java: Java, progress: Progress = silent, version: str = KAFKA_VER
 
     def build(folder: Path) -> None:
         progress(f"Fetching Apache Kafka {version} from Maven Central (43 MB, once)")
-        fetch_jars((("org.apache.kafka", "kafka_2.13", version), _LOGGER), folder / "jars", java, progress)
+        fetch_jars(kafka_artifacts(version), folder / "jars", java, progress)
         _format(folder, java)
 
     try:

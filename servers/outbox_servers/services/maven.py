@@ -16,6 +16,7 @@ from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
 
 from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.jar_checksums import CHECKSUMS, require_known_jars
 from outbox_servers.services.java import Java, truststore_options
 from outbox_servers.services.process import ServiceError
 
@@ -34,8 +35,33 @@ Coordinate = tuple[str, str, str]
 """Group, artifact and version."""
 
 
-def fetch_jars(artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = silent) -> None:
-    """Puts artifacts and their runtime dependencies into a folder, as ``artifact-version.jar``.
+def fetch_jars(
+    artifacts: Sequence[Coordinate],
+    into: Path,
+    java: Java,
+    progress: Progress = silent,
+    checksums: Path = CHECKSUMS,
+) -> None:
+    """Puts artifacts and their runtime dependencies into a folder, and compares all with their checksums.
+
+    Args:
+        artifacts: The artifacts.
+        into: The folder; deleted if a jar is not as it should be.
+        java: The Java that runs Ivy.
+        progress: Called for downloads.
+        checksums: The file with the checksums of all of them.
+
+    Raises:
+        ServiceError: They could not be fetched, or one has another checksum, or none in the file.
+    """
+    download_jars(artifacts, into, java, progress)
+    require_known_jars(into, checksums)
+
+
+def download_jars(
+    artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = silent
+) -> None:
+    """Puts artifacts and their runtime dependencies into a folder, as ``artifact-version.jar``, unchecked.
 
     Uses the Ivy among PySpark's jars, and Maven if that fails and Maven is installed.
     ``OUTBOX_MAVEN_REPOSITORY`` names a mirror of Maven Central for Ivy; Maven has its own settings.

@@ -83,9 +83,13 @@ class _Server(Service, MySql):
             self._create(installation, data)
         for left in data.glob("mysqld.sock*"):
             left.unlink()  # A killed server's lock blocks the next one if its process id is in use again.
+        # A server that starts deletes what it takes for its own former tables, which may be another server's.
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
         welcome = self._write_welcome()
         self._progress(f"Starting {self.title} {installation.version} on 127.0.0.1:{self.port}")
         options = {**self._settings, "port": str(self.port), "init-file": str(welcome)}
+        options["tmpdir"] = str(temporary)
         return ServerProcess(
             self.title,
             [*_command(installation, data), *(f"--{name}={value}" for name, value in options.items())],

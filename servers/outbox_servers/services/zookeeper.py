@@ -11,7 +11,7 @@ from outbox_servers.services.cache import Progress, cached_folder, silent
 from outbox_servers.services.external import ZooKeeper
 from outbox_servers.services.java import Java, find_java
 from outbox_servers.services.kafka_home import write_properties
-from outbox_servers.services.maven import fetch_jars
+from outbox_servers.services.maven import Coordinate, fetch_jars
 from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import Service
 
@@ -116,6 +116,11 @@ class ZooKeeperServer(Service, ZooKeeper):
             return False
 
 
+def zookeeper_artifacts(version: str) -> Sequence[Coordinate]:
+    """Returns what a server needs, besides its dependencies."""
+    return (("org.apache.zookeeper", "zookeeper", version), *_OF_THE_SERVER)
+
+
 def zookeeper_jars(
     java: Java, progress: Progress = silent, version: str = ZOOKEEPER_VERSION
 ) -> Sequence[Path]:
@@ -132,8 +137,7 @@ def zookeeper_jars(
 
     def build(folder: Path) -> None:
         progress(f"Fetching Apache ZooKeeper {version} from Maven Central (7 MB, once)")
-        artifacts = (("org.apache.zookeeper", "zookeeper", version), *_OF_THE_SERVER)
-        fetch_jars(artifacts, folder / "jars", java, progress)
+        fetch_jars(zookeeper_artifacts(version), folder / "jars", java, progress)
 
     try:
         folder = cached_folder(f"zookeeper-{version}", build, progress=progress)
