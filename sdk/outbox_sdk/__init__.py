@@ -14,21 +14,27 @@ from outbox_sdk.errors import (
     RecordError,
 )
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
+from outbox_sdk.file_text import FileText, present_text
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, OutboxTable
+from outbox_sdk.outbox_view import OutboxView
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
 from outbox_sdk.publisher import MAX_CHECKPOINT, Deliveries, Failure, Publisher, Sender, TransactionalSender
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
+from outbox_sdk.schema import OLDEST, SCHEMA, Schema
 from outbox_sdk.stasher import AsyncStasher, PreparedStash, Stasher
+from outbox_sdk.upkeep import OldSnapshot, Upkeep
 
 __all__ = [
     "MAX_CHECKPOINT",
     "MAX_CLUSTER",
+    "OLDEST",
+    "SCHEMA",
     "UNBOUNDED",
     "AccessDenied",
     "Advanced",
@@ -52,6 +58,7 @@ __all__ = [
     "Elector",
     "Failure",
     "Fence",
+    "FileText",
     "Finding",
     "Header",
     "Insert",
@@ -63,11 +70,13 @@ __all__ = [
     "Level",
     "MarkedRecord",
     "Members",
+    "OldSnapshot",
     "OlderThan",
     "Origin",
     "OriginBacklog",
     "OutboxError",
     "OutboxTable",
+    "OutboxView",
     "Parked",
     "PluginError",
     "Poison",
@@ -75,6 +84,7 @@ __all__ = [
     "Publisher",
     "Record",
     "RecordError",
+    "Schema",
     "Seam",
     "Sender",
     "Stasher",
@@ -83,7 +93,9 @@ __all__ = [
     "TransactionalLane",
     "TransactionalSender",
     "Unit",
+    "Upkeep",
     "find",
     "hookimpl",
     "installed",
+    "present_text",
 ]

@@ -12,8 +12,10 @@ from outbox_sdk.finding import Finding
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import OutboxTable
+from outbox_sdk.outbox_view import OutboxView
 from outbox_sdk.parking import DeadLetters
 from outbox_sdk.record import Record
+from outbox_sdk.schema import Schema
 
 
 class Capability(StrEnum):
@@ -44,7 +46,11 @@ class Insert:
 
 
 class Dialect(Protocol):
-    """One outbox in one database. Holds options only; connects late."""
+    """One outbox in one database. Holds options only; connects late.
+
+    Only :meth:`create` and :meth:`migrate` create or alter anything. All that connects refuses tables that
+    are missing, and tables that this version of outbox cannot work with (:mod:`outbox_sdk.schema`).
+    """
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -63,8 +69,21 @@ class Dialect(Protocol):
         """
         ...
 
-    def dead_letters(self) -> DeadLetters:
+    def watch(self) -> OutboxView:
+        """Connects to the outbox to look at it, in a session that cannot write.
+
+        Asks for the right to SELECT on the outbox, its fence and its dead letters, and works on a standby.
+
+        Raises:
+            DriverError: As for :meth:`connect`.
+        """
+        ...
+
+    def dead_letters(self, *, read_only: bool = False) -> DeadLetters:
         """Connects to the dead letters of the outbox, for an operator.
+
+        Args:
+            read_only: Whether only to look, see :meth:`watch`: all but ``find`` and ``waiting`` is refused.
 
         Raises:
             DriverError: As for :meth:`connect`.
@@ -118,14 +137,14 @@ class Dialect(Protocol):
         ...
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create what does not exist of outbox, fence and dead letters."""
+        """Returns the statements that create what does not exist of an outbox; connects to nothing."""
         ...
 
     def create(self) -> Sequence[str]:
-        """Creates what does not exist of outbox, fence and dead letters.
+        """Creates what does not exist of the outbox, its fence, its dead letters and all beside them.
 
-        Changes no existing table, except that it adds the columns that a fence of an earlier version lacks.
-        Idempotent.
+        Changes no existing table, except that it adds to the outbox what an origin needs. Notes the version
+        of the tables if it created the fence. Idempotent.
 
         Returns:
             The names of the tables created.
@@ -135,6 +154,42 @@ class Dialect(Protocol):
         """
         ...
 
+    def schema(self) -> Schema | None:
+        """Returns the version that is noted for the existing tables; ``None`` if none is. Reads only.
+
+        Raises:
+            DriverError: Unreachable, or there are no tables.
+        """
+        ...
+
+    def migrations(self) -> Sequence[str]:
+        """Returns the statements that bring existing tables up to ``SCHEMA``; none if they are. Reads only.
+
+        They only add, so that harvesters of the earlier version continue. What does not exist at all is left
+        to :meth:`create`.
+
+        Raises:
+            DriverError: Unreachable, there are no tables, or they are of a later version.
+        """
+        ...
+
+    def migrate(self) -> Sequence[str]:
+        """Executes :meth:`migrations`, while harvesters run; idempotent, and several processes may at once.
+
+        No statement waits long for a lock that would hold up the harvesters behind it.
+
+        Returns:
+            What it executed, in order.
+
+        Raises:
+            DriverError: A lock was not to be had (retryable), or not permitted; the message then contains the
+                statements for somebody who is.
+        """
+        ...
+
     def check(self) -> Sequence[Finding]:
-        """Looks for everything that could be wrong on the side of the database; never raises."""
+        """Looks for everything that could be wrong on the side of the database.
+
+        Never raises, creates nothing, and does with the right to SELECT.
+        """
         ...

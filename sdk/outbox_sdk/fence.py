@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,9 @@ from outbox_sdk.errors import LeadershipLost
 IDENTITY_DIGITS = 12
 """Length of an identity: enough to be unique at one broker."""
 
+_LARGEST_STEP = 1 << 24
+"""Small enough for 2^29 leaders before a token exceeds 2^53, beyond which readers of JSON may round it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fence:
@@ -20,7 +24,7 @@ class Fence:
     Attributes:
         lane: The lane's number, from 0.
         lanes: How many lanes share the outbox; a record belongs to lane ``hash(key) mod lanes``.
-        token: Every new leader raises it; a process with a lower token can change nothing.
+        token: Every new leader raises it by a random step; a process with another token can change nothing.
         epoch: Raised whenever the lane starts anew under one leader, so that a frozen copy of the lane can
             change nothing either.
         identity: Random letters and digits that distinguish the lane from those of any other outbox, in
@@ -37,6 +41,15 @@ class Fence:
         """Returns the error for a call whose fence is no longer in force."""
         holder = f"token {self.token}, epoch {self.epoch}"
         return LeadershipLost(f"lane {self.lane} of {self.lanes} is no longer held by {holder}")
+
+
+def token_step() -> int:
+    """Draws by how much a new leader's token exceeds the highest so far: 1 to 2^24.
+
+    It is random, so that two databases that have parted (one is a restored backup, or a replica that was
+    promoted) give different tokens to their next leaders, but for a chance of 6e-8.
+    """
+    return 1 + secrets.randbelow(_LARGEST_STEP)
 
 
 def lost_token(lane: int, lanes: int, token: int) -> LeadershipLost:

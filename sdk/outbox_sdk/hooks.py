@@ -59,13 +59,18 @@ class Driver(Generic[Seam_co]):
         options: A frozen dataclass. Its fields are the keys users may write beside ``driver:`` (in
             camelCase, ``_id`` as ``ID``); a field with ``repr=False`` holds a secret. Instances are
             picklable. Fields with these names take their defaults from the settings that the seams of
-            one outbox share: ``data_source``, ``table``, ``kafka`` (client settings), ``leader_topic``,
-            ``leader_group_id``, ``min_poll_interval``, ``heartbeat_timeout``, ``stop_after``.
+            one outbox share: ``data_source``, ``password`` (a dialect's), ``table``, ``kafka``
+            (client settings), ``leader_topic``, ``leader_group_id``, ``min_poll_interval``,
+            ``heartbeat_timeout``, ``stop_after``.
             A field ``lease`` whose metadata is ``GIVEN`` receives a function that connects to the lease in
             the outbox's own database (:meth:`outbox_sdk.Dialect.lease`). A field ``origin`` whose metadata is
-            ``GIVEN`` receives what the affinity says about it (:class:`outbox_sdk.Origin`, or ``None``).
+            ``GIVEN`` receives what the affinity says about it (:class:`outbox_sdk.Origin`, or ``None``). A
+            field ``topics`` whose metadata is ``GIVEN`` receives the patterns of ``harvest.topics``.
             The first two of an election are ``None`` unless they are written: an elector is made again with
             those that follow from the outbox once the database has named it, and started then.
+            A text with references to files (:class:`outbox_sdk.FileText`) reaches a field whose type names
+            ``FileText``, or is ``Any``, and likewise the values of a mapping: the driver reads the files with
+            :func:`outbox_sdk.present_text` at each connect. For every other field they are read once.
         create: Makes the seam's object from an instance of ``options``, without connecting.
         insert: For a dialect: how the stasher writes into the table of the given name, and the values of
             columns (name → value) that each row gets besides those of its record.

@@ -8,14 +8,12 @@ Three ways to mark exist; a dialect picks the one that its database does in the 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from outbox_sdk.affinity import Takeover
-from outbox_sdk.backlog import Backlog, OriginBacklog
-from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
-from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.fence import Fence, TransactionalLane
+from outbox_sdk.outbox_view import OutboxView
+from outbox_sdk.parking import Poison
 from outbox_sdk.record import Batch, MarkedRecord
 
 UNBOUNDED = 2**62
@@ -39,7 +37,7 @@ class Advanced(NamedTuple):
     locked: Sequence[Batch] = ()
 
 
-class OutboxTable(Protocol):
+class OutboxTable(OutboxView, Protocol):
     """A connection to one outbox table and its fence; used by one thread at a time.
 
     A lane has two: it marks and resets over the one, never both at once, and purges over the other meanwhile.
@@ -48,11 +46,6 @@ class OutboxTable(Protocol):
     the outcome of the call is unknown and the connection may be broken: close it and connect anew. A call on
     a connection that somebody has closed raises a retryable one, too.
     """
-
-    @property
-    def name(self) -> str:
-        """The outbox's name with its schema, as the database knows it, however it was configured."""
-        ...
 
     def identity(self) -> str:
         """Returns what distinguishes this outbox from every other, of whatever name, in whatever database.
@@ -69,7 +62,8 @@ class OutboxTable(Protocol):
         another number of lanes is fenced as well.
 
         Returns:
-            The new token, higher than any before.
+            The new token, the same for all lanes: higher than any before, by a random step
+            (:func:`outbox_sdk.fence.token_step`).
         """
         ...
 
@@ -196,14 +190,6 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def transactional_lanes(self) -> dict[int, TransactionalLane]:
-        """Returns the lanes that publish in transactions, as they may still after a crash.
-
-        Returns:
-            Lane → what was stored about it, ordered by lane. May contain lanes that no longer exist.
-        """
-        ...
-
     def park(
         self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], ids: Sequence[int] = ()
     ) -> int:
@@ -233,8 +219,18 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def parked(self) -> Parked:
-        """Returns how much is parked; reads the parked keys only."""
+    def forget_skipped(self, age: float, limit: int) -> int:
+        """Deletes dead letters that were skipped, durably before it returns; those of parked keys stay.
+
+        Idempotent, and harmless whoever calls it.
+
+        Args:
+            age: For how many seconds, by the database's clock, a letter must have been skipped.
+            limit: How many to delete at most; those with the lowest ids.
+
+        Returns:
+            How many were deleted.
+        """
         ...
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
@@ -247,27 +243,6 @@ class OutboxTable(Protocol):
         Raises:
             LeadershipLost: The fence is no longer the caller's.
         """
-        ...
-
-    def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence stores about each lane, ordered by lane; empty before the first leader."""
-        ...
-
-    def backlog(self) -> Backlog:
-        """Returns how many records wait, without a full scan of a large table."""
-        ...
-
-    def origins(self) -> list[OriginBacklog]:
-        """Returns how many records of each cluster of origin wait, without a full scan of a large table.
-
-        Returns:
-            One element for each cluster of which there are rows, ordered by cluster; also for clusters that
-            nobody serves. Empty if the options name no :class:`outbox_sdk.Origin`.
-        """
-        ...
-
-    def takeovers(self) -> list[Takeover]:
-        """Returns the deliberate takeovers that have begun and not ended, ordered by cluster."""
         ...
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
@@ -286,12 +261,4 @@ class OutboxTable(Protocol):
 
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended; returns whether there was one."""
-        ...
-
-    def now(self) -> datetime:
-        """Returns the present time by the database's clock, with a time zone."""
-        ...
-
-    def close(self) -> None:
-        """Disconnects. Idempotent, and never raises."""
         ...

@@ -66,7 +66,7 @@ class DeadLetter:
             outbox has given out the record's id anew.
         reason: The last error.
         attempts: How often its delivery was tried.
-        since: When it was parked (database clock).
+        since: When it was parked, or skipped (database clock).
         age: Seconds since then by the database's clock.
         status: Whether its key is parked, or it was skipped.
     """

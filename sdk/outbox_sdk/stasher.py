@@ -4,6 +4,8 @@ A stasher never opens, commits or rolls back anything: the record is committed w
 changes, or not at all. It works on what the application has: a DB-API connection or cursor, or a SQLAlchemy
 connection or session; :class:`AsyncStasher` on their asynchronous forms. Neither a database driver nor
 SQLAlchemy is imported here.
+
+In a span of OpenTelemetry a record gets the span's context as headers (:mod:`outbox_sdk.tracing`).
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from typing import Any
 
 from outbox_sdk.affinity import MAX_CLUSTER
 from outbox_sdk.errors import ConfigError, PluginError, RecordError
-from outbox_sdk.record import Record
+from outbox_sdk.record import Header, Record
 from outbox_sdk.registry import Seam, find
 from outbox_sdk.statement import Statement, Style
 from outbox_sdk.target import AsyncTarget, Target, Values, find_async_target, find_target
+from outbox_sdk.tracing import trace_headers, with_trace
 
 TOPIC_LENGTH = 249
 """The longest name that Kafka lets a topic have, in characters."""
@@ -53,6 +56,9 @@ class Stasher:
 
     def stash(self, connection: Any, record: Record) -> None:
         """Writes one record in the transaction that ``connection`` is in.
+
+        If OpenTelemetry has a current span, the record gets its ``traceparent`` and ``tracestate`` as
+        headers. A record that has a header of either name, in any case, stays as it is.
 
         Args:
             connection: A DB-API connection or cursor, or a SQLAlchemy ``Connection`` or ``Session``.
@@ -175,9 +181,10 @@ class _Insertion:
         Raises:
             RecordError: One of them cannot be written.
         """
-        return [self._row(record) for record in records]
+        trace = trace_headers()
+        return [self._row(record, trace) for record in records]
 
-    def _row(self, record: Record) -> Values:
+    def _row(self, record: Record, trace: tuple[Header, ...]) -> Values:
         problem = _problem(record)
         if not problem and isinstance(record.value, bytes) and not self._bytes_values:
             problem = (
@@ -189,9 +196,18 @@ class _Insertion:
         try:
             if isinstance(record.value, str) and self._bytes_values:
                 record = replace(record, value=record.value.encode())
-            return self._insert.bind(record)
+            return self._bind(record, trace)
         except ValueError as error:
             raise RecordError(f"{error} ({_name(record)})") from error
+
+    def _bind(self, record: Record, trace: tuple[Header, ...]) -> Values:
+        traced = with_trace(record, trace)
+        if traced is record:
+            return self._insert.bind(record)
+        try:
+            return self._insert.bind(traced)
+        except ValueError:
+            return self._insert.bind(record)  # a trace is not worth a transaction: it may just not fit
 
 
 def _constants(cluster: int | None, column: str) -> Mapping[str, object]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from outbox_sdk.errors import DriverError
 from outbox_sdk.finding import Finding, Level
@@ -15,31 +15,31 @@ from outbox_sdk.portable.columns import (
     FENCE_COLUMNS,
     OUTBOX_COLUMNS,
 )
-from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.described import Described
+from outbox_sdk.portable.migration import migrations
+from outbox_sdk.portable.readiness import missing_columns
+from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session
+from outbox_sdk.schema import refusal
 
 
-class Checked(Protocol):
-    """The parts of a portable dialect that a check asks; see :class:`outbox_sdk.portable.PortableDialect`."""
+class Checked(Described, Protocol):
+    """What a check asks of :class:`outbox_sdk.portable.PortableDialect`, which has the docstrings."""
 
-    options: Any
-
-    @property
-    def idiom(self) -> Idiom: ...  # noqa: D102 - as above
-    @property
-    def address(self) -> str: ...  # noqa: D102 - as above
-    def session(self) -> Session: ...  # noqa: D102 - as above
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - as above
-    def upgrades(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - as above
-    def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - as above
-    def intake(self, session: Session, *, extras: bool) -> object: ...  # noqa: D102 - as above
+    def session(self, *, watches: bool) -> Session: ...  # noqa: D102 - see the class
+    def findings(self, session: Session) -> Iterator[Finding]: ...  # noqa: D102 - see the class
+    def intake(self, session: Session, *, extras: bool) -> object: ...  # noqa: D102 - see the class
 
 
-def check(dialect: Checked) -> list[Finding]:
-    """Connects and looks at everything; never raises. The work behind ``PortableDialect.check``."""
+def check(dialect: Checked, *, watches: bool = False) -> list[Finding]:
+    """Connects and looks at everything; never raises. The work behind ``PortableDialect.check``.
+
+    Args:
+        dialect: Whose outbox.
+        watches: Whether in a session that only looks. In another one the database can tell what is permitted.
+    """
     try:
-        session = dialect.session()
+        session = dialect.session(watches=watches)
     except DriverError as error:
         cure = "see that the server runs and accepts this user" if error.retryable else "see the message"
         return [Finding(Level.ERROR, "connection", str(error), cure)]
@@ -47,7 +47,7 @@ def check(dialect: Checked) -> list[Finding]:
     try:
         findings += dialect.findings(session)
         findings += _tables(dialect, session)
-        findings += _upgrades(dialect.upgrades(session))
+        findings += _version(dialect, session)
         findings += _origin(dialect, session)
         if dialect.options.intake:
             findings.append(_intake(dialect, session))
@@ -56,14 +56,6 @@ def check(dialect: Checked) -> list[Finding]:
     finally:
         session.close()
     return findings
-
-
-def missing_columns(table: TableName, wanted: Collection[str], found: Collection[str]) -> list[str]:
-    """Returns a sentence that names the wanted columns that were not found; nothing where all were."""
-    missing = sorted(set(wanted).difference(found))
-    if not missing:
-        return []
-    return [f"table '{table}' lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"]
 
 
 def privileges(missing: Sequence[str]) -> Finding:
@@ -86,20 +78,29 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
     for table, columns, subject in zip(dialect.create_statements(), wanted, subjects, strict=True):
         found = session.columns(dialect.idiom.quote_table(table))
         if found is None:
-            level = Level.ERROR if subject == "outbox table" else Level.WARNING
-            yield Finding(level, subject, f"there is no table '{table}'", "run 'outbox init'")
-        elif faults := missing_columns(table, set(columns).difference(ADDED_FENCE_COLUMNS), found):
+            yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
+        elif faults := missing_columns(table, columns, found):
+            former = set(columns).difference(found) <= set(ADDED_FENCE_COLUMNS)
             cure = "add the columns; 'outbox init --dry-run' shows their types"
+            cure = "run 'outbox migrate', which adds them" if former else cure
             yield Finding(Level.ERROR, subject, "; ".join(faults), cure)
         else:
             yield Finding(Level.OK, subject, f"'{table}' has its columns")
 
 
-def _upgrades(statements: Sequence[str]) -> Iterator[Finding]:
-    if statements:
-        seen = "fence or dead letters were made by an earlier version"
-        cure = f"the next 'outbox run' changes them, or let somebody run: {'; '.join(statements)}"
-        yield Finding(Level.WARNING, "upgrade", seen, cure)
+def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
+    tables = dialect.create_statements()
+    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in tables):
+        return  # which another finding reports
+    found = read_schema(session, dialect.options.fence, dialect.canonical_name(session))
+    if reason := refusal(found):
+        yield Finding(Level.ERROR, "version of the tables", reason, "upgrade outbox")
+    elif statements := [each for together in migrations(dialect, session) for each in together]:
+        seen = "an earlier version made the tables" if len(statements) > 1 else "it is not noted"
+        cure = f"run 'outbox migrate', or let somebody run: {'; '.join(statements)}"
+        yield Finding(Level.WARNING, "version of the tables", seen, cure)
+    elif found:
+        yield Finding(Level.OK, "version of the tables", str(found.version))
 
 
 def _origin(dialect: Checked, session: Session) -> Iterator[Finding]:

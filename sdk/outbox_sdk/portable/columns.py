@@ -36,9 +36,22 @@ Such a row has the member's name (``name``), its group (``holder``), how many ou
 negative once it has left), and when it noted itself last (``since``).
 """
 
+SCHEMA_LANE = -4
+"""The lane of the fence's row that notes the version of an outbox's tables, see ``outbox_sdk.schema``.
+
+Such a row has ``schema_name`` of the outbox as its name, which no harvester of an earlier version raises. It
+holds the version (``token``), the oldest one that works with the tables (``attempt``), who noted it
+(``holder``), and when (``since``).
+"""
+
 TAKEOVER = -1_000_000
 """The lane of the fence's row that is a deliberate takeover is this minus the cluster's number.
 
 Such a row has the outbox's name, why the takeover was begun (``holder``), when (``since``), and 1 as
 ``token``, or 0 once it has ended.
 """
+
+
+def schema_name(outbox: str) -> str:
+    """Returns the name of the fence's row that notes the version of an outbox's tables."""
+    return f"schema:{outbox}"

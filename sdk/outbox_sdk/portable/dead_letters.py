@@ -42,7 +42,7 @@ class PortableDeadLetters:
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id. Reads all of the outbox's, which are few."""
         statement = self._sql.list_letters if values else self._sql.list_without_values
-        with self._session.transaction("read the dead letters"):
+        with self._session.transaction("read the dead letters", reads=True):
             rows = self._session.fetch(statement, name=self._name)
         letters = []
         for row in rows:
@@ -65,7 +65,7 @@ class PortableDeadLetters:
 
     def waiting(self, key: str) -> int:
         """Returns how many rows of a key the outbox holds; reads the whole table."""
-        with self._session.transaction("count the rows of a key"):
+        with self._session.transaction("count the rows of a key", reads=True):
             return int(self._session.fetch(self._sql.waiting, key=key)[0][0])
 
     def retry(self, ids: Sequence[int]) -> list[int]:

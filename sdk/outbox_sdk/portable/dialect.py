@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import Any, ClassVar
+from contextlib import closing, contextmanager
+from typing import Any, ClassVar, TypeVar
 
-from outbox_sdk.affinity import ColumnIs, Condition, Origin
+from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.dialect import Capability
-from outbox_sdk.errors import AccessDenied, DriverError
+from outbox_sdk.errors import AccessDenied, ConfigError, DriverError
 from outbox_sdk.finding import Finding
-from outbox_sdk.portable.check import check, missing_columns
-from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, EXTRAS, FENCE_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.password import files_of, login_refused
+from outbox_sdk.portable.check import check
+from outbox_sdk.portable.columns import EXTRAS
+from outbox_sdk.portable.creation import create, first_note, table_statements
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.idiom import Idiom
-from outbox_sdk.portable.intake import PortableIntake, extra_columns
+from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.members import PortableMembers
+from outbox_sdk.portable.migration import additions, migrate, migrations
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.origin_columns import OriginColumns, find_index
 from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
+from outbox_sdk.portable.readiness import require, require_tables, require_version
+from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session, translated
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.portable.table import PortableTable
-from outbox_sdk.portable.upgrade import additions, upgrade
+from outbox_sdk.portable.view import PortableView
+from outbox_sdk.schema import Schema
+
+View = TypeVar("View", bound=PortableView)
 
 CAPABILITIES = frozenset({Capability.BYTES_VALUES, Capability.INTAKE})
 """What every portable dialect can do beyond the contract."""
@@ -72,6 +79,14 @@ class PortableDialect(ABC):
         Purges must be durable when a commit returns. Imports the driver, whose errors pass through.
         """
 
+    def open_to_watch(self) -> Any:
+        """Opens a connection for somebody who only looks, perhaps without a right to write, or on a standby.
+
+        A database that can refuse the changes of a whole connection does so; for one that can refuse those of
+        a transaction there is ``Idiom.begin_watching``.
+        """
+        return self.open()
+
     @abstractmethod
     def open_as_application(self) -> Any:
         """Opens a connection as an application would, with transactions on; its errors pass through."""
@@ -91,19 +106,14 @@ class PortableDialect(ABC):
         outbox: TableName = self.options.outbox
         return outbox
 
-    def upgrades(self, session: Session) -> Sequence[str]:
-        """Returns the statements that add missing columns to tables of an earlier version."""
+    def alterations(self, session: Session) -> Sequence[str]:
+        """Returns the statements that bring existing tables of an earlier version up to ``SCHEMA``.
+
+        They only add: harvesters of the earlier version continue.
+        """
         fence = self.options.fence
         found = session.columns(self.idiom.quote_table(fence))
         return [] if found is None else additions(self.idiom, fence, found)
-
-    def origin_upgrades(self, session: Session) -> Sequence[Sequence[str]]:
-        """Returns the statements that let the rows of an existing outbox tell where they were written.
-
-        Those of one element belong together. None if the options name no origin, or nothing is missing.
-        """
-        columns = self.origin_columns()
-        return columns.missing(session) if columns else []
 
     def origin_columns(self) -> OriginColumns | None:
         """Returns what makes the columns by which rows tell where they were written, if they are to."""
@@ -115,21 +125,118 @@ class PortableDialect(ABC):
         yield from ()
 
     def connect(self, eligible: Sequence[Condition] = ()) -> PortableTable:
-        """Connects to the outbox, creates its fence and dead letters, and looks at all columns."""
-        options = self.options
-        session = self.session()
+        """Connects to the outbox, and looks at its tables."""
+        return self._connected(PortableTable, self.session(), eligible)
+
+    def watch(self) -> PortableView:
+        """Connects to the outbox to look at it."""
+        return self._connected(PortableView, self.session(watches=True), ())
+
+    def dead_letters(self, *, read_only: bool = False) -> PortableDeadLetters:
+        """Connects to the dead letters of the outbox, for an operator."""
+        session, options = self.session(watches=read_only), self.options
+        outbox = self._required(session)
+        return PortableDeadLetters(
+            session, outbox, options.fence, options.dead_letters, binary=options.binary
+        )
+
+    def lease(self) -> PortableLease:
+        """Connects to the outbox's lease."""
+        session, options = self.session(), self.options
+        outbox = self._required(session)
+        sql = Statements(self.idiom, outbox, options.fence, options.dead_letters)
+        return PortableLease(session, sql, str(outbox))
+
+    def members(self) -> PortableMembers:
+        """Connects to the list of members beside the outbox's fence."""
+        session, options = self.session(), self.options
+        outbox = self._required(session)
+        return PortableMembers(session, Statements(self.idiom, outbox, options.fence, options.dead_letters))
+
+    def find_outboxes(self, pattern: str) -> Sequence[str]:
+        """Returns the names of the outboxes in the database that match a pattern; ignores case."""
+        wanted: TablePattern = self.options.table_pattern(pattern)
+        query = find_outboxes(self.idiom, everywhere=bool(wanted.schema))
+        with closing(self.session(watches=True)) as session:
+            rows = session.query("look for outboxes", query)
+        read = self.idiom.read_text
+        return wanted.names((read(schema) or "", read(table) or "") for schema, table in rows)
+
+    def stash_connection(self) -> Any:
+        """Opens a connection with transactions on, as an application would."""
+        with self._connecting():
+            return self.open_as_application()
+
+    def ddl(self) -> Sequence[str]:
+        """Returns the statements that create outbox, fence and dead letters, and note their version."""
+        tables = self.create_statements()
+        return [*(each for table in tables for each in table_statements(self, table)), first_note(self)]
+
+    def create(self) -> Sequence[str]:
+        """Creates outbox, fence and dead letters where they do not exist."""
+        with closing(self.session()) as session:
+            return create(self, session)
+
+    def schema(self) -> Schema | None:
+        """Returns the version that is noted for the tables."""
+        with closing(self.session(watches=True)) as session:
+            require_tables(self, session)
+            return read_schema(session, self.options.fence, self.canonical_name(session))
+
+    def migrations(self) -> Sequence[str]:
+        """Returns the statements that bring existing tables up to ``SCHEMA``."""
+        with closing(self.session(watches=True)) as session:
+            require_tables(self, session)
+            require_version(self, session)
+            return [statement for together in migrations(self, session) for statement in together]
+
+    def migrate(self) -> Sequence[str]:
+        """Executes :meth:`migrations`."""
+        with closing(self.session()) as session:
+            require_tables(self, session)
+            require_version(self, session)
+            return migrate(self, session)
+
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong with the database side; never raises."""
+        return check(self)
+
+    def session(self, *, watches: bool = False) -> Session:
+        """Connects, without a look at the tables.
+
+        Args:
+            watches: Whether the session only looks.
+
+        Raises:
+            DriverError: Unreachable (retryable), or not permitted.
+        """
+        with self._connecting():
+            connection = self.open_to_watch() if watches else self.open()
+            return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
+
+    def _required(self, session: Session) -> TableName:
+        """Makes sure that the tables are as they must be; closes the session if they are not."""
         try:
-            extras = self._require(session, eligible)
-            outbox = self.canonical_name(session)
+            return require(self, session).name
+        except BaseException:
+            session.close()
+            raise
+
+    def _connected(self, kind: type[View], session: Session, eligible: Sequence[Condition]) -> View:
+        options = self.options
+        try:
+            outbox, columns = require(self, session, eligible)
+            extras = set(EXTRAS) <= set(columns)
             intake = self.intake(session, extras=extras) if options.intake else None
             indexes = self._indexes(session, eligible)
         except BaseException:
             session.close()
             raise
-        tables = (outbox, options.fence, options.dead_letters)
-        return PortableTable(
+        return kind(
             session,
-            *tables,
+            outbox,
+            options.fence,
+            options.dead_letters,
             eligible,
             origin=options.origin,
             indexes=indexes,
@@ -137,84 +244,20 @@ class PortableDialect(ABC):
             extras=extras,
         )
 
-    def dead_letters(self) -> PortableDeadLetters:
-        """Connects to the dead letters of the outbox, for an operator."""
-        (session, outbox), options = self._required(), self.options
-        return PortableDeadLetters(
-            session, outbox, options.fence, options.dead_letters, binary=options.binary
-        )
-
-    def lease(self) -> PortableLease:
-        """Connects to the outbox's lease."""
-        (session, outbox), options = self._required(), self.options
-        sql = Statements(self.idiom, outbox, options.fence, options.dead_letters)
-        return PortableLease(session, sql, str(outbox))
-
-    def members(self) -> PortableMembers:
-        """Connects to the list of members beside the outbox's fence."""
-        (session, outbox), options = self._required(), self.options
-        return PortableMembers(session, Statements(self.idiom, outbox, options.fence, options.dead_letters))
-
-    def find_outboxes(self, pattern: str) -> Sequence[str]:
-        """Returns the names of the outboxes in the database that match a pattern; ignores case."""
-        wanted: TablePattern = self.options.table_pattern(pattern)
-        session = self.session()
-        try:
-            query = find_outboxes(self.idiom, everywhere=bool(wanted.schema))
-            rows = session.query("look for outboxes", query)
-        finally:
-            session.close()
-        read = self.idiom.read_text
-        return wanted.names((read(schema) or "", read(table) or "") for schema, table in rows)
-
-    def stash_connection(self) -> Any:
-        """Opens a connection with transactions on, as an application would."""
-        with self._translated("connect"):
-            return self.open_as_application()
-
-    def ddl(self) -> Sequence[str]:
-        """Returns the statements that create outbox, fence and dead letters."""
-        return [statement for table in self.create_statements() for statement in self._statements(table)]
-
-    def create(self) -> Sequence[str]:
-        """Creates outbox, fence and dead letters where they do not exist."""
-        session = self.session()
-        try:
-            made = [str(table) for table in self.create_statements() if self._make(session, table)]
-            upgrade(session, partial(self._upgrades, session))
-            upgrade(session, partial(self.origin_upgrades, session))
-            return made
-        finally:
-            session.close()
-
-    def check(self) -> Sequence[Finding]:
-        """Looks at everything that could be wrong with the database side; never raises."""
-        return check(self)
-
-    def session(self) -> Session:
-        """Connects, without a look at the tables.
-
-        Raises:
-            DriverError: Unreachable (retryable), or not permitted.
-        """
-        with self._translated("connect"):
-            return self.session_type(self.open(), self.idiom, self.address, self.secrets)
-
-    def _required(self) -> tuple[Session, TableName]:
-        session = self.session()
-        try:
-            self._require(session, ())
-            return session, self.canonical_name(session)
-        except BaseException:
-            session.close()
-            raise
-
     @contextmanager
-    def _translated(self, doing: str) -> Iterator[None]:
+    def _connecting(self) -> Iterator[None]:
         try:
-            yield
-        except self.idiom.errors as error:
-            raise translated(error, self.idiom, doing, self.address, self.secrets) from None
+            secrets = self.secrets
+            try:
+                yield
+            except self.idiom.errors as error:
+                failure = translated(error, self.idiom, "connect", self.address, secrets)
+                if isinstance(failure, AccessDenied):
+                    credentials = (getattr(self.options, name, None) for name in ("data_source", "password"))
+                    failure = login_refused(str(failure), files_of(*credentials))
+                raise failure from None
+        except ConfigError as error:  # a file, which was right at the start, and may be again
+            raise DriverError(f"cannot connect: {error}", retryable=True) from None
 
     def intake(self, session: Session, *, extras: bool) -> PortableIntake:
         """Returns what takes in rows of the table that the options name; part of no transaction.
@@ -225,41 +268,6 @@ class PortableDialect(ABC):
         options = self.options
         return self.intake_type(session, options.intake, options.outbox, binary=options.binary, extras=extras)
 
-    def _statements(self, table: TableName) -> Sequence[str]:
-        options = self.options
-        wanted = options.intake and (options.intake.partition or options.intake.timestamp)
-        added = extra_columns(self.idiom.quote_table(table)) if wanted else []
-        if origin := self.origin_columns():
-            added += origin.created()
-        return [*self.create_statements()[table], *(added if table == options.outbox else [])]
-
-    def _require(self, session: Session, eligible: Sequence[Condition]) -> bool:
-        """Checks that the outbox can be harvested; returns whether it has the columns ``EXTRAS``."""
-        outbox, *auxiliary = self.create_statements()
-        columns = session.columns(self.idiom.quote_table(outbox))
-        if columns is None:
-            raise DriverError(
-                f"there is no table '{outbox}' in {self.address}; run 'outbox init', or correct outboxTable",
-                retryable=False,
-            )
-        faults = missing_columns(outbox, OUTBOX_COLUMNS, columns)
-        if absent := missing_columns(outbox, _asked(eligible, self.options.origin), columns):
-            faults += [f"{absent[0]}; run 'outbox init', which adds what the affinity needs"]
-        if not faults:
-            for table in auxiliary:
-                self._make(session, table)
-            upgrade(session, partial(self._upgrades, session))
-            for table, wanted in zip(auxiliary, (FENCE_COLUMNS, DEAD_LETTER_COLUMNS), strict=True):
-                found = session.columns(self.idiom.quote_table(table)) or ()
-                faults += missing_columns(table, wanted, found)
-        if faults:
-            message = f"outbox {outbox} in {self.address} cannot be harvested: {'; '.join(faults)}"
-            raise DriverError(message, retryable=False)
-        return set(EXTRAS) <= set(columns)
-
-    def _upgrades(self, session: Session) -> Sequence[Sequence[str]]:
-        return [[statement] for statement in self.upgrades(session)]
-
     def _indexes(self, session: Session, eligible: Sequence[Condition]) -> Mapping[str, str]:
         """Returns column → the name of an index of the column and ``id``, for columns that are compared."""
         origin = self.options.origin
@@ -267,30 +275,3 @@ class PortableDialect(ABC):
         columns |= {origin.column} if origin else set()
         found = {column: find_index(session, self.options.outbox, column) for column in columns}
         return {column: name for column, name in found.items() if name}
-
-    def _make(self, session: Session, table: TableName) -> bool:
-        """Creates a table that does not exist; returns whether it did."""
-        name = self.idiom.quote_table(table)
-        if session.columns(name) is not None:
-            return False
-        statements = self._statements(table)
-        try:
-            with session.transaction(f"create table {table}"):
-                for statement in statements:
-                    session.execute_ddl(statement)
-        except AccessDenied as error:
-            ddl = "; ".join(statements)
-            raise AccessDenied(f"{error}; let somebody who may run this: {ddl}") from error
-        except DriverError:
-            if session.columns(name) is not None:
-                return False  # another process was first
-            raise
-        return True
-
-
-def _asked(eligible: Sequence[Condition], origin: Origin | None) -> set[str]:
-    """Returns the columns that an affinity needs beside those of every outbox, in lower case."""
-    compared = [each for each in eligible if isinstance(each, ColumnIs)]
-    aged = {each.since.lower() for each in compared if each.older_than > 0}
-    telling = {name.lower() for name in (origin.column, origin.arrival) if name} if origin else set()
-    return telling | {each.column.lower() for each in compared} | aged - set(OUTBOX_COLUMNS)

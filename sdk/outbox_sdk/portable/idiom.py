@@ -40,6 +40,8 @@ class Idiom(TableIdiom, ABC):
         errors: The driver's base class of errors.
         style: The driver's ``paramstyle``.
         begin: The statement that begins a transaction which changes rows; empty if the driver sends one.
+        begin_watching: The statement that begins a transaction in a session that only looks, by which the
+            database refuses changes; empty if it has none, or if the connection itself refuses them.
         max_ids: How many ids one statement may list.
         shared_lock: The end of a SELECT that locks its rows against changes; empty if transactions that
             change rows run one at a time.
@@ -55,6 +57,7 @@ class Idiom(TableIdiom, ABC):
 
     style: ClassVar[Style]
     begin: ClassVar[str] = ""
+    begin_watching: ClassVar[str] = ""
     max_ids: ClassVar[int] = 10_000
     shared_lock: ClassVar[str] = " FOR UPDATE"
     exclusive_lock: ClassVar[str] = " FOR UPDATE"

@@ -67,7 +67,7 @@ class PortableIntake:
         self.earliest = idiom.limit(
             f"SELECT {read} FROM {idiom.snapshot_read(self._source)} ORDER BY {order}", "{limit}"
         )
-        with session.transaction(f"look at table {intake.table}"):
+        with session.transaction(f"look at table {intake.table}", reads=True):
             self._require_order(session.fetch(self.earliest, limit=1))
         self._bind = partial(bound, idiom)
         self.stash = stash(idiom, quoted(idiom, outbox), {column: column for column in self._columns})

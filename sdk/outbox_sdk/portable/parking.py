@@ -50,6 +50,12 @@ class Parking:
             self._session.execute_many(self._sql.write_letter, letters)
         return len(heads)
 
+    def forget_skipped(self, age: float, limit: int) -> int:
+        """Deletes letters that were skipped ``age`` seconds ago or earlier; returns how many."""
+        skipped = {"name": self._name, "fate": DeadLetterStatus.SKIPPED.value}
+        found = self._session.fetch(self._sql.skipped, **skipped, age=age, limit=limit)
+        return self._session.execute_by_ids(self._sql.drop_letters, [int(row[0]) for row in found], **skipped)
+
     def _make_room(self, heads: Mapping[int, object]) -> None:
         """Deletes dead letters of the same heads; those of other records with the same ids get new ids."""
         found = self._session.fetch_by_ids(self._sql.letters_at, list(heads), name=self._name)

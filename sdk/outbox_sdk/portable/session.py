@@ -38,13 +38,24 @@ class Session:
         idiom: How its database writes SQL.
         address: Where the database is, in words, for errors; without secrets.
         secrets: What must not appear in an error.
+        watches: Whether it only looks. Then every transaction that changes something is refused.
     """
 
-    def __init__(self, connection: Any, idiom: Idiom, address: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        idiom: Idiom,
+        address: str,
+        secrets: Sequence[str] = (),
+        *,
+        watches: bool = False,
+    ) -> None:
         self.connection = connection
         self.idiom = idiom
         self.address = address
         self._secrets = secrets
+        self._watches = watches
+        self._begin_reading = idiom.begin_watching if watches else ""
         self._cursor: Any = None
 
     @contextmanager
@@ -58,11 +69,14 @@ class Session:
         Raises:
             DriverError: The database refused, or is gone.
         """
+        if self._watches and not reads:
+            message = f"cannot {doing} in {self.address}: this connection was opened to look only"
+            raise DriverError(message, retryable=False)
         try:
             try:
                 self._cursor = self.connection.cursor()
-                if self.idiom.begin and not reads:
-                    self._cursor.execute(self.idiom.begin)
+                if begin := self._begin_reading if reads else self.idiom.begin:
+                    self._cursor.execute(begin)
                 yield
                 self.connection.commit()
             except BaseException:
@@ -81,7 +95,7 @@ class Session:
         Raises:
             DriverError: The database refused, or is gone.
         """
-        with self.transaction(doing):
+        with self.transaction(doing, reads=True):
             return self.fetch(sql, **values)
 
     def fetch(self, sql: str, **values: object) -> Sequence[Sequence[Any]]:
@@ -123,7 +137,7 @@ class Session:
     def columns(self, table: str) -> list[str] | None:
         """Returns the names of a table's columns in lower case, or ``None`` where there is no such table."""
         try:
-            with self.transaction(f"look at table {table}"):
+            with self.transaction(f"look at table {table}", reads=True):
                 described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
                 return [str(column[0]).lower() for column in described]
         except TableMissing:

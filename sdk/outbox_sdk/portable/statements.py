@@ -176,13 +176,17 @@ class Statements:
         self.chosen_heads = SelectByIds(self._without("kafka_value"), letters, chosen, " ORDER BY id")
         self.chosen_keys = SelectByIds(f"id, {self._key}", letters, chosen)
         self.drop_letters = ChangeByIds(letters, condition=chosen)
+        aged = f"{idiom.age_seconds('since')} >= {{age}}"
+        self.skipped = idiom.limit(
+            f"SELECT id FROM {letters} WHERE {chosen} AND {aged} ORDER BY id", "{limit}"
+        )
         self.skip = (
-            f"UPDATE {letters} SET fate = 'skipped', kafka_topic = {{kafka_topic}},"
+            f"UPDATE {letters} SET fate = 'skipped', since = {idiom.now}, kafka_topic = {{kafka_topic}},"
             " kafka_value = {kafka_value}, kafka_header_keys = {kafka_header_keys},"
             " kafka_header_values = {kafka_header_values}"
             " WHERE name = {name} AND id = {id}"
         )
-        self.skip_gone = ChangeByIds(letters, "fate = 'skipped'", chosen)
+        self.skip_gone = ChangeByIds(letters, f"fate = 'skipped', since = {idiom.now}", chosen)
         self.waiting = f"SELECT COUNT(*) FROM {self.outbox} WHERE {self._key} = {idiom.comparable('{key}')}"
         self.stash = stash(idiom, self.outbox, {column: column for column in COLUMNS[1:]})
 
@@ -200,7 +204,8 @@ class Statements:
         )
         kept = ", ".join(f"{column} = (SELECT {copies[column]} {head})" for column in COLUMNS[1:])
         self.copy_skipped = (
-            f"UPDATE {self.letters} SET fate = 'skipped', {kept} WHERE name = {{name}} AND id = {{id}}"
+            f"UPDATE {self.letters} SET fate = 'skipped', since = {self.idiom.now}, {kept}"
+            " WHERE name = {name} AND id = {id}"
         )
 
     def restore(self, *, binary: bool) -> str:

@@ -4,76 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from outbox_sdk.affinity import Condition, Origin, Takeover
-from outbox_sdk.backlog import MAX_COUNTED, Backlog, OriginBacklog
-from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane, lost_token
+from outbox_sdk.fence import Fence, TransactionalLane, lost_token, token_step
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced
-from outbox_sdk.parking import Parked, Poison
+from outbox_sdk.parking import Poison
 from outbox_sdk.portable.batches import Batches
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.choosing import Choosing
 from outbox_sdk.portable.fence_rows import make_guard, new_lane
-from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.marking import Marking
-from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.origins import Origins, Takeovers
 from outbox_sdk.portable.parking import Parking
 from outbox_sdk.portable.session import LockTimeout, Session
-from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.view import PortableView
 from outbox_sdk.record import Batch, MarkedRecord
 
 
-class PortableTable:
+class PortableTable(PortableView):
     """The ``OutboxTable`` of a database without anything better: every change is one transaction.
 
-    Args:
-        session: The connection.
-        outbox: The outbox table, with its schema as far as it is known.
-        fence: The fence table.
-        letters: The table of dead letters.
-        eligible: Conditions of which one must hold for a row to be marked.
-        origin: How rows tell where they were written; ``None`` if they do not.
-        indexes: Column → name of an index of this column and ``id``, where there is one.
-        intake: Takes in rows of another table; ``None`` for none.
-        extras: Whether the outbox has columns for partition and timestamp.
+    Its arguments are those of :class:`PortableView`.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        outbox: TableName,
-        fence: TableName,
-        letters: TableName,
-        eligible: Sequence[Condition] = (),
-        *,
-        origin: Origin | None = None,
-        indexes: Mapping[str, str] = MappingProxyType({}),
-        intake: PortableIntake | None = None,
-        extras: bool = False,
-    ) -> None:
-        self._session = session
-        self._idiom = session.idiom
-        self._name = str(outbox)
-        self._sql = Statements(
-            session.idiom, outbox, fence, letters, eligible, indexes=indexes, extras=extras
-        )
+    def __init__(self, session: Session, *tables: Any, **named: Any) -> None:
+        super().__init__(session, *tables, **named)
         self._parking = Parking(session, self._sql, self._name)
         choosing = Choosing(session, self._sql, self._name)
         self._marking = Marking(session, self._sql, choosing)
         self._batches = Batches(session, self._sql, choosing)
-        self._intake = intake
-        self._origins = Origins(session, self._sql, origin, indexes) if origin else None
-        self._takeovers = Takeovers(session, self._sql, self._name)
-
-    @property
-    def name(self) -> str:
-        """The outbox's name as the database knows it."""
-        return self._name
 
     def identity(self) -> str:
         """Returns the outbox's identity, which the guard row carries."""
@@ -88,7 +47,7 @@ class PortableTable:
             # Serializes bumps even while there are no lanes.
             self._session.fetch(self._sql.hold_guard, name=self._name)
             found = {row[0]: row[1] for row in self._session.fetch(self._sql.tokens, name=self._name)}
-            token = int(max(found.values())) + 1
+            token = int(max(found.values())) + token_step()
             new = [new_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
             self._session.execute_many(self._sql.make_lane, new)
             self._session.execute(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)
@@ -186,72 +145,20 @@ class PortableTable:
                 self._session.execute_by_ids(self._sql.reset, ids, leader=leader)
         return parked
 
-    def parked(self) -> Parked:
-        """Returns how much is parked."""
-        [(keys, oldest)] = self._session.query("read the parked keys", self._sql.parked, name=self._name)
-        return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
-
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Stores durably that the lane publishes in transactions and how, or that it no longer does."""
         lanes, sender, place = (noted.lanes, noted.sender, noted.location) if noted else (0, None, None)
         doing = "store who publishes in transactions"
         self._write(self._sql.set_transactional, fence, doing, noted=lanes, sender=sender, place=place)
 
-    def transactional_lanes(self) -> dict[int, TransactionalLane]:
-        """Returns the lanes that publish in transactions, and how."""
-        rows = self._session.query(
-            "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
-        )
-        text = self._idiom.read_text
-        return {
-            int(lane): TransactionalLane(int(lanes), text(sender) or "", text(place) or "")
-            for lane, lanes, sender, place in rows
-        }
+    def forget_skipped(self, age: float, limit: int) -> int:
+        """Deletes dead letters that were skipped long ago."""
+        with self._session.transaction("delete skipped dead letters"):
+            return self._parking.forget_skipped(age, limit)
 
     def heartbeat(self, fence: Fence, metrics: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
         self._write(self._sql.heartbeat, fence, "write a heartbeat", reading=json.dumps(dict(metrics)))
-
-    def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence stores about each lane."""
-        rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
-        moment, text = self._idiom.read_timestamp, self._idiom.read_text
-        return [
-            LaneStatus(
-                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
-                holder=holder,
-                since=moment(since),
-                heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
-                age=None if age is None else float(age),
-                metrics=json.loads(text(metrics) or "{}"),
-            )
-            for lane, lanes, token, epoch, holder, since, heartbeat_at, age, metrics in rows
-        ]
-
-    def backlog(self) -> Backlog:
-        """Returns how many records wait: counted up to ``MAX_COUNTED``, beyond at most the range of ids.
-
-        To find the oldest it passes the rows of parked keys at the head. Rows that an intake has yet to take
-        in count, and have no age.
-        """
-        with self._session.transaction("read the backlog"):
-            count = int(self._session.fetch(self._sql.count, limit=MAX_COUNTED + 1)[0][0])
-            rows = self._session.fetch(self._sql.oldest, name=self._name)
-            # A timestamp that cannot be read has no age.
-            oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
-            to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
-            return Backlog.of(count, to_take_in, oldest, self._id_range)
-
-    def origins(self) -> list[OriginBacklog]:
-        """Returns how many records of each cluster of origin wait."""
-        if self._origins is None:
-            return []
-        with self._session.transaction("read the backlog of each cluster", reads=True):
-            return self._origins.backlogs()
-
-    def takeovers(self) -> list[Takeover]:
-        """Returns the deliberate takeovers that have begun and not ended."""
-        return self._takeovers.read()
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
         """Stores durably that the rows of a cluster are to be taken over without delay."""
@@ -260,17 +167,6 @@ class PortableTable:
     def end_takeover(self, cluster: int) -> bool:
         """Stores durably that a takeover has ended."""
         return self._takeovers.end(cluster)
-
-    def now(self) -> datetime:
-        """Returns the present time by the database's clock."""
-        [(moment,)] = self._session.query(
-            "ask for the time", self._idiom.present or f"SELECT {self._idiom.now}"
-        )
-        return self._idiom.read_timestamp(moment)
-
-    def close(self) -> None:
-        """Disconnects."""
-        self._session.close()
 
     def _select(
         self, fence: Fence, batches: Sequence[Batch], limit: int, max_bytes: int, source: int
@@ -284,12 +180,6 @@ class PortableTable:
     def _take_in(self, fence: Fence, limit: int) -> None:
         if self._intake and self._takes_in(fence):
             self._intake.take(limit * fence.lanes)
-
-    def _id_range(self) -> int:
-        if self._origins:
-            return self._origins.spread()  # the ids of several writers may be far apart
-        first, last = self._session.fetch(self._sql.spread)[0]
-        return 0 if first is None else int(last) - int(first) + 1
 
     def _look(self, fence: Fence) -> None:
         """Compares the fence, without a lock."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from outbox_sdk.portable.names import TableName, bounded
+from outbox_sdk.portable.upkeep_queries import UpkeepQueries
 
 _NAME_LENGTH = 60
 """Characters of a name that we make; every database takes as many."""
@@ -22,9 +23,13 @@ class TableIdiom:
         indexes: A query that returns name and column for each column of each index of a table, by name and
             position; its parameters are those of :meth:`place`. Empty if the database cannot tell.
         defaults: A query that returns name and default, as text, of each column of a table; likewise.
+        upkeep: Queries for what ``Upkeep`` holds, see :mod:`outbox_sdk.portable.upkeep`; ``None`` if the
+            database does not tell.
         present: The query for the present time, if it is another than ``SELECT`` and ``now``.
         short_text_type: The type of a column for a text of up to 4,000 characters.
         moment_type: The type of a column for a time.
+        brief_locks: The statement after which a session waits for locks of tables and rows for a second at
+            most; empty if there is none.
     """
 
     now: ClassVar[str] = "CURRENT_TIMESTAMP"
@@ -39,9 +44,11 @@ class TableIdiom:
     defaults: ClassVar[str] = """
         SELECT COLUMN_NAME, COLUMN_DEFAULT FROM INFORMATION_SCHEMA.COLUMNS
         WHERE TABLE_SCHEMA = COALESCE(NULLIF({schema}, ''), CURRENT_SCHEMA) AND TABLE_NAME = {table}"""
+    upkeep: ClassVar[UpkeepQueries | None] = None
     present: ClassVar[str] = ""
     short_text_type: ClassVar[str] = "VARCHAR(4000)"
     moment_type: ClassVar[str] = "TIMESTAMP WITH TIME ZONE"
+    brief_locks: ClassVar[str] = ""
 
     def quote(self, name: str) -> str:
         """Quotes an identifier."""
@@ -50,6 +57,17 @@ class TableIdiom:
     def quote_table(self, table: TableName) -> str:
         """Writes a table's name."""
         return ".".join(self.quote(part) for part in table if part)
+
+    def literal(self, text: str) -> str:
+        """Writes a text as a constant."""
+        return "'" + text.replace("'", "''") + "'"
+
+    def known_as(self, table: TableName, prefix: str) -> str:
+        """Writes a text: ``prefix``, and a table's name as the database knows it, with its schema.
+
+        The statement that it is part of runs in the schema of the table, if the name has none.
+        """
+        return self.literal(prefix + str(table))
 
     def place(self, table: TableName) -> Mapping[str, object]:
         """Makes the parameters by which the database's catalogue knows a table."""

@@ -1,0 +1,74 @@
+"""Text that is partly in files, such as a password that somebody else replaces while a harvester runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from outbox_sdk.errors import ConfigError
+
+MAX_BYTES = 64 * 1024
+"""The longest file that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A text with references to files, written as ``${file:PATH}`` in YAML; immutable and picklable.
+
+    It travels as it is: a process that receives it reads the files of its own machine. So the content is
+    never in what is sent, and never older than the last :meth:`read`.
+
+    Attributes:
+        parts: Pieces of text, and the paths of the files whose content stands between them.
+    """
+
+    parts: tuple[str | Path, ...]
+
+    def read(self) -> str:
+        """Returns the text with each file's present content, without one newline at the content's end.
+
+        Raises:
+            ConfigError: A file cannot be read: there is none, this user may not, it is not UTF-8, or longer
+                than ``MAX_BYTES``. The message names the path and quotes nothing of the content.
+        """
+        return "".join(part if isinstance(part, str) else _content(part) for part in self.parts)
+
+    def __repr__(self) -> str:
+        """Returns the paths only, as the pieces of text may be secrets, too."""
+        paths = ", ".join(repr(str(part)) for part in self.parts if isinstance(part, Path))
+        return f"FileText({paths})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> dict[str, object]:
+        """Tells pydantic, which reads configurations, that an instance is valid, and nothing else is."""
+        return {"type": "is-instance", "cls": cls}
+
+
+def present_text(value: str | FileText) -> str:
+    """Returns a value as it is now: a text itself, or what its files contain at this moment.
+
+    Raises:
+        ConfigError: See :meth:`FileText.read`.
+    """
+    return value.read() if isinstance(value, FileText) else value
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the file '{path}' that the configuration names: {error.strerror}"
+        ) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError(
+            f"the file '{path}' that the configuration names is longer than {MAX_BYTES // 1024} KiB"
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # Not raised from the error, which holds the content.
+        reason = f"is not UTF-8 text (byte {error.start})"
+        raise ConfigError(f"the file '{path}' that the configuration names {reason}") from None
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -1,0 +1,91 @@
+"""Brings the tables of an earlier version up to this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from outbox_sdk.errors import AccessDenied, DriverError
+from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, schema_name
+from outbox_sdk.portable.described import Described
+from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.schema_row import note_schema, read_schema
+from outbox_sdk.portable.session import Session
+from outbox_sdk.schema import SCHEMA
+
+Together = Sequence[str]
+"""The statements of one transaction."""
+
+
+def additions(idiom: Idiom, fence: TableName, found: Collection[str]) -> list[str]:
+    """Returns the statements that add the missing columns to a fence of an earlier version."""
+    missing = [column for column in ADDED_FENCE_COLUMNS if column not in found]
+    return [
+        f"ALTER TABLE {idiom.quote_table(fence)} ADD {column} {idiom.short_text_type}" for column in missing
+    ]
+
+
+def migrations(dialect: Described, session: Session, command: str = "outbox migrate") -> list[Together]:
+    """Returns the statements that bring existing tables up to ``SCHEMA``, of which the last notes it.
+
+    Args:
+        dialect: Whose tables.
+        session: The connection.
+        command: Who notes it.
+    """
+    fence, outbox = dialect.options.fence, dialect.canonical_name(session)
+    found = read_schema(session, fence, outbox)
+    if found and found.version > SCHEMA:
+        return []  # they have all that this version needs, and more
+    statements = list(dialect.alterations(session))
+    if found is None or found.version < SCHEMA:
+        name = session.idiom.literal(schema_name(str(outbox)))
+        statements.append(note_schema(session.idiom, fence, name, command, found))
+    return [[statement] for statement in statements]
+
+
+def migrate(dialect: Described, session: Session) -> list[str]:
+    """Executes :func:`migrations` without a long wait for any lock, and returns what it executed.
+
+    Raises:
+        DriverError: As :func:`execute`.
+    """
+    if brief := session.idiom.brief_locks:
+        with session.transaction("limit waits for locks", reads=True):
+            session.execute_ddl(brief)
+    return execute(session, lambda: migrations(dialect, session), "outbox migrate")
+
+
+def execute(session: Session, outdated: Callable[[], Sequence[Together]], command: str) -> list[str]:
+    """Executes statements that change existing tables. Several processes may do so at once.
+
+    Args:
+        session: The connection.
+        outdated: Returns the statements; none once any process has executed them.
+        command: What to run again if a lock is not to be had.
+
+    Returns:
+        The statements that this process has executed.
+
+    Raises:
+        DriverError: A lock was not to be had (retryable). Or the user may not; the message then contains the
+            statements for somebody who may.
+    """
+    done: list[str] = []
+    for together in outdated():
+        try:
+            with session.transaction("change a table of an earlier version"):
+                for statement in together:
+                    session.execute_ddl(statement)
+        except DriverError as error:
+            left = outdated()
+            if together not in left:
+                continue  # another process was first
+            if error.retryable:
+                raise DriverError(f"{error}; run '{command}' again", retryable=True) from error
+            kind = AccessDenied if isinstance(error, AccessDenied) else DriverError
+            texts = "; ".join(each for transaction in left for each in transaction)
+            message = f"{error}; let somebody who may run this: {texts}"
+            raise kind(message, retryable=False) from error
+        done += together
+    return done

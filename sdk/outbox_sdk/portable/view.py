@@ -1,0 +1,147 @@
+"""One connection to a portable outbox: what operators and monitors look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+
+from outbox_sdk.affinity import Condition, Origin, Takeover
+from outbox_sdk.backlog import MAX_COUNTED, Backlog, OriginBacklog
+from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
+from outbox_sdk.parking import Parked
+from outbox_sdk.portable.intake import PortableIntake
+from outbox_sdk.portable.names import TableName
+from outbox_sdk.portable.origins import Origins, Takeovers
+from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.statements import Statements
+from outbox_sdk.portable.upkeep import read_upkeep
+from outbox_sdk.upkeep import Upkeep
+
+
+class PortableView:
+    """The ``OutboxView`` of a portable outbox.
+
+    Args:
+        session: The connection.
+        outbox: The outbox table, with its schema as far as it is known.
+        fence: The fence table.
+        letters: The table of dead letters.
+        eligible: Conditions of which one must hold for a row to be marked.
+        origin: How rows tell where they were written; ``None`` if they do not.
+        indexes: Column → name of an index of this column and ``id``, where there is one.
+        intake: Takes in rows of another table; ``None`` for none.
+        extras: Whether the outbox has columns for partition and timestamp.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        outbox: TableName,
+        fence: TableName,
+        letters: TableName,
+        eligible: Sequence[Condition] = (),
+        *,
+        origin: Origin | None = None,
+        indexes: Mapping[str, str] = MappingProxyType({}),
+        intake: PortableIntake | None = None,
+        extras: bool = False,
+    ) -> None:
+        self._session = session
+        self._idiom = session.idiom
+        self._name = str(outbox)
+        self._sql = Statements(
+            session.idiom, outbox, fence, letters, eligible, indexes=indexes, extras=extras
+        )
+        self._intake = intake
+        self._origins = Origins(session, self._sql, origin, indexes) if origin else None
+        self._takeovers = Takeovers(session, self._sql, self._name)
+
+    @property
+    def name(self) -> str:
+        """The outbox's name as the database knows it."""
+        return self._name
+
+    def known_identity(self) -> str | None:
+        """Returns the outbox's identity, which the guard row carries; ``None`` before there is one."""
+        rows = self._session.query("read the outbox's identity", self._sql.guard, name=self._name)
+        return str(rows[0][0]) if rows else None
+
+    def parked(self) -> Parked:
+        """Returns how much is parked."""
+        [(keys, oldest)] = self._session.query("read the parked keys", self._sql.parked, name=self._name)
+        return Parked(keys=int(keys), oldest=None if oldest is None else float(oldest))
+
+    def transactional_lanes(self) -> dict[int, TransactionalLane]:
+        """Returns the lanes that publish in transactions, and how."""
+        rows = self._session.query(
+            "read who publishes in transactions", self._sql.transactional_lanes, name=self._name
+        )
+        text = self._idiom.read_text
+        return {
+            int(lane): TransactionalLane(int(lanes), text(sender) or "", text(place) or "")
+            for lane, lanes, sender, place in rows
+        }
+
+    def lane_statuses(self) -> list[LaneStatus]:
+        """Returns what the fence stores about each lane."""
+        rows = self._session.query("read the fence", self._sql.lane_statuses, name=self._name)
+        moment, text = self._idiom.read_timestamp, self._idiom.read_text
+        return [
+            LaneStatus(
+                fence=Fence(lane=int(lane), lanes=int(lanes), token=int(token), epoch=int(epoch)),
+                holder=holder,
+                since=moment(since),
+                heartbeat_at=None if heartbeat_at is None else moment(heartbeat_at),
+                age=None if age is None else float(age),
+                metrics=json.loads(text(metrics) or "{}"),
+            )
+            for lane, lanes, token, epoch, holder, since, heartbeat_at, age, metrics in rows
+        ]
+
+    def backlog(self) -> Backlog:
+        """Returns how many records wait: counted up to ``MAX_COUNTED``, beyond at most the range of ids.
+
+        To find the oldest it passes the rows of parked keys at the head. Rows that an intake has yet to take
+        in count, and have no age.
+        """
+        with self._session.transaction("read the backlog", reads=True):
+            count = int(self._session.fetch(self._sql.count, limit=MAX_COUNTED + 1)[0][0])
+            rows = self._session.fetch(self._sql.oldest, name=self._name)
+            # A timestamp that cannot be read has no age.
+            oldest = float(rows[0][0]) if rows and rows[0][0] is not None else None
+            to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
+            return Backlog.of(count, to_take_in, oldest, self._id_range)
+
+    def origins(self) -> list[OriginBacklog]:
+        """Returns how many records of each cluster of origin wait."""
+        if self._origins is None:
+            return []
+        with self._session.transaction("read the backlog of each cluster", reads=True):
+            return self._origins.backlogs()
+
+    def takeovers(self) -> list[Takeover]:
+        """Returns the deliberate takeovers that have begun and not ended."""
+        return self._takeovers.read()
+
+    def now(self) -> datetime:
+        """Returns the present time by the database's clock."""
+        [(moment,)] = self._session.query(
+            "ask for the time", self._idiom.present or f"SELECT {self._idiom.now}"
+        )
+        return self._idiom.read_timestamp(moment)
+
+    def upkeep(self) -> Upkeep:
+        """Returns what waits to be removed from the outbox, and the oldest snapshot that keeps it."""
+        return read_upkeep(self._session)
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._session.close()
+
+    def _id_range(self) -> int:
+        if self._origins:
+            return self._origins.spread()  # the ids of several writers may be far apart
+        first, last = self._session.fetch(self._sql.spread)[0]
+        return 0 if first is None else int(last) - int(first) + 1

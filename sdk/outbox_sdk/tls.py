@@ -1,0 +1,105 @@
+"""Connections to other machines: which are not safe, and what is wrong with a certificate; without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from outbox_sdk.finding import Finding, Level
+from outbox_sdk.hosts import is_local
+
+if TYPE_CHECKING:
+    import ssl
+
+WRONG_HOST = 62
+"""OpenSSL's code for a certificate that is for another host name; this one and the following: x509_vfy.h."""
+
+_WRONG_ADDRESS = 64
+_NOT_YET, _EXPIRED = 9, 10
+_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+
+
+class Protection(Enum):
+    """What protects a connection; the texts say what can still happen to it."""
+
+    NONE = "records, and what proves the password, cross the network to {hosts} in clear"
+    ENCRYPTED = (
+        "whoever controls the network to {hosts} can pose as the server: its certificate is not verified"
+    )
+    AUTHORITY = (
+        "others with a certificate of the same authority can pose as the server at {hosts}: its name is not "
+        "verified"
+    )
+    VERIFIED = "encrypted, and the server's certificate and name are verified"
+
+
+def transport_finding(
+    hosts: Sequence[str], protection: Protection, setting: str, cure: str
+) -> Sequence[Finding]:
+    """Returns what ``outbox check`` says of a connection: a finding, or none within this machine.
+
+    Args:
+        hosts: The hosts that the connection may be made to.
+        protection: What protects it.
+        setting: What it is set to, for the reader of a warning: ``sslmode is prefer``.
+        cure: What verifies the server.
+    """
+    remote = [host for host in hosts if not is_local(host)]
+    if not remote:
+        return []
+    if protection is Protection.VERIFIED:
+        return [Finding(Level.OK, "transport", protection.value)]
+    message = f"{protection.value.format(hosts=', '.join(remote))}; {setting}"
+    return [Finding(Level.WARNING, "transport", message, cure)]
+
+
+def verification_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Returns why a server's certificate could not be verified, if that is among the causes of an error."""
+    import ssl  # noqa: PLC0415 - not every Python has it, and few need it
+
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error
+        seen.add(id(error))
+        # PyMySQL keeps the cause in an attribute.
+        error = getattr(error, "original_exception", None) or error.__cause__ or error.__context__
+    return None
+
+
+def certificate_cure(code: int | None, authority: str, reason: str = "") -> str:
+    """Returns what is wrong with a server's certificate, and what to do about it.
+
+    Args:
+        code: OpenSSL's code (``verify_code``); ``None`` if it is not known.
+        authority: The setting that names the file of the trusted authorities.
+        reason: OpenSSL's own words (``verify_message``), if there are any.
+    """
+    if code in (WRONG_HOST, _WRONG_ADDRESS):
+        return (
+            "the server's certificate is for another host name: connect by a name that it contains, or have "
+            "it issued for this one"
+        )
+    if code == _EXPIRED:
+        return "the server's certificate has expired: renew it on the server"
+    if code == _NOT_YET:
+        return (
+            "the server's certificate is not valid yet: correct the clock of this machine, or the certificate"
+        )
+    if code in _UNKNOWN_AUTHORITY:
+        return (
+            f"an unknown authority has signed the server's certificate: set {authority} to the file with the "
+            "certificate of the authority that signed it"
+        )
+    why = f" ({reason})" if reason else ""
+    return (
+        f"the server's certificate cannot be verified{why}: check its host names, its expiry, and that "
+        f"{authority} names the authority that signed it"
+    )
+
+
+def cure_of(error: BaseException, authority: str) -> str:
+    """Returns :func:`certificate_cure` for an error of a driver; empty if it is not about a certificate."""
+    found = verification_error(error)
+    return certificate_cure(found.verify_code, authority, found.verify_message) if found else ""
