@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from outbox_sdk import LaneStatus, Origin, OutboxTable, Takeover
+from outbox_sdk import LaneStatus, Origin, OutboxView, Takeover
 
 RECENT_SECONDS = 300.0
 """Records that were taken over within this time make a takeover a present one."""
@@ -51,19 +51,19 @@ class ClusterState:
         return self.seconds_ago is not None and self.seconds_ago <= RECENT_SECONDS
 
 
-def cluster_states(table: OutboxTable, origin: Origin, lanes: Iterable[LaneStatus]) -> list[ClusterState]:
+def cluster_states(view: OutboxView, origin: Origin, lanes: Iterable[LaneStatus]) -> list[ClusterState]:
     """Looks at the outbox, by cluster of origin.
 
     Args:
-        table: The outbox.
+        view: The outbox.
         origin: How rows tell where they were written.
         lanes: The lanes of the present leader.
 
     Returns:
         The clusters that are known, that have records here, or are taken over; ascending.
     """
-    backlogs = {each.cluster: each for each in table.origins()}
-    takeovers = {each.cluster: each for each in table.takeovers()}
+    backlogs = {each.cluster: each for each in view.origins()}
+    takeovers = {each.cluster: each for each in view.takeovers()}
     taken = _taken_over(lanes)
     found = []
     for cluster in sorted({*origin.known, *backlogs, *takeovers, *taken}):

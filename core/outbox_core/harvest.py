@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from math import ceil
 from threading import Condition, Lock, get_ident
@@ -45,6 +45,7 @@ from outbox_core.leadership.requests import (
     WarmEngine,
 )
 from outbox_core.leadership.timeouts import Timeouts
+from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
 
 log = logging.getLogger(__name__)
@@ -59,13 +60,20 @@ class Harvest:
     Args:
         settings: What to harvest, from where to where.
         engine: Where lanes run; ``None`` for an engine of its own, as the settings say.
+        totals: Counts what is harvested, together with other harvests of the same outbox in this process.
+
+    Attributes:
+        totals: As given, or new ones.
 
     Raises:
         PluginError: A driver that the settings name is not installed.
         ConfigError: The settings ask for what does not exist.
     """
 
-    def __init__(self, settings: HarvestSettings, engine: Engine | None = None) -> None:
+    def __init__(
+        self, settings: HarvestSettings, engine: Engine | None = None, totals: Totals | None = None
+    ) -> None:
+        self.totals = totals or Totals()
         self._settings = settings
         self._dialect = settings.dialect.create()
         self._publisher = settings.publisher.create()
@@ -85,7 +93,8 @@ class Harvest:
             refused=settings.failures.stop_after,
             metrics=limits.min_metrics_interval,
         )
-        self._candidacy = Candidacy(timeouts, self._lease, self._notify)
+        self._candidacy = Candidacy(timeouts, self._lease, self._notify, totals=self.totals)
+        self._joined = False
         self._thread = ContextThread(target=self._run, name="harvest", daemon=True)
         self._begun = Begun(0, None)
         self._log_name = "/".join(filter(None, (settings.name, settings.label)))
@@ -94,6 +103,11 @@ class Harvest:
     def leads(self) -> bool:
         """Whether this process leads: its lanes run, or are being drained."""
         return self._candidacy.leadership is not None
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this process takes part in the election, warm: it leads, or stands by."""
+        return self._joined and self._candidacy.takes_part
 
     def give_up(self) -> None:
         """Hands leadership to a process that stands by, without ending; does nothing without leadership.
@@ -116,7 +130,7 @@ class Harvest:
         Raises:
             OutboxError: Something needed cannot be reached or used; the message says what and the cure.
         """
-        with log_as(self._log_name):
+        with self._named():
             self._start()
 
     def _start(self) -> None:
@@ -130,6 +144,7 @@ class Harvest:
             self._engine.warm()
             self._thread.start()
             self._elector.start(self)
+            self._joined = True
         except BaseException:
             self._end()
             raise
@@ -166,9 +181,13 @@ class Harvest:
         self._leaving = True
         with self._joining:
             elector = self._elector
-        with log_as(self._log_name):
+        with self._named():
             elector.stop()
             self._end()
+
+    def _named(self) -> AbstractContextManager[None]:
+        """Has log lines say what they are about."""
+        return log_as(self._log_name, outbox=self._settings.title)
 
     def _end(self) -> None:
         self._candidacy.end()  # the elector has had the lanes drained before
@@ -206,7 +225,7 @@ class Harvest:
 
     def _drive(self, steps: Steps[Result]) -> Result:
         """Runs a generator to its end on this thread, and returns its result."""
-        with log_as(self._log_name):
+        with self._named():
             return drive(steps, self._execute)
 
     def _execute(self, request: LeadershipRequest) -> Any:
@@ -218,6 +237,7 @@ class Harvest:
                 self._emit(self._completed(event))
             case TakeOver():
                 self._begun = begin_leadership(self._settings)
+                self.totals.succeed(self._begun.silence)
                 return self._begun.token
             case Resign(then):
                 # On a thread of its own, as it waits for the lanes, which are watched meanwhile.
@@ -285,6 +305,7 @@ class Harvest:
             delivery=settings.delivery,
             topics=PermittedTopics(settings.topics, own_topics(self._election, settings.publisher)),
             about={"elector": settings.elector.driver, "silence_before": self._begun.silence},
+            key_names=settings.key_names,
             taken_over=self._begun.taken_over,
         )
 

@@ -14,10 +14,12 @@ from outbox_sdk.backlog import Backlog
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.fence import LaneStatus
 from outbox_sdk.parking import Parked
+from outbox_sdk.upkeep import Upkeep
 
 from outbox_core.clusters import ClusterState, Role, cluster_states
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
+from outbox_core.dead_rows import MANY, dead_rows, is_old, kept
 from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
 
 SILENT_HEARTBEATS = 3.0
@@ -35,6 +37,8 @@ class Code(StrEnum):
     TAKEN_OVER = "taken-over"
     ORPHANS = "orphans"
     DELIBERATE_TAKEOVER = "deliberate-takeover"
+    OLD_SNAPSHOT = "old-snapshot"
+    DEAD_ROWS = "dead-rows"
     DATABASE_UNREACHABLE = "database-unreachable"
     DATABASE_REFUSES = "database-refuses"
     BROKER_UNREACHABLE = "broker-unreachable"
@@ -58,6 +62,8 @@ class Thresholds:
         blocked: Seconds since the first failure of a key that has not been delivered since.
         parked: Parked keys.
         silence: Heartbeats that a lane may miss.
+        dead: Dead rows that may wait for an old snapshot; ten times as many may wait whatever the reason.
+        snapshot: Seconds for which a snapshot may be kept while dead rows wait.
         patience: Seconds to wait for database and broker, both at once.
     """
 
@@ -66,6 +72,8 @@ class Thresholds:
     parked: int = 0
     silence: float = SILENT_HEARTBEATS
     patience: float = 5.0
+    dead: int = 100_000
+    snapshot: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +213,10 @@ class _Look:
 
 def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[HealthProblem]:
     origin = settings.affinity.create().origin()
-    with closing(dialect.connect()) as table:
-        lanes, backlog, parked = present_lanes(table.lane_statuses()), table.backlog(), table.parked()
-        clusters = [] if origin is None else cluster_states(table, origin, lanes)
+    with closing(dialect.watch()) as view:
+        lanes, backlog, parked = present_lanes(view.lane_statuses()), view.backlog(), view.parked()
+        upkeep = view.upkeep()
+        clusters = [] if origin is None else cluster_states(view, origin, lanes)
     longest = longest_silence(settings, thresholds.silence)
     speaking = [lane for lane in lanes if silence(lane) <= longest]
     return [
@@ -215,6 +224,7 @@ def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Threshold
         *_oldest(backlog, thresholds.oldest),
         *_blocked(speaking, thresholds.blocked),
         *_parked(parked, thresholds.parked),
+        *_dead_rows(upkeep, thresholds),
         *(problem for cluster in clusters for problem in _cluster(cluster)),
     ]
 
@@ -256,6 +266,19 @@ def _parked(parked: Parked, limit: int) -> list[HealthProblem]:
     keys = "1 key is parked" if parked.keys == 1 else f"{parked.keys:,} keys are parked"
     since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
     return [HealthProblem(Code.PARKED_KEYS, f"{keys}{since}: 'outbox parked list' says why", parked.keys)]
+
+
+def _dead_rows(upkeep: Upkeep, thresholds: Thresholds) -> list[HealthProblem]:
+    if upkeep.dead is None or upkeep.dead <= thresholds.dead:
+        return []
+    snapshot = upkeep.snapshot
+    if snapshot is not None and is_old(snapshot, thresholds.snapshot):
+        said = f"{dead_rows(upkeep)} cannot be removed: {kept(snapshot)}"
+        return [HealthProblem(Code.OLD_SNAPSHOT, said, snapshot.seconds)]
+    if upkeep.dead <= MANY * thresholds.dead:
+        return []
+    said = f"{dead_rows(upkeep)} wait to be removed, more than {MANY * thresholds.dead:,}"
+    return [HealthProblem(Code.DEAD_ROWS, said, upkeep.dead)]
 
 
 def _cluster(state: ClusterState) -> list[HealthProblem]:

@@ -1,24 +1,40 @@
-"""Which harvester a log line is about, where several run in one process."""
+"""What a log line is about: the harvester, where several run in one process, its outbox, lane and token."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from threading import Thread
 
-_HARVESTER: ContextVar[str] = ContextVar("harvester", default="")
+FIELDS = ("harvester", "outbox", "lane", "token", "event", "error", "error_type")
+"""The attributes of log records that say what a line is about; fields of JSON lines, in this order."""
+
+_NOTHING = ("", None)
+_ABOUT: ContextVar[Mapping[str, str | int]] = ContextVar("about", default={})  # noqa: B039 - never changed
 
 
 @contextmanager
-def log_as(harvester: str) -> Iterator[None]:
-    """Names the harvester in log lines of this thread, and of each :class:`ContextThread` that it starts."""
-    token = _HARVESTER.set(harvester)
+def log_as(harvester: str, **about: str | int) -> Iterator[None]:
+    """Names the harvester in log lines of this thread, and of each :class:`ContextThread` that it starts.
+
+    Args:
+        harvester: The name.
+        about: More of :data:`FIELDS`.
+    """
+    with log_about(harvester=harvester, **about):
+        yield
+
+
+@contextmanager
+def log_about(**about: str | int) -> Iterator[None]:
+    """Sets some of :data:`FIELDS` for log lines, as :func:`log_as` does; others stay as they are."""
+    token = _ABOUT.set({**_ABOUT.get(), **about})
     try:
         yield
     finally:
-        _HARVESTER.reset(token)
+        _ABOUT.reset(token)
 
 
 class ContextThread(Thread):
@@ -37,9 +53,10 @@ class ContextThread(Thread):
 
 
 class HarvesterFilter(logging.Filter):
-    """Sets ``harvester`` of each log record that passes: the name of the harvester that the line is about.
+    """Sets those of :data:`FIELDS` that are known of a log record, and that its caller has not set.
 
-    Add it to a handler, whose format may then use ``%(harvester)s``.
+    ``harvester`` is always set: the name of the harvester that the line is about. Add the filter to a
+    handler, whose format may then use ``%(harvester)s``.
 
     Args:
         default: The name for lines of threads that no harvester has started.
@@ -50,6 +67,23 @@ class HarvesterFilter(logging.Filter):
         self._default = default
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Sets the name, and lets every record pass."""
-        record.harvester = _HARVESTER.get() or self._default
+        """Sets the fields, and lets every record pass."""
+        about = {"harvester": self._default, **_ABOUT.get(), **_error_of(record)}
+        for name, value in about.items():
+            if getattr(record, name, "") in _NOTHING:
+                setattr(record, name, value)
         return True
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, str | int]:
+    """Returns those of :data:`FIELDS` that a record has."""
+    found = {name: getattr(record, name, "") for name in FIELDS}
+    return {name: value for name, value in found.items() if value not in _NOTHING}
+
+
+def _error_of(record: logging.LogRecord) -> Mapping[str, str]:
+    """Returns the error that a line is about: that of its traceback, or one of its arguments."""
+    error = record.exc_info[1] if record.exc_info else None
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    error = error or next((each for each in arguments if isinstance(each, BaseException)), None)
+    return {} if error is None else {"error": str(error), "error_type": type(error).__name__}

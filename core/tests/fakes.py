@@ -20,11 +20,13 @@ from outbox_sdk import (
     Seam,
     Takeover,
     TransactionalLane,
+    Upkeep,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)
 NONE_PARKED = Parked(0, None)
+NOTHING_KNOWN = Upkeep()
 
 
 class FakeTable:
@@ -49,6 +51,7 @@ class FakeTable:
         parked: Parked = NONE_PARKED,
         identity: str = "0123456789ab",
         origins: Sequence[OriginBacklog] = (),
+        upkeep: Upkeep = NOTHING_KNOWN,
     ) -> None:
         self.token = 0
         self.held = held
@@ -60,6 +63,7 @@ class FakeTable:
         self._backlog = backlog
         self._parked = parked
         self._identity = identity
+        self._upkeep = upkeep
 
     def identity(self) -> str:
         self.asked += 1
@@ -90,6 +94,9 @@ class FakeTable:
 
     def parked(self) -> Parked:
         return self._parked
+
+    def upkeep(self) -> Upkeep:
+        return self._upkeep
 
     def bump(self, lanes: int, holder: str) -> int:
         self.token += 1
@@ -131,6 +138,9 @@ class FakeDialect:
         if self._errors:
             raise self._errors.pop(0) if len(self._errors) > 1 else self._errors[0]
         return self.table
+
+    def watch(self) -> FakeTable:
+        return self.connect()
 
 
 class FakePlugin:

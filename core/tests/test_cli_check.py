@@ -33,28 +33,34 @@ class Outbox:
     driver = "outbox"
     name = "public.outbox"
 
-    def __init__(self, *, away: bool) -> None:
+    def __init__(self, *, away: bool, identity: str | None) -> None:
         self.away = away
+        self.identity = identity
 
     def create(self) -> "Outbox":
         return self
 
-    def connect(self) -> "Outbox":
+    def watch(self) -> "Outbox":
         if self.away:
             raise DriverError("it is away", retryable=True)
         return self
 
-    def identity(self) -> str:
-        return "a1"
+    def known_identity(self) -> str | None:
+        return self.identity
 
     def close(self) -> None:
         pass
 
 
-@pytest.mark.parametrize(("away", "group"), [(False, "outbox-public.outbox-a1"), (True, None)])
-def test_the_elector_is_looked_at_in_the_group_that_the_outbox_names(away: bool, group: str | None):
+@pytest.mark.parametrize(
+    ("away", "identity", "group"),
+    [(False, "a1", "outbox-public.outbox-a1"), (False, None, None), (True, "a1", None)],
+)
+def test_the_elector_is_looked_at_in_the_group_that_the_outbox_names(
+    away: bool, identity: str | None, group: str | None
+):
     settings = parse("harvest: {}", "f.yaml", {}).harvest
-    outbox: Any = Outbox(away=away)
+    outbox: Any = Outbox(away=away, identity=identity)
     assert _elector_with_group(replace(settings, dialect=outbox)).options.leader_group_id == group
 
 
@@ -64,3 +70,8 @@ def test_transactions_matter_to_exactly_once_only(delivery: str, transactional: 
     settings = parse(f"harvest: {{delivery: {delivery}}}", "f.yaml", {}).harvest
     _checks(replace(settings, publisher=broker))["publisher broker"]()
     assert broker.asked == [transactional]
+
+
+def test_the_publisher_is_told_which_topics_records_may_name():
+    settings = parse("harvest: {topics: [sales, stock-*]}", "f.yaml", {}).harvest
+    assert settings.publisher.options.topics == ("sales", "stock-*")

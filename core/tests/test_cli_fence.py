@@ -39,6 +39,8 @@ class Table(FakeTable):
     def connect(self) -> "Table":
         return self
 
+    watch = connect
+
     def lane_statuses(self) -> Sequence[LaneStatus]:
         return [
             LaneStatus(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)

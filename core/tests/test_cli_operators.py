@@ -139,6 +139,40 @@ def test_health_of_old_records(file: Path, running: "subprocess.Popen[str]", pos
     assert [problem["code"] for problem in data["problems"]] == ["old-records"]
 
 
+def test_health_and_status_name_who_keeps_dead_rows(
+    file: Path, running: "subprocess.Popen[str]", postgres_dsn: str
+):
+    with (
+        psycopg.connect(postgres_dsn, application_name="report") as holder,
+        psycopg.connect(postgres_dsn, autocommit=True) as application,
+    ):
+        holder.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        holder.execute("SELECT 1 FROM outbox")
+        # What was harvested and cannot be removed; in one transaction, so that it takes no time here.
+        application.execute("BEGIN")
+        application.execute(
+            "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_header_keys, kafka_header_values)"
+            " SELECT now(), 't', 'k', '{}', '{}' FROM generate_series(1, 120000)"
+        )
+        application.execute("DELETE FROM outbox; COMMIT")
+        owner = f"process {holder.info.backend_pid} (report of user postgres)"
+        status: dict[str, Any] = {}
+
+        def counted() -> bool:
+            status.update(json.loads(told(file, "status", "--json"))["upkeep"])
+            return int(status["dead"]) > 100_000
+
+        until(counted)
+        assert status["snapshot"]["owner"] == owner
+        assert status["snapshot"]["seconds"] > 0
+        assert "120,000 dead rows" in told(file, "status")
+        done = outbox(file, *HEALTH, "--snapshot", "1ms")
+        assert (done.returncode, codes(done)) == (1, ["old-snapshot"])
+        assert owner in done.stdout
+        told(file, *HEALTH, "--snapshot", "1ms", "--dead-rows", "120000")
+    told(file, *HEALTH, "--snapshot", "1ms")
+
+
 def test_health_of_services_that_are_away(file: Path, running: "subprocess.Popen[str]"):
     source = f"host=127.0.0.1 port={free_port()} user=postgres password=hunter2 dbname=x"
     done = outbox(changed(file, dataSource=source), *HEALTH)

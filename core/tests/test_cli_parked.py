@@ -76,7 +76,7 @@ def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Letters]:
         letter(3, "c", DeadLetterStatus.SKIPPED),
         letter(4, "c", DeadLetterStatus.SKIPPED),
     )
-    monkeypatch.setattr(parked, "_open", lambda _: closing(letters))
+    monkeypatch.setattr(parked, "_open", lambda _, **__: closing(letters))
     yield letters
     assert letters.closed
 

@@ -56,7 +56,7 @@ def test_init_creates_what_is_missing_and_only_that(file: Path, postgres_dsn: st
             f"created topic {topic} with 3 partitions",
         ]
         assert sorted(tables(connection)) == sorted(TABLES)
-        assert told(file, "init", "--topic", topic) == "nothing to create: everything exists\n"
+        assert told(file, "init", "--topic", topic) == "all tables and topics exist already\n"
         assert json.loads(told(file, "init", "--json")) == {"tables_created": [], "topics_created": []}
 
 
@@ -126,11 +126,11 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
         time.sleep(0.2)
         status = json.loads(told(file, "status", "--json"))
     assert status["backlog"]["records"] == 0
-    assert status["leader"]["token"] == 1
+    assert (token := status["leader"]["token"]) > 0
     assert [lane["lane"] for lane in status["lanes"]] == [0, 1]
     assert status["total"]["purged_total"] == 500
     assert not any(lane["silent"] for lane in status["lanes"])
-    assert "fence token 1" in told(file, "status")
+    assert f"fence token {token}" in told(file, "status")
 
     running.send_signal(signal.SIGTERM)
     _, rest = running.communicate(timeout=60)

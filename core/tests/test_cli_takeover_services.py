@@ -54,7 +54,8 @@ def test_the_records_of_another_cluster_are_taken_once_an_operator_says_so(
     with harvester(file) as running:
         until(lambda: waiting(file) == {1: 0, 2: 400, 3: 50})
         begun = json.loads(told(file, "takeover", "--from", "2", "--reason", "moving", "--yes", "--json"))
-        assert (begun["began"], begun["changed"], begun["token"]) == (2, True, 2)
+        assert (begun["began"], begun["changed"]) == (2, True)
+        assert begun["token"] > 0
         seen = wait_for(running, "takeover began")
         assert "leader fenced" in seen
         assert "takes over records of cluster 2, as it was told to" in seen

@@ -44,7 +44,7 @@ class Databases(Choice[Any]):
     def create(self) -> Databases:
         return self
 
-    def connect(self) -> Any:
+    def watch(self) -> Any:
         found = self.found[self.options.data_source]
         if isinstance(found, Exception):
             raise found

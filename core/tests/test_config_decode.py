@@ -10,6 +10,7 @@ import pytest
 from annotated_types import Gt
 from outbox_core.config.decode import camel, decode
 from outbox_core.config.document import Section, read
+from outbox_core.config.environment import Environment
 from outbox_core.config.problems import Problems, nearest_key
 from outbox_sdk import Duration, PluginError
 from outbox_sdk.hooks import GIVEN
@@ -67,7 +68,7 @@ class Lock:
 
 def decoded(kind: type[Any], text: str, defaults: Mapping[str, Any] | None = None) -> tuple[Any, list[str]]:
     problems = Problems()
-    section = read(text, "f.yaml", {"PIN": "12x"}, problems)
+    section = read(text, "f.yaml", Environment({"PIN": "12x"}), problems)
     assert isinstance(section, Section)
     return decode(kind, section, "at", problems, defaults), [
         str(problem) for problem in sorted(problems.found)

@@ -13,9 +13,10 @@ import pytest
 from outbox_core.config import EngineSettings, Failures, Limits, LoggingSettings, parse
 from outbox_core.config.decode import Raw, camel, is_given
 from outbox_core.config.duration import format_duration
+from outbox_core.config.http import HttpSettings
 from outbox_core.config.reader import HarvestKeys
 from outbox_core.config.seams import DEFAULT_DRIVERS
-from outbox_sdk import Intake, Seam, Unit, find
+from outbox_sdk import FileText, Intake, Seam, Unit, find
 from outbox_sdk.registry import Installed, installed
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,7 @@ PAGE = ROOT / "docs" / "configuration.md"
 DRIVERS = [(driver, seam) for driver in installed() for seam in driver.seams]
 SHARED = {
     "data_source",
+    "password",
     "table",
     "kafka",
     "leader_topic",
@@ -71,7 +73,7 @@ def kind_of(hint: Any) -> str:
 
 
 def _optional(hint: Any) -> bool:
-    return hint != Raw and type(None) in get_args(hint)
+    return hint != Raw and bool({type(None), FileText} & set(get_args(hint)))
 
 
 def default_of(field: Field[Any], hint: Any) -> str | None:
@@ -101,6 +103,7 @@ def everything() -> dict[str, tuple[str, str | None]]:
         **expected(Failures, "harvest.failures"),
         **expected(EngineSettings, "harvest.engine"),
         **expected(LoggingSettings, "logging"),
+        **expected(HttpSettings, "http"),
         **expected(Intake, "harvest.dialect.intake"),
     }
     for seam in Seam:

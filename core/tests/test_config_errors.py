@@ -61,7 +61,7 @@ the configuration has 21 problems:
   f.yaml:21: harvest.dialect.prepare: expected true or false, found 'maybe'
   f.yaml:22: harvest.zebra: unknown key; valid keys here: affinity, baseKafkaConfig, dataSource, delivery, \
 dialect, elector, engine, failures, leaderGroupID, leaderTopic, limits, \
-name, outboxTable, producerKafkaConfig, publisher, topics
+name, outboxTable, password, producerKafkaConfig, publisher, topics
   f.yaml:23: loging: unknown key; did you mean 'logging'?
   f.yaml:26: logging.level: expected 'trace', 'debug', 'info', 'warn' or 'error', found 'Loud'
   f.yaml:27: logging.level: written twice; first in line 26"""
@@ -79,7 +79,7 @@ def test_all_mistakes_of_a_file_are_told_at_once():
     assert told.splitlines()[0] == f"the configuration has {len(ALL_TOLD.splitlines()) - 1} problems:"
 
 
-REFERENCE = "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"
+REFERENCE = "expected ${NAME}, ${NAME:-default} or ${file:PATH}; write $${ for a plain ${"
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]\n" for n in range(9))
 TO_QUOTE = "a value with special characters needs quotes around it"
 ONE_WRONG = {

@@ -21,7 +21,7 @@ from outbox_core.delivery.stages import BatchStage
 from outbox_core.events import BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
 from outbox_core.leadership import messages
 from outbox_core.leadership.leader import Leadership
-from outbox_core.leadership.protocol import Orders, Refusal, Report
+from outbox_core.leadership.protocol import LogLine, Orders, Refusal, Report
 from outbox_core.leadership.tcp import ControlClient, ControlServer
 from outbox_core.leadership.wire import NotAuthentic, Wire
 from outbox_core.metrics import LaneMetrics
@@ -41,7 +41,7 @@ REPORT = Report(
     EVENTS,
     "lost",
     Refusal.of(AccessDenied("no DELETE")),
-    ((30, "é"),),
+    (LogLine(30, "lanes", "é 3", "é %d", "Traceback", {"lane": 3, "error": "ö"}),),
     "shop",
 )
 
@@ -198,9 +198,9 @@ def test_reports_and_orders_arrive_as_they_were() -> None:
 
 
 def test_a_log_line_that_is_no_unicode_ends_no_lane() -> None:
-    report = Report(7, 0, "a", {}, lost="\udc80", messages=((30, "key \ud800"),))
+    report = Report(7, 0, "a", {}, lost="\udc80", messages=(LogLine(30, "a", "key \ud800"),))
     read = messages.decode(Report, messages.encode(report))
-    assert (read.lost, read.messages) == ("?", ((30, "key ?"),))
+    assert (read.lost, read.messages) == ("?", (LogLine(30, "a", "key ?"),))
 
 
 def test_a_refusal_is_the_same_error_at_the_other_end() -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from outbox_core.config.logs import KeyNames
 from outbox_core.config.settings import Failures, Limits
 from outbox_core.lanes import group, threads
 from outbox_core.leadership import tcp as channel
@@ -179,7 +180,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
                 time.sleep(0.01)
 
     monkeypatch.setattr(threads, "LaneLoop", Idle)
-    plan: Any = SimpleNamespace(token=7, failures=Failures(), limits=Limits())
+    plan: Any = SimpleNamespace(token=7, failures=Failures(), limits=Limits(), key_names=KeyNames())
     lanes = threads.LaneThreads(plan, 0, [0], Leader())
     working = threading.Thread(target=lambda: list(lanes.run()))
     working.start()

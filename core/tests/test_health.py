@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from outbox_core.config import HarvestSettings, parse
 from outbox_core.health import Code, Health, Thresholds, examine
-from outbox_sdk import AccessDenied, Backlog, DriverError, Fence, LaneStatus, Parked
+from outbox_sdk import AccessDenied, Backlog, DriverError, Fence, LaneStatus, OldSnapshot, Parked, Upkeep
 
 NOW = datetime.now(UTC)
 FEW = Backlog(3, exact=True, oldest=1.0)
 NONE = Parked(0, None)
+NOTHING_KNOWN = Upkeep()
 
 
 def lane(
@@ -36,6 +37,7 @@ class Services:
     holdings_: Sequence[LaneStatus] = (lane(),)
     backlog_: Backlog = FEW
     parked_: Parked = NONE
+    upkeep_: Upkeep = NOTHING_KNOWN
     database: Callable[[], object] = lambda: None
     broker: Callable[[], object] = lambda: None
     closed: int = field(default=0)
@@ -43,7 +45,7 @@ class Services:
     def create(self) -> "Services":
         return self
 
-    def connect(self) -> "Services":
+    def watch(self) -> "Services":
         self.database()
         return self
 
@@ -55,6 +57,9 @@ class Services:
 
     def parked(self) -> Parked:
         return self.parked_
+
+    def upkeep(self) -> Upkeep:
+        return self.upkeep_
 
     def close(self) -> None:
         self.closed += 1
@@ -201,3 +206,31 @@ def test_what_hangs_is_not_waited_for():
 def test_a_defect_of_a_plugin_is_no_trouble_of_the_outbox():
     with pytest.raises(ZeroDivisionError):
         look(Services(database=lambda: 1 // 0))
+
+
+@pytest.mark.parametrize(
+    ("upkeep", "found"),
+    [
+        (Upkeep(), []),
+        (Upkeep(100_000, snapshot=OldSnapshot("process 9 (psql of user bob)", 3600.0, 5)), []),
+        (Upkeep(100_001, snapshot=OldSnapshot("process 9 (psql of user bob)", 59.0, 5)), []),
+        (Upkeep(100_001, snapshot=OldSnapshot("process 9 (psql of user bob)", 61.0, 5)), ["old-snapshot"]),
+        (Upkeep(100_001, snapshot=OldSnapshot("replication slot 'b'", None, 50_000)), []),
+        (Upkeep(100_001, snapshot=OldSnapshot("replication slot 'b'", None, 50_001)), ["old-snapshot"]),
+        (Upkeep(100_001, snapshot=OldSnapshot("somebody")), []),
+        (Upkeep(1_000_000), []),
+        (Upkeep(1_000_001), ["dead-rows"]),
+    ],
+)
+def test_dead_rows_are_a_problem_if_somebody_keeps_them_or_they_are_very_many(upkeep, found):
+    assert codes(look(Services(upkeep_=upkeep))) == found
+
+
+def test_the_owner_of_an_old_snapshot_is_named():
+    held = Upkeep(230_412, snapshot=OldSnapshot("process 9 (psql of user bob)", 62.0, 7))
+    [problem] = look(Services(upkeep_=held), dead=230_411, snapshot=61.0).problems
+    said, _, owner = problem.message.partition(": ")
+    assert said == "about 230,412 dead rows cannot be removed"
+    assert owner == "process 9 (psql of user bob) has kept an old snapshot for 1m02s"
+    assert problem.number == 62.0
+    assert look(Services(upkeep_=held), dead=230_412).healthy

@@ -75,3 +75,32 @@ def test_a_harvester_imports_its_own_drivers_alone(delivery: str, tmp_path: Path
         "outbox_neli_kafka",
     }
     assert not modules & (OTHER_ENGINE | OTHER_COMMANDS | unneeded | {"rich"})
+
+
+MONITORED = """
+import json, sys
+from outbox_core.cli import run
+from outbox_core.cli.monitored import monitored
+from outbox_core.config import parse
+with monitored(parse(sys.argv[1]), list, json.loads(sys.argv[2])):
+    print(json.dumps(list(sys.modules)), file=sys.stderr)
+"""
+SERVER = {"starlette", "uvicorn", "outbox_core.http"}
+METRICS = {"opentelemetry", "outbox_core.monitoring.provider"}
+
+
+@pytest.mark.parametrize(
+    ("http", "variables", "wanted"),
+    [
+        ({}, {}, set()),
+        ({}, {"OTEL_METRICS_EXPORTER": "none"}, set()),
+        ({}, {"OTEL_METRICS_EXPORTER": "otlp"}, METRICS),
+        ({"listen": "127.0.0.1:0"}, {}, METRICS | SERVER),
+    ],
+)
+def test_what_monitoring_needs_is_imported_where_it_is_on(
+    http: dict[str, str], variables: dict[str, str], wanted: set[str]
+):
+    data = {"http": http, "harvest": {"engine": "inline", "elector": "static"}}
+    modules = imported(MONITORED, json.dumps(data), json.dumps(variables))
+    assert modules & (METRICS | SERVER) == wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from queue import SimpleQueue
 
 import pytest
 from outbox_core.cli import invocation
@@ -53,9 +54,24 @@ def test_the_second_stops_hard_unless_it_is_a_hangup(left, first, second, codes)
 
 def test_a_hangup_that_is_ignored_stays_so(left):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with StopSignals() as signals:
+    told: SimpleQueue[str] = SimpleQueue()
+    with StopSignals(on_hangup=lambda: told.put("hangup")) as signals:
         tell(signal.SIGHUP)
+        assert not signals.requested.wait(0.1)
+        assert told.empty()
+
+
+def test_a_hangup_stops_nobody_who_does_something_else_with_it(left):
+    told: SimpleQueue[str] = SimpleQueue()
+    with StopSignals(on_hangup=lambda: told.put(threading.current_thread().name)) as signals:
+        for _ in range(2):
+            tell(signal.SIGHUP)
+            assert told.get(timeout=30) == "hangup"
         assert not signals.requested.is_set()
+        tell(signal.SIGTERM, signal.SIGHUP)
+        assert signals.requested.is_set()
+        assert told.get(timeout=30) == "hangup"
+    assert left == []
 
 
 @pytest.mark.timeout(60)

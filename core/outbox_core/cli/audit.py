@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.file_text import present_text
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -13,8 +14,8 @@ from rich.text import Text
 from outbox_core.audit import SEQUENCE_HEADER, Comparison, Defect, Isolation, Result, compare
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import OutboxOption, one_outbox
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json, printable
 from outbox_core.config import HarvestSettings
@@ -62,8 +63,7 @@ def audit(  # noqa: PLR0917 - typer makes each parameter an option
     Exits with 1 if anything was lost, foreign or out of order, or if the ledger is empty; with --exactly-once
     also if any record arrived twice.
     """
-    invocation: Invocation = context.obj
-    kafka = _kafka(one_outbox(log_warnings_only(invocation.settings(file)), outbox))
+    kafka = _kafka(operated_outbox(context, file, outbox))
     with progress("reading", "read", quiet=json) as shown:
         found = compare(ledger, topics or [], kafka, header, shown.advance, isolation=isolation)
     good = all(_good(comparison.result, exactly_once=exactly_once) for comparison in found)
@@ -88,7 +88,7 @@ def _kafka(settings: HarvestSettings) -> dict[str, Any]:
     if not isinstance(written, Mapping):
         raise ConfigError(f"an audit reads Kafka topics, and the publisher is '{settings.publisher.driver}'")
     return {
-        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else present_text(value)
         for name, value in written.items()
         if value is not None
     }

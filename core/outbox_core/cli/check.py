@@ -19,12 +19,12 @@ from rich.text import Text
 from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
-from outbox_core.config.election import needs_group, with_group
+from outbox_core.config.election import needs_group, with_group_of
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
@@ -55,8 +55,7 @@ def check(
     creates the tables of the fence and of dead letters if they are missing. They belong to the user who
     creates them: run 'outbox init' first, or use the harvester's user.
     """
-    invocation: Invocation = context.obj
-    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    chosen = watched_outboxes(context, file, outbox)
     checks = dict[str, Check]()
     for settings in chosen.outboxes:
         prefix = "" if chosen.single else f"{settings.title}: "
@@ -107,10 +106,14 @@ def _elector_with_group(settings: HarvestSettings) -> Choice[Elector]:
     if not needs_group(settings.elector):
         return settings.elector
     try:
-        with closing(settings.dialect.create().connect()) as table:
-            return with_group(settings.elector, table)
-    except DriverError:  # the dialect's check reports it; without a group the elector checks less
-        return settings.elector
+        with closing(settings.dialect.create().watch()) as view:
+            identity = view.known_identity()
+            return (
+                settings.elector if identity is None else with_group_of(settings.elector, view.name, identity)
+            )
+    except DriverError:
+        pass  # the dialect's check reports it
+    return settings.elector  # without a group it checks less
 
 
 def _rows(checks: dict[str, Check]) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from outbox_sdk.affinity import Origin
 from outbox_sdk.errors import OutboxError
 from outbox_sdk.finding import Finding, Level
-from outbox_sdk.outbox_table import OutboxTable
+from outbox_sdk.outbox_view import OutboxView
 
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
@@ -47,7 +47,7 @@ def clock_checks(settings: HarvestSettings) -> dict[str, Callable[[], Sequence[F
     }
 
 
-def measure(own: OutboxTable, other: OutboxTable) -> Skew:
+def measure(own: OutboxView, other: OutboxView) -> Skew:
     """Compares the clocks of two databases.
 
     Raises:
@@ -64,10 +64,11 @@ def measure(own: OutboxTable, other: OutboxTable) -> Skew:
 def _check(settings: HarvestSettings, origin: Origin, cluster: int, limit: float) -> Sequence[Finding]:
     options = settings.dialect.options
     try:
-        with closing(settings.dialect.create().connect()) as own:
-            there = replace(settings.dialect, options=replace(options, data_source=origin.replicas[cluster]))
+        with closing(settings.dialect.create().watch()) as own:
             try:
-                with closing(there.create().connect()) as other:
+                replica = replace(options, data_source=origin.replicas[cluster])
+                there = replace(settings.dialect, options=replica)
+                with closing(there.create().watch()) as other:
                     skew = measure(own, other)
             except OutboxError as error:
                 return [_unreachable(cluster, error)]

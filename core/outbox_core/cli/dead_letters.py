@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.terminal import printable
+from outbox_core.config import KeyNames
 from outbox_core.config.duration import format_duration
 
 MAX_VALUE_SHOWN = 1000
@@ -19,11 +20,17 @@ MAX_VALUE_SHOWN = 1000
 _STYLES = {"changed": "green", "gone": "yellow"}
 
 
-def as_data(letter: DeadLetter) -> dict[str, Any]:
-    """Returns a letter as JSON data without headers and value; times in seconds, instants in ISO 8601."""
+def as_data(letter: DeadLetter, names: KeyNames | None = None) -> dict[str, Any]:
+    """Returns a letter as JSON data without headers and value; times in seconds, instants in ISO 8601.
+
+    Args:
+        letter: The letter.
+        names: What log lines call keys; if that is not the key itself, it is there, too.
+    """
     record = letter.record
     return {
         "key": record.key,
+        **({"key_in_logs": names.of(record.key)} if names and names.hashed else {}),
         "id": record.id,
         "topic": record.topic,
         "status": str(letter.status),
@@ -34,11 +41,11 @@ def as_data(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def as_full_data(letter: DeadLetter) -> dict[str, Any]:
+def as_full_data(letter: DeadLetter, names: KeyNames | None = None) -> dict[str, Any]:
     """Returns all of a letter as JSON data; bytes become ``{"base64": "…"}``."""
     record = letter.record
     return {
-        **as_data(letter),
+        **as_data(letter, names),
         "partition": record.partition,
         "timestamp_ms": record.timestamp_ms,
         "fault": record.fault,
@@ -47,12 +54,17 @@ def as_full_data(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None = None) -> Table:
+def as_table(
+    letters: Sequence[DeadLetter],
+    outcomes: Mapping[int, str] | None = None,
+    names: KeyNames | None = None,
+) -> Table:
     """Returns letters as a table for people.
 
     Args:
         letters: The letters.
         outcomes: Id → the outcome of an action, for a first column.
+        names: What log lines call keys; if that is not the key itself, it is a last column.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     if outcomes is not None:
@@ -60,6 +72,8 @@ def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None =
     for heading in ("key", "id", "topic", "attempts", "age", "reason"):
         right = heading in {"id", "attempts", "age"}
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    if names and names.hashed:
+        table.add_column("key in logs", no_wrap=True)
     for letter in letters:
         record = letter.record
         cells: list[RenderableType] = [
@@ -70,6 +84,8 @@ def as_table(letters: Sequence[DeadLetter], outcomes: Mapping[int, str] | None =
             _age(letter),
             Text(printable(letter.reason)),
         ]
+        if names and names.hashed:
+            cells.append(names.of(record.key))
         if outcomes is None:
             table.add_row(*cells)
         else:

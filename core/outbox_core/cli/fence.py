@@ -15,8 +15,8 @@ from rich.text import Text
 
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption, operated_outbox
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.raising import lane_count, operator
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
@@ -51,8 +51,7 @@ def show(
 
     Queries only the database. 'outbox status' shows the last metrics of each lane.
     """
-    invocation: Invocation = context.obj
-    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    chosen = watched_outboxes(context, file, outbox)
     chosen.show(chosen.look(_Holders.of), _Holders.as_data, _Holders.as_text, json=json)
 
 
@@ -65,8 +64,8 @@ class _Holders(NamedTuple):
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> "_Holders":
-        with closing(settings.dialect.create().connect()) as table:
-            return cls(settings.outbox, table.lane_statuses(), table.transactional_lanes())
+        with closing(settings.dialect.create().watch()) as view:
+            return cls(settings.outbox, view.lane_statuses(), view.transactional_lanes())
 
     @property
     def former(self) -> _Notes:

@@ -10,8 +10,8 @@ from rich.text import Text
 from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
 from outbox_core.cli.terminal import output, printable
 from outbox_core.health import Health, Thresholds, examine
 
@@ -30,6 +30,12 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
     silence: Annotated[
         float, typer.Option(min=1, help="How many heartbeats (of minMetricsInterval) a lane may miss.")
     ] = 3,
+    dead: Annotated[
+        int, typer.Option("--dead-rows", min=0, help="How many dead rows may wait for an old snapshot.")
+    ] = 100_000,
+    snapshot: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a snapshot may be kept while dead rows wait.")
+    ] = "60s",
     patience: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait for database and broker.")
     ] = "5s",
@@ -37,9 +43,9 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Check whether the outbox is harvested as it should be.
 
-    Checks the fence, the oldest record, failing and parked keys, the database and the broker. Writes one
-    line for each problem. Exits with 0 if healthy, with 1 if not, and with 69 if the database or the broker
-    cannot be reached.
+    Checks the fence, the oldest record, failing and parked keys, dead rows and who keeps them, the database
+    and the broker. Writes one line for each problem. Exits with 0 if healthy, with 1 if not, and with 69 if
+    the database or the broker cannot be reached.
 
     The result is about the outbox, not about one process: a standby is as healthy as its leader. Use it for
     alarms, but not as a reason to restart a process.
@@ -53,9 +59,10 @@ def health(  # noqa: PLR0917 - typer makes each parameter an option
         parked,
         silence,
         seconds(patience, "--patience"),
+        dead,
+        seconds(snapshot, "--snapshot"),
     )
-    invocation: Invocation = context.obj
-    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    chosen = watched_outboxes(context, file, outbox)
     found = chosen.look(lambda settings: examine(settings, thresholds))
     if chosen.single or json:
         chosen.show(found, _as_data, _as_text, json=json, soft_wrap=True)

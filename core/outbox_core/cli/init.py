@@ -1,13 +1,18 @@
 """``outbox init``: creates the tables and topics that a harvest needs."""
 
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
+from outbox_sdk.errors import DriverError
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import OutboxOption, outboxes
-from outbox_core.cli.terminal import output, print_json, print_message
+from outbox_core.cli.terminal import output, print_json, print_message, script, terminated
+from outbox_core.config import HarvestSettings
+from outbox_core.config.election import needs_group
 
 _PARTITIONS = 6
 
@@ -29,22 +34,23 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
     """Create the outbox table, the fence and topics, if they do not exist.
 
     You can repeat it. It uses an outbox table of goharvest as it is. It changes one thing only: with the
-    affinity 'cluster' it gives a table the columns, the default and the index that it lacks.
+    affinity 'cluster' it gives a table the columns, the default and the index that it lacks. Tables that an
+    earlier version of outbox made are brought up to date by 'outbox migrate'.
     """
     invocation: Invocation = context.obj
     chosen = outboxes(log_warnings_only(invocation.settings(file)), outbox)
     wanted = list(dict.fromkeys(topics or []))
     if dry_run:
         statements = [each for settings in chosen for each in settings.dialect.create().ddl()]
-        ddl = [statement.rstrip().rstrip(";") + ";" for statement in dict.fromkeys(statements)]
+        ddl = list(dict.fromkeys(terminated(statement) for statement in statements))
         if json:
             print_json({"ddl": ddl, "topics": wanted, "partitions": partitions})
             return
-        output().print("\n\n".join(ddl), markup=False, soft_wrap=True)
+        output().print(script(ddl), markup=False, soft_wrap=True)
         for topic in wanted:
             print_message(f"would create topic {topic} with {partitions} partitions, unless it exists")
         return
-    tables = [table for settings in chosen for table in settings.dialect.create().create()]
+    tables = [table for settings in chosen for table in _create(settings)]
     made: list[str] = []
     for settings in chosen if wanted else ():
         made += settings.publisher.create().prepare(wanted, partitions)
@@ -56,7 +62,18 @@ def init(  # noqa: PLR0917 - typer makes each parameter an option
     for topic in made:
         output().print(f"created topic {topic} with {partitions} partitions", markup=False, soft_wrap=True)
     if not tables and not made:
-        output().print("nothing to create: everything exists")
+        output().print("all tables and topics exist already")
+
+
+def _create(settings: HarvestSettings) -> Sequence[str]:
+    dialect = settings.dialect.create()
+    created = dialect.create()
+    if dialect.migrations():
+        print_message(f"an earlier version made tables of {settings.outbox}: run 'outbox migrate'")
+    elif needs_group(settings.elector):
+        with suppress(DriverError), closing(dialect.connect()) as table:  # 'outbox check' tells what is wrong
+            table.identity()  # names the group of the election, which 'outbox check' does not create
+    return created
 
 
 COMMAND = Command(

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,20 +53,20 @@ class Invocation:
         """
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         settings = load(file or self.file, given)
-        configure_logging(settings.logging.level)
+        configure_logging(settings.logging.level, form=settings.logging.format)
         return settings
 
 
 def name_in_log(settings: Settings) -> Settings:
     """Has each line of the log carry the harvester's name; returns the settings."""
-    configure_logging(settings.logging.level, settings.process.name)
+    configure_logging(settings.logging.level, settings.process.name, settings.logging.format)
     return settings
 
 
 def log_warnings_only(settings: Settings) -> Settings:
     """Raises the log level from info to warning, for a command that prints a result; returns the settings."""
     if settings.logging.level is LogLevel.INFO:
-        configure_logging(LogLevel.WARN)
+        configure_logging(LogLevel.WARN, form=settings.logging.format)
     return settings
 
 
@@ -108,11 +108,15 @@ class StopSignals:
     Args:
         grace: Seconds after the first signal until the process ends in any case, with exit code 0;
             ``None`` for no limit.
+        on_hangup: What a SIGHUP does instead of a stop. It is called on a thread of its own, as a signal's
+            handler may interrupt anything; never for a signal that is ignored.
     """
 
-    def __init__(self, grace: float | None = None) -> None:
+    def __init__(self, grace: float | None = None, on_hangup: Callable[[], None] | None = None) -> None:
         self.requested = StopRequest()
         self._grace = grace
+        self._on_hangup = on_hangup
+        self._hangups: SimpleQueue[None] = SimpleQueue()
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -123,6 +127,10 @@ class StopSignals:
         if self._grace is not None:
             # Ahead of the signal, as its handler must not start a thread.
             threading.Thread(target=self._limit, args=(self._grace,), name="grace", daemon=True).start()
+        if self._on_hangup is not None:
+            threading.Thread(
+                target=self._hang_up, args=(self._on_hangup,), name="hangup", daemon=True
+            ).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,11 +140,19 @@ class StopSignals:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() itself returned
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._on_hangup is not None:
+            self._hangups.put(None)
+            return
         if self.requested.is_set():
             if number != signal.SIGHUP:
                 exit_now(128 + number)
             return
         self.requested.set()
+
+    def _hang_up(self, act: Callable[[], None]) -> None:
+        while True:
+            self._hangups.get()
+            act()
 
     def _limit(self, grace: float) -> None:
         self.requested.wait()

@@ -5,9 +5,11 @@ import re
 import sys
 from datetime import UTC, datetime
 
+from outbox_core.cli.json_lines import JsonLines
 from outbox_core.cli.terminal import messages
-from outbox_core.config import LogLevel
+from outbox_core.config import LogFormat, LogLevel
 from outbox_core.log_context import HarvesterFilter
+from outbox_core.repetitions import RepetitionFilter
 
 TRACE = 5
 """More than debug, as in goharvest."""
@@ -19,7 +21,7 @@ _LEVELS = {
     LogLevel.WARN: logging.WARNING,
     LogLevel.ERROR: logging.ERROR,
 }
-_CHATTY = ("py4j", "pyspark", "asyncio")
+_CHATTY = ("py4j", "pyspark", "asyncio", "uvicorn")
 """Loggers of others that say more than anybody wants to read below a warning."""
 
 _PAIR = re.compile(
@@ -37,10 +39,21 @@ class Redacting(logging.Formatter):
         """Returns the line, and the traceback if there is one."""
         return redact(super().format(record))
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as in the base class
+        """Returns the line, and how many like it were left out before it."""
+        left_out = getattr(record, "left_out", 0)
+        more = f" ({left_out:,} more such lines were left out)" if left_out else ""
+        return super().formatMessage(record) + more
+
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - as in the base class
         """Returns the time as ISO 8601 in UTC with milliseconds."""
-        time = datetime.fromtimestamp(record.created, UTC)
-        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return time_of(record)
+
+
+def time_of(record: logging.LogRecord) -> str:
+    """Returns a record's time as ISO 8601 in UTC with milliseconds."""
+    time = datetime.fromtimestamp(record.created, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def redact(text: str) -> str:
@@ -48,25 +61,32 @@ def redact(text: str) -> str:
     return _URL.sub(r"\1***@", _PAIR.sub(r"\1***", text))
 
 
-def configure_logging(level: LogLevel, harvester: str = "") -> None:
+def configure_logging(level: LogLevel, harvester: str = "", form: LogFormat = LogFormat.TEXT) -> None:
     """Sends log records of ``level`` and above to stderr, in place of any earlier set-up.
 
     Args:
         level: The lowest level.
         harvester: The harvester's name, for each line; empty for lines without one.
+        form: Text, or JSON.
     """
     logging.addLevelName(TRACE, "TRACE")
-    named = "[%(harvester)s] " if harvester else ""
-    handler: logging.Handler
-    if sys.stderr.isatty():
+    handler = _handler(form, "[%(harvester)s] " if harvester else "")
+    handler.addFilter(HarvesterFilter(harvester))
+    handler.addFilter(RepetitionFilter(handler))
+    logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))
+
+
+def _handler(form: LogFormat, named: str) -> logging.Handler:
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if form is LogFormat.JSON:
+        handler.setFormatter(JsonLines(redact, time_of))
+    elif sys.stderr.isatty():
         from rich.logging import RichHandler  # noqa: PLC0415 - only a terminal needs it
 
         handler = RichHandler(console=messages(), show_path=False, log_time_format="%H:%M:%S")
         handler.setFormatter(Redacting(f"{named}%(message)s"))
     else:
-        handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(Redacting(f"%(asctime)s %(levelname)-7s %(name)s {named}%(message)s"))
-    handler.addFilter(HarvesterFilter(harvester))
-    logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))
+    return handler

@@ -80,6 +80,12 @@ def operated_outbox(context: typer.Context, file: Path | None, outbox: str | Non
     return one_outbox(log_warnings_only(invocation.settings(file)), outbox)
 
 
+def watched_outboxes(context: typer.Context, file: Path | None, outbox: str | None) -> "Chosen":
+    """Returns the outboxes that a command looks at; raises as :meth:`Chosen.by_user`."""
+    invocation: Invocation = context.obj
+    return Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The outboxes that a command is about.

@@ -14,8 +14,8 @@ from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption, operated_outbox
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 
@@ -40,18 +40,22 @@ def list_(
     """List the keys that are parked, each with the record that could not be delivered, and why."""
     status = DeadLetterStatus.SKIPPED if skipped else DeadLetterStatus.PARKED
 
-    def look(settings: HarvestSettings) -> tuple[str, list[DeadLetter]]:
+    def look(settings: HarvestSettings) -> tuple[HarvestSettings, list[DeadLetter]]:
         with _open(settings) as dead:
-            return settings.outbox, list(dead.find(status=status, values=False))
+            return settings, list(dead.find(status=status, values=False))
 
-    def data(found: tuple[str, list[DeadLetter]]) -> dict[str, object]:
-        return {"outbox": found[0], "letters": [as_data(letter) for letter in found[1]]}
+    def data(found: tuple[HarvestSettings, list[DeadLetter]]) -> dict[str, object]:
+        settings, letters = found
+        return {
+            "outbox": settings.outbox,
+            "letters": [as_data(letter, settings.key_names) for letter in letters],
+        }
 
-    def text(found: tuple[str, list[DeadLetter]]) -> RenderableType:
-        return as_table(found[1]) if found[1] else f"nothing is {status}"
+    def text(found: tuple[HarvestSettings, list[DeadLetter]]) -> RenderableType:
+        settings, letters = found
+        return as_table(letters, names=settings.key_names) if letters else f"nothing is {status}"
 
-    invocation: Invocation = context.obj
-    chosen = Chosen.by_user(log_warnings_only(invocation.settings(file)), outbox)
+    chosen = watched_outboxes(context, file, outbox)
     chosen.show(chosen.look(look), data, text, json=json)
 
 
@@ -74,7 +78,8 @@ def show(
             raise OutboxError(f"{_key_list([key])} is neither parked nor skipped; see 'outbox parked list'")
         waiting = dead.waiting(key)
     if json:
-        print_json({"key": key, "waiting": waiting, "letters": [as_full_data(letter) for letter in letters]})
+        found = [as_full_data(letter, settings.key_names) for letter in letters]
+        print_json({"key": key, "waiting": waiting, "letters": found})
     else:
         output().print(as_text(letters, waiting))
 
@@ -172,7 +177,7 @@ class _Request:
 def _apply(action: _Action, request: _Request) -> None:
     if bool(request.keys) == request.everything:
         raise typer.BadParameter("name keys, or give --all", param_hint="KEY…")
-    with _open(request.settings) as dead:
+    with _open(request.settings, read_only=request.dry_run) as dead:
         letters = _selected(dead, action, request)
         ids = [letter.record.id for letter in letters]
         if request.dry_run:
@@ -214,8 +219,8 @@ def _print_outcomes(
         print_message(f"{gone} of {len(letters)} did not exist any more: they were changed at the same time")
 
 
-def _open(settings: HarvestSettings) -> "closing[DeadLetters]":
-    return closing(settings.dialect.create().dead_letters())
+def _open(settings: HarvestSettings, *, read_only: bool = True) -> "closing[DeadLetters]":
+    return closing(settings.dialect.create().dead_letters(read_only=read_only))
 
 
 def _key_list(keys: Sequence[str]) -> str:

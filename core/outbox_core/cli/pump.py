@@ -13,8 +13,8 @@ from outbox_sdk import DriverError, Record, Stasher
 
 from outbox_core.audit import SEQUENCE_HEADER, Ledger, read_entries
 from outbox_core.cli.command import Command
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
-from outbox_core.cli.outboxes import OutboxOption, one_outbox
+from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
+from outbox_core.cli.outboxes import OutboxOption, operated_outbox
 from outbox_core.cli.progress import progress
 from outbox_core.cli.terminal import output, print_json
 from outbox_core.config import HarvestSettings
@@ -55,8 +55,7 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
     start at 0, or after the last number of an existing ledger.
     """
     pause = _pause(interval)
-    invocation: Invocation = context.obj
-    settings = one_outbox(log_warnings_only(invocation.settings(file)), outbox)
+    settings = operated_outbox(context, file, outbox)
     numbers = count(_next_number(ledger))
     made = _records(random.Random(seed), numbers, topic, keys, None if blank else value_size, blank=blank)  # noqa: S311 - load, not secrets
     wanted = islice(made, records) if records else made

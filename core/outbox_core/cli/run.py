@@ -11,6 +11,7 @@ import typer
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, Invocation, StopSignals, exit_now, name_in_log
+from outbox_core.cli.monitored import monitored
 from outbox_core.config import Delivery, HarvestSettings, LogLevel, Settings
 from outbox_core.events import (
     Event,
@@ -22,6 +23,7 @@ from outbox_core.events import (
     TakeoverBegan,
 )
 from outbox_core.log_context import ContextThread
+from outbox_core.monitoring.observed import Observed
 
 if TYPE_CHECKING:
     from outbox_core.harvest import Harvest
@@ -56,11 +58,12 @@ def run(
         typer.Option(case_sensitive=False, show_default=False, help="Overrides logging.level."),
     ] = None,
 ) -> None:
-    """Harvest until Ctrl-C, SIGTERM or SIGHUP.
+    """Harvest until Ctrl-C or SIGTERM.
 
     Takes part in the election: the process that leads moves the records, the others stand by.
     The first Ctrl-C or SIGTERM drains the records in flight, hands over to a standby and exits with 0,
     within 5 seconds. A second one stops hard: nothing is lost, but records in flight may be published again.
+    SIGHUP changes nothing, nor does a terminal that closes: secrets in files are read at each connect anyway.
 
     With 'outboxes:' in the configuration it harvests all of them. The processes share their leaderships
     evenly. An outbox that cannot be harvested is told in the log and tried again; the others go on.
@@ -68,34 +71,43 @@ def run(
     invocation: Invocation = context.obj
     overrides = {"harvest.delivery": delivery, "harvest.engine.driver": engine, "logging.level": log_level}
     settings = name_in_log(invocation.settings(file, overrides))
-    with StopSignals(GRACE_SECONDS) as signals:
+    with StopSignals(GRACE_SECONDS, on_hangup=_tell_of_hangup) as signals:
         if settings.several:
             _harvest_several(settings, signals)
         else:
-            _harvest(settings.harvest, signals)
+            _harvest(settings, signals)
     log.info("stopped")
 
 
-def _harvest(settings: HarvestSettings, signals: StopSignals) -> None:
+def _tell_of_hangup() -> None:
+    log.info(
+        "SIGHUP is ignored: secrets in files are read anew at each connect; for other changes of the "
+        "configuration start this process anew; SIGTERM stops it"
+    )
+
+
+def _harvest(settings: Settings, signals: StopSignals) -> None:
     # Other commands start faster without these imports.
     from outbox_core.harvest import Harvest  # noqa: PLC0415
     from outbox_core.lanes.threads import dedicate_process  # noqa: PLC0415
 
-    harvest = Harvest(settings)
-    if settings.engine.driver == "inline":
+    outbox = settings.harvest
+    harvest = Harvest(outbox)
+    if outbox.engine.driver == "inline":
         dedicate_process()
     harvest.set_event_handler(log_event)
-    log.info("%s", _start_message(settings))
-    _start(harvest, signals)
-    try:
-        log.info("joined the election")
-        while not signals.requested.is_set():
-            if harvest.wait(_POLL_SECONDS):
-                break
-        if signals.requested.is_set():
-            log.info("stopping: draining what is in flight; a second signal stops at once")
-    finally:
-        harvest.stop()
+    log.info("%s", _start_message(outbox))
+    with monitored(settings, lambda: [Observed(outbox, harvest)]):
+        _start(harvest, signals)
+        try:
+            log.info("joined the election")
+            while not signals.requested.is_set():
+                if harvest.wait(_POLL_SECONDS):
+                    break
+            if signals.requested.is_set():
+                log.info("stopping: draining what is in flight; a second signal stops at once")
+        finally:
+            harvest.stop()
 
 
 def _harvest_several(settings: Settings, signals: StopSignals) -> None:
@@ -110,29 +122,37 @@ def _harvest_several(settings: Settings, signals: StopSignals) -> None:
     ]
     log.info("outbox %s: %s, as %s", version("outbox-core"), ", ".join(names), process.name)
     harvester = Harvester(settings, lambda _, event: log_event(event))
-    harvester.start()
-    try:
-        signals.requested.wait()
-        log.info("stopping: draining what is in flight; a second signal stops at once")
-    finally:
-        harvester.stop()
+    with monitored(settings, lambda: [Observed(each.settings, each) for each in harvester.harvests]):
+        harvester.start()
+        try:
+            signals.requested.wait()
+            log.info("stopping: draining what is in flight; a second signal stops at once")
+        finally:
+            harvester.stop()
 
 
 def log_event(event: Event) -> None:
     """Logs an event in one line."""
+    about = {
+        "event": type(event).__name__,
+        "token": getattr(event, "token", ""),
+        "lane": getattr(event, "lane", ""),
+    }
     match event:
         case LeaderAcquired():
             heard = "" if event.silence is None else f", the former was heard {event.silence:.1f} s ago"
-            log.info("leader acquired: id %s, fence token %d%s", event.leader_id, event.token, heard)
+            text = "leader acquired: id %s, fence token %d%s"
+            log.info(text, event.leader_id, event.token, heard, extra=about)
         case LeaderRefreshed():
-            log.info("leader refreshed: id %s, lane %d", event.leader_id, event.lane)
+            log.info("leader refreshed: id %s, lane %d", event.leader_id, event.lane, extra=about)
         case TakeoverBegan():
             why = "deliberately" if event.deliberate else "which may be lost"
-            log.warning("takeover began: records of cluster %d, %s, lane %d", event.cluster, why, event.lane)
+            text = "takeover began: records of cluster %d, %s, lane %d"
+            log.warning(text, event.cluster, why, event.lane, extra=about)
         case LeaderRevoked():
-            log.info("leader revoked: handed over")
+            log.info("leader revoked: handed over", extra=about)
         case LeaderFenced():
-            log.warning("leader fenced: %s", event.reason)
+            log.warning("leader fenced: %s", event.reason, extra=about)
         case MeterRead():
             stats = event.stats
             log.info(
@@ -143,6 +163,7 @@ def log_event(event: Event) -> None:
                 f"{stats.total.in_flight:,}",
                 f"{stats.total.waiting:,}",
                 f"{stats.total.parked:,}",
+                extra={**about, "always": True},
             )
 
 

@@ -8,21 +8,26 @@ from typing import Any, Self
 from outbox_sdk.backlog import Backlog
 from outbox_sdk.errors import DriverError
 from outbox_sdk.fence import LaneStatus
-from outbox_sdk.outbox_table import OutboxTable
+from outbox_sdk.outbox_view import OutboxView
 from outbox_sdk.parking import Parked
+from outbox_sdk.upkeep import Upkeep
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from outbox_core.cli.clusters import clusters_as_data, clusters_as_text
+from outbox_core.cli.terminal import printable
 from outbox_core.clusters import ClusterState, cluster_states
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
-from outbox_core.health import longest_blocked, longest_silence, present_lanes, silence
+from outbox_core.dead_rows import as_data as upkeep_as_data
+from outbox_core.dead_rows import dead_rows, is_old, kept
+from outbox_core.health import Thresholds, longest_blocked, longest_silence, present_lanes, silence
 
 _COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 _TRANSACTION_COLUMNS = ("aborted", "recovered")
+_NOTHING_KNOWN = Upkeep()
 _ABOUT_LEADER = frozenset({"elector", "silence_before"})
 
 
@@ -38,6 +43,7 @@ class Snapshot:
         longest_silence: Seconds without a heartbeat after which a lane counts as silent.
         clusters: The records of each cluster of origin; ``None`` where rows do not tell where they were
             written.
+        upkeep: The dead rows, and who keeps them.
     """
 
     outbox: str
@@ -46,21 +52,23 @@ class Snapshot:
     lanes: Sequence[LaneStatus]
     longest_silence: float
     clusters: Sequence[ClusterState] | None = None
+    upkeep: Upkeep = _NOTHING_KNOWN
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> "Snapshot":
         """Connects to the outbox and queries it now."""
-        with closing(settings.dialect.create().connect()) as table:
-            return cls.take(table, settings)
+        with closing(settings.dialect.create().watch()) as view:
+            return cls.take(view, settings)
 
     @classmethod
-    def take(cls, table: OutboxTable, settings: HarvestSettings) -> "Snapshot":
+    def take(cls, view: OutboxView, settings: HarvestSettings) -> "Snapshot":
         """Queries the outbox now."""
-        lanes = present_lanes(table.lane_statuses())
+        lanes = present_lanes(view.lane_statuses())
         origin = settings.affinity.create().origin()
-        clusters = None if origin is None else cluster_states(table, origin, lanes)
+        clusters = None if origin is None else cluster_states(view, origin, lanes)
         longest = longest_silence(settings)
-        return cls(settings.outbox, table.backlog(), table.parked(), lanes, longest, clusters)
+        backlog, parked = view.backlog(), view.parked()
+        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, view.upkeep())
 
     def silent(self, lane: LaneStatus) -> bool:
         """Whether the lane has not written a heartbeat for too long."""
@@ -95,28 +103,28 @@ class Watches:
     """Connections to outboxes that are queried again and again; a context manager."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, OutboxTable] = {}
+        self._views: dict[str, OutboxView] = {}
 
     def snapshot(self, settings: HarvestSettings) -> Snapshot:
         """Queries an outbox now; connects if need be. One thread at a time for each outbox."""
         try:
-            table = self._tables.get(settings.title) or settings.dialect.create().connect()
-            self._tables[settings.title] = table
-            return Snapshot.take(table, settings)
+            view = self._views.get(settings.title) or settings.dialect.create().watch()
+            self._views[settings.title] = view
+            return Snapshot.take(view, settings)
         except DriverError:
             self._close(settings.title)
             raise
 
     def _close(self, title: str) -> None:
-        table = self._tables.pop(title, None)
-        if table is not None:
-            table.close()
+        view = self._views.pop(title, None)
+        if view is not None:
+            view.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for title in list(self._tables):
+        for title in list(self._views):
             self._close(title)
 
 
@@ -133,6 +141,7 @@ def as_data(snapshot: Snapshot) -> dict[str, Any]:
         },
         "parked": {"keys": snapshot.parked.keys, "oldest_seconds": snapshot.parked.oldest},
         "blocked_seconds": snapshot.blocked,
+        "upkeep": upkeep_as_data(snapshot.upkeep),
         **clusters,
         "leader": leader
         and {
@@ -181,6 +190,8 @@ def _summary(snapshot: Snapshot) -> Table:
     summary.add_row(Text("outbox", "dim"), Text(snapshot.outbox, "bold"))
     summary.add_row(Text("backlog", "dim"), Text(f"{about}{backlog.records:,} records{oldest}"))
     summary.add_row(Text("parked", "dim"), _parked(snapshot.parked))
+    if snapshot.upkeep.dead is not None:
+        summary.add_row(Text("upkeep", "dim"), _upkeep(snapshot.upkeep))
     if not snapshot.lanes:
         summary.add_row(Text("leader", "dim"), Text("none yet: nobody has ever led", "yellow"))
         return summary
@@ -206,6 +217,16 @@ def _parked(parked: Parked) -> Text:
         return Text("0 keys")
     since = "" if parked.oldest is None else f", the first for {format_duration(max(0.0, parked.oldest))}"
     return Text(f"{parked.keys:,} key{'' if parked.keys == 1 else 's'}{since}", "bold red")
+
+
+def _upkeep(upkeep: Upkeep) -> Text:
+    limits = Thresholds()
+    vacuumed = upkeep.vacuumed
+    after = "" if vacuumed is None else f", {format_duration(max(0.0, round(vacuumed)))} after a vacuum"
+    said, snapshot = f"{dead_rows(upkeep)}{after}", upkeep.snapshot
+    if snapshot is None or not is_old(snapshot, limits.snapshot):
+        return Text(said)
+    return Text(f"{said}; {printable(kept(snapshot))}", "yellow")
 
 
 def _lanes(snapshot: Snapshot) -> Table:

@@ -12,8 +12,8 @@ from rich.live import Live
 
 from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
-from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, StopSignals, log_warnings_only
-from outbox_core.cli.outboxes import Chosen, OutboxOption
+from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
+from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
 from outbox_core.cli.overview import overview
 from outbox_core.cli.snapshot import Snapshot, Watches, as_data, as_text
 from outbox_core.cli.terminal import output, print_message
@@ -29,9 +29,8 @@ def status(  # noqa: PLR0917 - typer makes each parameter an option
 ) -> None:
     """Show the backlog, who leads, what is parked, and what each lane does.
 
-    Queries only the database, so it works on any machine, whichever process leads. Creates the tables of the
-    fence and of dead letters if they are missing. They belong to the user who creates them: run 'outbox init'
-    first, or use the harvester's user.
+    Queries only the database, so it works on any machine, whichever process leads. The right to SELECT is
+    enough, and it changes nothing.
 
     For exactly-once delivery it shows the batches of each lane, the oldest first: the stage of
     each, and its number of records.
@@ -42,9 +41,7 @@ def status(  # noqa: PLR0917 - typer makes each parameter an option
     Of several outboxes it shows one line each; with --outbox all about one.
     """
     pause = seconds(interval, "--interval")
-    invocation: Invocation = context.obj
-    settings = log_warnings_only(invocation.settings(file))
-    chosen = Chosen.by_user(settings, outbox)
+    chosen = watched_outboxes(context, file, outbox)
     if watch:
         _watch(chosen, pause, json=json)
     else:

@@ -99,8 +99,8 @@ class _Listed(NamedTuple):
     @classmethod
     def of(cls, settings: HarvestSettings) -> "_Listed":
         _origin(settings)
-        with closing(settings.dialect.create().connect()) as table:
-            return cls(settings.outbox, table.takeovers())
+        with closing(settings.dialect.create().watch()) as view:
+            return cls(settings.outbox, view.takeovers())
 
     def as_data(self) -> dict[str, Any]:
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ def print_message(message: str) -> None:
     from rich.text import Text  # noqa: PLC0415 - see output()
 
     messages().print(Text(message), soft_wrap=True)
+
+
+def terminated(statement: str) -> str:
+    """Returns an SQL statement with one semicolon at its end."""
+    return statement.rstrip().rstrip(";") + ";"
+
+
+def script(statements: Iterable[str]) -> str:
+    """Returns SQL statements as a script that a database's own client can run."""
+    return "\n\n".join(terminated(statement) for statement in statements)
 
 
 def printable(text: str) -> str:

@@ -1,5 +1,6 @@
 """Typed settings, and the reader that makes them from YAML."""
 
+from outbox_core.config.logs import KeyNames, LogFormat, LoggingSettings, LogLevel
 from outbox_core.config.reader import configure, load, locate, parse
 from outbox_core.config.settings import (
     Choice,
@@ -8,8 +9,6 @@ from outbox_core.config.settings import (
     Failures,
     HarvestSettings,
     Limits,
-    LoggingSettings,
-    LogLevel,
     Settings,
 )
 
@@ -19,7 +18,9 @@ __all__ = [
     "EngineSettings",
     "Failures",
     "HarvestSettings",
+    "KeyNames",
     "Limits",
+    "LogFormat",
     "LogLevel",
     "LoggingSettings",
     "Settings",

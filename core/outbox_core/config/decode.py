@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from outbox_sdk.errors import ConfigError, PluginError
+from outbox_sdk.file_text import FileText, present_text
 
 from outbox_core.config.document import Items, Node, Scalar, Section
 from outbox_core.config.problems import Problems, join
@@ -66,7 +67,7 @@ def decode(
         if _has_value(section, key):
             value = _field(field, hints[field.name], section.entries[key][1], join(path, key), problems)
         if value is _UNSET and field.name in defaults:
-            value = defaults[field.name]
+            value = _given_text(defaults[field.name], hints[field.name])
         if value is not _UNSET:
             values[field.name] = value
         elif field.default is MISSING and field.default_factory is MISSING and not _has_value(section, key):
@@ -78,6 +79,11 @@ def decode(
     except (ConfigError, ValueError) as error:
         problems.add(section.place, path, str(error))
         return None
+
+
+def takes_files(hint: Any) -> bool:
+    """Returns whether a value of the type may refer to files: the type names ``FileText``, or is any."""
+    return hint in (FileText, Any) or any(takes_files(part) for part in get_args(hint))
 
 
 def is_given(field: Field[Any]) -> bool:
@@ -94,6 +100,15 @@ def _given(kind: type[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
             "gives no value of that name; see outbox_sdk.Driver"
         )
     return {name: defaults[name] for name in names}
+
+
+def _given_text(value: Any, hint: Any) -> Any:
+    """Returns a value that core gives, with texts instead of references to files if the type has no place."""
+    if takes_files(hint):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _given_text(part, hint) for key, part in value.items()}
+    return present_text(value) if isinstance(value, FileText) else value
 
 
 def _with_present_names(section: Section, keys: Mapping[str, Field[Any]]) -> Section:
@@ -126,7 +141,7 @@ def _field(field: Field[Any], hint: Any, node: Node, path: str, problems: Proble
             return _UNSET
         return decode(inner, node, path, problems)
     try:
-        return validate(hint, _plain_data(node))
+        return validate(hint, _plain_data(node, files=takes_files(hint)))
     except InvalidDataError as error:
         hide_value = not field.repr or bool(_SECRET.search(field.name))
         _add_problems(error.mistakes, node, path, problems, hide_value=hide_value)
@@ -138,20 +153,23 @@ def _has_value(section: Section, key: str) -> bool:
     return not (isinstance(node, Scalar) and node.text is None)
 
 
-def _plain_data(node: Node, *, untyped: bool = False) -> Any:
+def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
     """Returns the tree as plain data.
 
     Keys without a value are left out. In a mapping without types, such as Kafka's settings, YAML's booleans
-    (``yes``, ``off``, …) become ``true`` and ``false``.
+    (``yes``, ``off``, …) become ``true`` and ``false``. With ``files`` a value that refers to files keeps the
+    references, except in a list.
     """
     if isinstance(node, Section):
         return {
-            key: _plain_data(value, untyped=True)
+            key: _plain_data(value, files=files, untyped=True)
             for key, (_, value) in node.entries.items()
             if _has_value(node, key)
         }
     if isinstance(node, Items):
-        return [_plain_data(value, untyped=untyped) for value in node.values]
+        return [_plain_data(value, files=False, untyped=untyped) for value in node.values]
+    if files and node.files is not None:
+        return node.files
     return str(node.boolean).lower() if untyped and node.boolean is not None else node.text
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.file_text import FileText, present_text
 
-from outbox_core.config.environment import substitute
+from outbox_core.config.environment import Environment
 from outbox_core.config.problems import Place, Problem, Problems, join
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -39,15 +40,18 @@ class Scalar:
 
     Attributes:
         place: Where it stands.
-        text: The text, with environment variables replaced; ``None`` for YAML's null or for nothing at all.
+        text: The text, with environment variables and files replaced; ``None`` for YAML's null or for nothing
+            at all.
         boolean: Its value if YAML reads the unquoted text as a boolean, else ``None``.
-        substituted: Whether an environment variable was replaced in it.
+        substituted: Whether an environment variable or a file was replaced in it.
+        files: The same text with the references to files in it; ``None`` if it has none.
     """
 
     place: Place
     text: str | None
     boolean: bool | None = None
     substituted: bool = False
+    files: FileText | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Items:
 Node = Scalar | Section | Items
 
 
-def read(text: str, source: str, variables: Mapping[str, str], problems: Problems) -> Node | None:
+def read(text: str, source: str, environment: Environment, problems: Problems) -> Node | None:
     """Returns the document as a tree, or ``None`` for an empty one.
 
     Raises:
@@ -81,10 +85,10 @@ def read(text: str, source: str, variables: Mapping[str, str], problems: Problem
         raise ConfigError(str(_syntax_problem(error, text, source))) from None  # the cause quotes the file
     except RecursionError:
         raise ConfigError(f"{source}: nested deeper than {MAX_DEPTH} sections and lists") from None
-    return _TreeBuilder(source, variables, problems).node(root, "", ()) if root else None
+    return _TreeBuilder(source, environment, problems).node(root, "", ()) if root else None
 
 
-def tree(data: Mapping[str, Any], source: str, variables: Mapping[str, str], problems: Problems) -> Node:
+def tree(data: Mapping[str, Any], source: str, environment: Environment, problems: Problems) -> Node:
     """Returns plain Python data as a tree, as if it had been parsed from YAML.
 
     Raises:
@@ -94,7 +98,7 @@ def tree(data: Mapping[str, Any], source: str, variables: Mapping[str, str], pro
         root = yaml.SafeDumper("").represent_data(data)  # type: ignore[arg-type]  # the stream is not used
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: holds a value that YAML cannot express") from error
-    return _TreeBuilder(source, variables, problems).node(root, "", ())
+    return _TreeBuilder(source, environment, problems).node(root, "", ())
 
 
 def with_value(section: Section, path: Sequence[str], value: Scalar) -> Section:
@@ -127,7 +131,7 @@ def _shown(reason: str) -> str:
 @dataclass
 class _TreeBuilder:
     source: str
-    variables: Mapping[str, str]
+    environment: Environment
     problems: Problems
     nodes: int = 0
 
@@ -158,10 +162,13 @@ class _TreeBuilder:
         if node.tag == _NULL:
             return Scalar(place, None)
         try:
-            text = substitute(written, self.variables)
-        except ValueError as error:
+            replaced = self.environment.substitute(written)
+            text = present_text(replaced)
+        except (ValueError, ConfigError) as error:
             self.problems.add(place, path, str(error))
             return Scalar(place, None)
+        if isinstance(replaced, FileText):
+            return Scalar(place, text, substituted=True, files=replaced)
         quoted = getattr(node, "style", None) is not None
         if not text and not quoted:
             return Scalar(place, None)

@@ -29,9 +29,12 @@ def with_group(elector: Choice[Elector], table: OutboxTable) -> Choice[Elector]:
     Raises:
         DriverError: The database refuses to give the outbox's identity, or cannot be reached.
     """
-    if not needs_group(elector):
-        return elector
-    names = {"leader_group_id": default_leader_group(table.name, table.identity())}
+    return with_group_of(elector, table.name, table.identity()) if needs_group(elector) else elector
+
+
+def with_group_of(elector: Choice[Elector], outbox: str, identity: str) -> Choice[Elector]:
+    """Returns the elector, which needs a group, with those of the outbox of this name and identity."""
+    names = {"leader_group_id": default_leader_group(outbox, identity)}
     if getattr(elector.options, "leader_topic", _NOT_AN_OPTION) is None:
         names["leader_topic"] = default_leader_topic(names["leader_group_id"])
     return replace(elector, options=replace(elector.options, **names))

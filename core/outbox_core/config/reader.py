@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.file_text import FileText
 from outbox_sdk.registry import Seam
 
 from outbox_core.config.decode import Raw, decode
 from outbox_core.config.document import Node, Scalar, Section, read, tree, with_value
+from outbox_core.config.environment import Environment
+from outbox_core.config.http import HttpSettings
 from outbox_core.config.identity import instance_name
+from outbox_core.config.logs import LoggingSettings
 from outbox_core.config.outboxes import pattern_of, refuse_twins, sections_of
 from outbox_core.config.problems import Place, Problems, join
 from outbox_core.config.seams import DEFAULT_DRIVERS, KafkaSettings, Shared, choose, driver_of
@@ -21,7 +25,6 @@ from outbox_core.config.settings import (
     Failures,
     HarvestSettings,
     Limits,
-    LoggingSettings,
     Settings,
     Template,
 )
@@ -41,7 +44,8 @@ class HarvestKeys:
     producer_kafka_config: KafkaSettings = field(default_factory=dict, repr=False)
     leader_topic: str | None = None
     leader_group_id: str | None = None
-    data_source: str | None = field(default=None, repr=False)
+    data_source: str | FileText | None = field(default=None, repr=False)
+    password: str | FileText | None = field(default=None, repr=False)
     outbox_table: str = "outbox"
     name: str | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
@@ -66,6 +70,7 @@ class FileKeys:
     harvest: Raw = None
     outboxes: Raw = None
     logging: LoggingSettings = field(default_factory=LoggingSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
 
 
 def locate(path: Path | None, variables: Mapping[str, str] = os.environ) -> Path | None:
@@ -106,7 +111,7 @@ def load(
         raise ConfigError(f"{file}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
-    return parse(text, str(file), variables, overrides)
+    return parse(text, str(file), variables, overrides, file.parent)
 
 
 def parse(
@@ -114,6 +119,7 @@ def parse(
     source: str = "configuration",
     variables: Mapping[str, str] = os.environ,
     overrides: Mapping[str, str] | None = None,
+    folder: Path = Path(),
 ) -> Settings:
     """Reads the settings from YAML text.
 
@@ -122,13 +128,14 @@ def parse(
         source: The name of the text in messages.
         variables: The environment.
         overrides: Dotted key → value to use instead.
+        folder: The folder that relative paths in references to files start from.
 
     Raises:
         ConfigError: See :func:`load`.
         PluginError: See :func:`load`.
     """
     problems = Problems()
-    root = read(text, source, variables, problems)
+    root = read(text, source, Environment(variables, folder), problems)
     if root is None:
         raise ConfigError(f"{source}: is empty; it needs at least 'harvest: {{}}'")
     return _settings(root, overrides or {}, problems)
@@ -153,7 +160,7 @@ def configure(
         PluginError: See :func:`load`.
     """
     problems = Problems()
-    return _settings(tree(dict(data), source, variables, problems), overrides or {}, problems)
+    return _settings(tree(dict(data), source, Environment(variables), problems), overrides or {}, problems)
 
 
 def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> Settings:
@@ -172,11 +179,13 @@ def _settings(root: Node, overrides: Mapping[str, str], problems: Problems) -> S
     problems.raise_any()
     if top is None:  # pragma: no cover - then a problem was raised above
         raise ConfigError(f"{root.place}: cannot be used")
+    names = top.logging.key_names
     return Settings(
-        outboxes=tuple(each for each in made if isinstance(each, HarvestSettings)),
-        templates=tuple(each for each in made if isinstance(each, Template)),
+        outboxes=tuple(replace(each, key_names=names) for each in made if isinstance(each, HarvestSettings)),
+        templates=tuple(each.naming_keys(names) for each in made if isinstance(each, Template)),
         several="outboxes" in nodes,
         logging=top.logging,
+        http=top.http,
     )
 
 
@@ -258,6 +267,7 @@ def _seams(section: Section, keys: HarvestKeys, path: str, problems: Problems) -
     shared = Shared(
         table=keys.outbox_table,
         data_source=data_source,
+        password=keys.password,
         base_kafka={**DEFAULT_BROKERS, **keys.base_kafka_config},
         producer_kafka=keys.producer_kafka_config,
         leader_group_id=keys.leader_group_id or None,
@@ -265,6 +275,7 @@ def _seams(section: Section, keys: HarvestKeys, path: str, problems: Problems) -
         min_poll_interval=keys.limits.min_poll_interval,
         heartbeat_timeout=keys.limits.heartbeat_timeout,
         stop_after=keys.failures.stop_after,
+        topics=keys.topics,
     )
     at = section.place, path
     # The dialect is told where rows come from, and an elector may use the dialect.

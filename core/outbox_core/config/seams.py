@@ -8,6 +8,7 @@ from typing import Any
 from outbox_sdk.affinity import Affinity
 from outbox_sdk.dialect import Dialect
 from outbox_sdk.errors import PluginError
+from outbox_sdk.file_text import FileText
 from outbox_sdk.lease import Lease
 from outbox_sdk.registry import Seam, find
 
@@ -24,7 +25,7 @@ DEFAULT_DRIVERS = {
     Seam.PUBLISHER: "kafka",
 }
 
-KafkaSettings = Mapping[str, str | list[str]]
+KafkaSettings = Mapping[str, str | FileText | list[str]]
 """Settings of a Kafka client by their own names."""
 
 
@@ -35,6 +36,7 @@ class Shared:
     Attributes:
         table: The outbox table.
         data_source: Where the database is; ``None`` for the driver's own default.
+        password: The password for the database; ``None`` if the data source has it, or none is needed.
         base_kafka: Client settings of everything that talks to Kafka.
         producer_kafka: Client settings on top, for the publisher.
         leader_group_id: The group of the competing processes; ``None`` for the outbox's own default, which
@@ -43,12 +45,14 @@ class Shared:
         min_poll_interval: Seconds.
         heartbeat_timeout: Seconds.
         stop_after: Seconds.
+        topics: The topics that records may name, with wildcards.
         affinity: The affinity; ``None`` until it is chosen, or if it cannot be.
         dialect: Likewise.
     """
 
     table: str
-    data_source: str | None = field(repr=False)
+    data_source: str | FileText | None = field(repr=False)
+    password: str | FileText | None = field(repr=False)
     base_kafka: KafkaSettings = field(repr=False)
     producer_kafka: KafkaSettings = field(repr=False)
     leader_group_id: str | None
@@ -56,6 +60,7 @@ class Shared:
     min_poll_interval: float
     heartbeat_timeout: float
     stop_after: float
+    topics: tuple[str, ...] = ("*",)
     affinity: Choice[Affinity] | None = None
     dialect: Choice[Dialect] | None = None
 
@@ -65,7 +70,7 @@ class Shared:
         if topic is None and self.leader_group_id is not None:
             topic = default_leader_topic(self.leader_group_id)
         kafka = {**self.base_kafka, **(self.producer_kafka if seam is Seam.PUBLISHER else {})}
-        shared = {
+        shared: dict[str, Any] = {
             "table": self.table,
             "kafka": kafka,
             "leader_group_id": self.leader_group_id,
@@ -73,10 +78,15 @@ class Shared:
             "min_poll_interval": self.min_poll_interval,
             "heartbeat_timeout": self.heartbeat_timeout,
             "stop_after": self.stop_after,
+            "topics": self.topics,
             "origin": self.affinity and self.affinity.create().origin(),
             "lease": self.dialect and partial(_lease, self.dialect),
         }
-        return shared if self.data_source is None else {**shared, "data_source": self.data_source}
+        if self.data_source is not None:
+            shared["data_source"] = self.data_source
+        if self.password is not None and seam is Seam.DIALECT:  # others have passwords of their own
+            shared["password"] = self.password
+        return shared
 
 
 def driver_of(seam: Seam, node: Node | None) -> str | None:
@@ -124,6 +134,9 @@ def choose(
                 _Kafka, Section(options["kafka"][0], {"kafka": options.pop("kafka")}), path, problems
             )
             defaults["kafka"] = {**defaults["kafka"], **(written.kafka if written else {})}
+        if "password" in defaults and "password" not in known:
+            message = f"the dialect '{name}' has no password; leave it out"
+            problems.add(at[0], join(at[1], "password"), message)
         chosen = decode(driver.options, Section(place, options), path, problems, defaults)
     except PluginError as error:
         problems.add(place, join(path, "driver"), str(error), plugin=True)

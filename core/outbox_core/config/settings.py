@@ -1,7 +1,7 @@
 """The settings of a harvest: frozen, picklable dataclasses whose repr contains no secrets."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
@@ -13,6 +13,9 @@ from outbox_sdk.errors import ConfigError
 from outbox_sdk.hooks import Duration
 from outbox_sdk.publisher import Publisher
 from outbox_sdk.registry import Seam, find
+
+from outbox_core.config.http import HttpSettings
+from outbox_core.config.logs import KeyNames, LoggingSettings
 
 Made_co = TypeVar("Made_co", covariant=True)
 
@@ -110,6 +113,7 @@ class Failures:
         most_parked_keys: The number of parked keys from which on no more are parked: with so many, no record
             is the cause, and failing keys are held and tried again. Between two counts of the whole outbox
             each lane counts its own.
+        keep_skipped: Seconds for which dead letters are kept after they were skipped; ``None`` for ever.
         stop_after: Seconds for which a database or broker may refuse this harvester (a missing table, an
             expired password) before the harvest ends with that error; meanwhile its lanes try again.
     """
@@ -119,6 +123,7 @@ class Failures:
     park_after: Count = 5
     park_retryable_after: Count | None = None
     most_parked_keys: Annotated[int, Ge(0)] = 1000
+    keep_skipped: Pause | None = None
     stop_after: Pause = 60.0
 
     def __post_init__(self) -> None:
@@ -188,6 +193,7 @@ class HarvestSettings:
         failures: What happens after an error.
         topics: The topics that records may name, with ``*`` and ``?`` as wildcards.
         label: What the file calls it, where it names several outboxes; empty otherwise.
+        key_names: What log lines call keys.
     """
 
     name: str
@@ -202,6 +208,7 @@ class HarvestSettings:
     failures: Failures = field(default_factory=Failures)
     topics: tuple[str, ...] = ("*",)
     label: str = ""
+    key_names: KeyNames = field(default_factory=KeyNames)
 
     @property
     def title(self) -> str:
@@ -227,36 +234,15 @@ class Template:
     pattern: str
     settings_for: Callable[[str], HarvestSettings]
 
+    def naming_keys(self, names: KeyNames) -> "Template":
+        """Returns the same template, whose outboxes name keys in this way."""
+        made = self.settings_for
+        return replace(self, settings_for=lambda table: replace(made(table), key_names=names))
+
     @property
     def probe(self) -> HarvestSettings:
         """Settings for some table whose name matches, whether or not there is such a table."""
         return self.settings_for(self.pattern.replace("*", "x"))
-
-
-class LogLevel(StrEnum):
-    """How much is logged."""
-
-    TRACE = "trace"
-    DEBUG = "debug"
-    INFO = "info"
-    WARN = "warn"
-    ERROR = "error"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "LogLevel | None":
-        name = str(value).lower()
-        return next((level for level in cls if name in {level.value, f"{level.value}ing"}), None)
-
-
-@dataclass(frozen=True)
-class LoggingSettings:
-    """What is logged.
-
-    Attributes:
-        level: The lowest level that is logged.
-    """
-
-    level: LogLevel = LogLevel.INFO
 
 
 @dataclass(frozen=True)
@@ -269,12 +255,14 @@ class Settings:
         templates: The templates among ``outboxes:``.
         several: Whether there is ``outboxes:``, of however many outboxes.
         logging: What is logged.
+        http: What the process serves over HTTP.
     """
 
     outboxes: tuple[HarvestSettings, ...]
     templates: tuple[Template, ...] = ()
     several: bool = False
     logging: LoggingSettings = field(default_factory=LoggingSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
 
     @property
     def process(self) -> HarvestSettings:

@@ -68,7 +68,9 @@ def validate(hint: Any, data: Any) -> Any:
         return _adapter(hint).validate_python(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        raise InvalidDataError([(detail["loc"], _expected(detail)) for detail in details]) from None
+        # Whoever writes text need not know that a reference to a file would do as well.
+        told = [detail for detail in details if detail["type"] != "is_instance_of"]
+        raise InvalidDataError([(detail["loc"], _expected(detail)) for detail in told]) from None
 
 
 def _expected(detail: ErrorDetails) -> str:

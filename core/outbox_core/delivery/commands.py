@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from outbox_sdk import Advanced, Batch, Failure, Fence, MarkedRecord, Parked, Poison
@@ -126,6 +126,7 @@ class Answer:
         fence: The lane's right to mark and purge, after a refresh.
         parked: The number and age of parked keys, after a refresh or a heartbeat.
         error: The error that was raised instead. The outcome of the request is unknown then.
+        seconds: How long the request took.
     """
 
     request: Request
@@ -136,3 +137,4 @@ class Answer:
     fence: Fence | None = None
     parked: Parked | None = None
     error: Exception | None = None
+    seconds: float = field(default=0.0, compare=False)

@@ -10,7 +10,7 @@ def size_of(record: MarkedRecord) -> int:
 
     It is called for every record that a lane marks, so it does not encode text.
     """
-    _, _, key, value, headers, _, _, _ = record
+    _, _, key, value, headers, _, _, _, _ = record
     size = len(key) + (len(value) if value else 0)
     for name, text in headers:
         size += len(name) + (len(text) if text else 0)

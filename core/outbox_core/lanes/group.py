@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -17,18 +17,22 @@ from uuid import uuid4
 
 from outbox_sdk import DriverError, LeadershipLost
 
+from outbox_core.config.logs import KeyNames
 from outbox_core.drive import Sleep
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.leadership.protocol import REPORT_SECONDS, LaneControl, Orders, Refusal, Report
+from outbox_core.measurements import LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
 
 log = logging.getLogger(__name__)
 
 ORPHAN_SECONDS = 10.0
 """How long after its lease a group that cannot reach its leader ends."""
+MEASURE_SECONDS = 1.0
+"""The interval between two reports with measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class LaneGroup:
         new_restarts: Returns the restart policy of one lane.
         incarnation: The name of this incarnation of the group.
         clock: Returns seconds on a monotonic clock.
+        key_names: What log lines call keys.
 
     Attributes:
         control: The orders of the leader, for the lanes.
@@ -110,6 +115,7 @@ class LaneGroup:
         new_restarts: Callable[[], Restarts],
         incarnation: str = "",
         clock: Callable[[], float] = monotonic,
+        key_names: KeyNames | None = None,
     ) -> None:
         self.numbers = numbers
         self.control = LaneControl()
@@ -120,7 +126,9 @@ class LaneGroup:
         self._new_restarts = new_restarts
         self._incarnation = incarnation or str(uuid4())
         self._clock = clock
-        self._past = {number: LaneMetrics() for number in numbers}  # of epochs that have ended
+        self._key_names = key_names
+        self._measurements_due = 0.0
+        self._past = {number: LaneWork() for number in numbers}  # of epochs that have ended
         self._takeovers = {number: TakeoverLog(number) for number in numbers}
         self._running: dict[int, Telemetry] = {}
         self._events: list[LaneEvent] = []  # of epochs that have ended
@@ -156,6 +164,7 @@ class LaneGroup:
             return
         self.control.stopped = True
         yield JoinLanes()
+        self._measurements_due = 0.0
         yield from self._exchange()
 
     def _exchange(self) -> Generator[GroupRequest, Any, dict[int, LaneMetrics]]:
@@ -183,15 +192,28 @@ class LaneGroup:
             events,
             self._lost,
             Refusal.of(self._refusal) if self._refusal else None,
+            measurements_by_lane=self._measurements(),
         )
 
     def _readings(self) -> dict[int, LaneMetrics]:
         with self._counting:
-            return {number: past + self._metrics(number) for number, past in self._past.items()}
+            return {number: past.metrics + self._work(number).metrics for number, past in self._past.items()}
 
-    def _metrics(self, number: int) -> LaneMetrics:
+    def _measurements(self) -> dict[int, Measurements]:
+        """Returns the measurements of all lanes when they are due; nothing otherwise."""
+        now = self._clock()
+        if now < self._measurements_due:
+            return {}
+        self._measurements_due = now + MEASURE_SECONDS
+        with self._counting:
+            return {
+                number: past.measurements + self._work(number).measurements
+                for number, past in self._past.items()
+            }
+
+    def _work(self, number: int) -> LaneWork:
         telemetry = self._running.get(number)
-        return replace(telemetry.metrics) if telemetry else LaneMetrics()
+        return telemetry.work if telemetry else LaneWork()
 
     def _take_events(self) -> tuple[LaneEvent, ...]:
         with self._counting:
@@ -216,7 +238,7 @@ class LaneGroup:
                 self._lost = self._lost or str(error)
                 self.control.stopped = True
             except DriverError as error:
-                now, purged = self._clock(), self._retire(number).purged
+                now, purged = self._clock(), self._retire(number)
                 pause = restarts.failed(now, lasted=now - started, purged=purged, retryable=error.retryable)
                 if pause is None:
                     self._refusal = error
@@ -230,15 +252,15 @@ class LaneGroup:
                 self.control.stopped = True
 
     def _begin(self, number: int, now: float) -> Telemetry:
-        telemetry = Telemetry(number, self._interval, now, self._takeovers[number])
+        telemetry = Telemetry(number, self._interval, now, self._takeovers[number], key_names=self._key_names)
         with self._counting:
             self._running[number] = telemetry
         return telemetry
 
-    def _retire(self, number: int) -> LaneMetrics:
+    def _retire(self, number: int) -> int:
+        """Adds what a lane's epoch has done to what it did before; returns how many records it purged."""
         with self._counting:  # or a concurrent report would count the lane twice or not at all
             telemetry = self._running.pop(number)
-            metrics = telemetry.metrics.ended()
-            self._past[number] += metrics
+            self._past[number] += telemetry.work.ended()
             self._events += telemetry.take_events()
-        return metrics
+        return telemetry.metrics.purged

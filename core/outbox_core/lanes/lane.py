@@ -73,7 +73,7 @@ class AtLeastOnceLane:
             return []
         commands = self._deferred + machine.decide(now, leading=now < control.lease_until)
         self._deferred = []
-        requests = self._requests(commands)
+        requests = self._requests(now, commands)
         metrics, board = self._telemetry.metrics, machine.scoreboard
         metrics.in_flight, metrics.waiting = machine.in_flight, board.waiting
         self._telemetry.gauge(now, self._policy, board.blocked)
@@ -86,6 +86,7 @@ class AtLeastOnceLane:
     def receive(self, now: float, reply: Reply) -> None:
         """See :meth:`.Lane.receive`; the lane continues after a retryable error of the database."""
         if isinstance(reply, Deliveries):
+            self._telemetry.reported(now, reply)
             self._handle_deliveries(now, reply)
         elif isinstance(reply.request, Heartbeat):
             self._telemetry.answered(reply, self._policy)
@@ -94,7 +95,7 @@ class AtLeastOnceLane:
         else:
             self._handle_answer(now, reply)
 
-    def _requests(self, commands: Sequence[Command]) -> list[Request]:
+    def _requests(self, now: float, commands: Sequence[Command]) -> list[Request]:
         requests: list[Request] = []
         for number, command in enumerate(commands):
             match command:
@@ -104,7 +105,7 @@ class AtLeastOnceLane:
                     self._entering, self._deferred = True, list(commands[number + 1 :])
                     return [*requests, command]
                 case Send(records):
-                    self._telemetry.metrics.sent += len(records)
+                    self._telemetry.sending(now, records)
                     requests.append(command)
                 case _:
                     requests.append(command)
@@ -129,6 +130,7 @@ class AtLeastOnceLane:
 
     def _handle_answer(self, now: float, answer: Answer) -> None:
         machine, telemetry = self.machine, self._telemetry
+        telemetry.measure(answer)
         match answer.request:
             case Mark(source=source):
                 telemetry.marked(now, source, len(answer.records))
@@ -214,6 +216,7 @@ class ExactlyOnceLane:
         machine, telemetry = self.machine, self._telemetry
         if reply.error is not None and not isinstance(reply.request, Heartbeat):
             raise reply.error
+        telemetry.measure(reply)
         match reply.request:
             case Publish() if reply.failures:
                 telemetry.metrics.aborted += 1

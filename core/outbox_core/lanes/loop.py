@@ -30,6 +30,7 @@ from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import Executors, Lane, Reply, batch_executors, record_executors, take_turn
 from outbox_core.lanes.workers import Database, Replies, SenderThread, Worker
 from outbox_core.leadership.protocol import LaneControl
+from outbox_core.tracing.lane import LaneTracing
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,10 @@ class LaneLoop:
         """
         exactly_once = self._plan.delivery is Delivery.EXACTLY_ONCE
         with self._open_batches() if exactly_once else self._open_records() as (lane, executors):
-            self._loop(lane, executors)
+            try:
+                self._loop(lane, executors)
+            finally:
+                self._telemetry.settle()
 
     def _loop(self, lane: Lane, executors: Executors) -> None:
         replies: list[Reply] = []
@@ -107,7 +111,7 @@ class LaneLoop:
         with ExitStack() as stack:
             marker = stack.enter_context(closing(self._database(f"marker-{name}", lane, eligible)))
             purger = stack.enter_context(closing(self._database(f"purger-{name}", lane)))
-            sender = plan.publisher.create().open(f"{plan.outbox}.{name}")
+            sender = self._tracing().sender(plan.publisher.create().open(f"{plan.outbox}.{name}"))
             broker = stack.enter_context(
                 closing(SenderThread(f"sender-{name}", sender, self._replies, self._leading))
             )
@@ -117,7 +121,8 @@ class LaneLoop:
     def _open_batches(self) -> Iterator[tuple[Lane, Executors]]:
         plan, name, metrics = self._plan, self._number, self._telemetry.metrics
         eligible = self._eligible()
-        opened, sender = open_lane(plan, name)
+        opened, untraced = open_lane(plan, name)
+        sender = self._tracing().transactional(untraced)
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
         if opened.recovered:
@@ -144,6 +149,10 @@ class LaneLoop:
         self._telemetry.takeovers.configure(clusters, plan.taken_over)
         return eligible
 
+    def _tracing(self) -> LaneTracing:
+        plan = self._plan
+        return LaneTracing(plan.outbox, self._number, plan.token, plan.publisher.driver)
+
     def _leading(self) -> bool:
         return self._clock() < self._control.lease_until
 
@@ -158,5 +167,6 @@ class LaneLoop:
             token=plan.token,
             about=plan.about,
             topics=plan.topics,
+            keep_skipped=plan.failures.keep_skipped,
         )
         return Worker(name, database.execute, database.close, self._replies, rest=database.close)

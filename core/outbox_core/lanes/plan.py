@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from outbox_sdk import Affinity, Dialect, Publisher
 
+from outbox_core.config.logs import KeyNames
 from outbox_core.config.settings import Choice, Delivery, Failures, Limits
 from outbox_core.lanes.permitted_topics import PermittedTopics
 
@@ -27,6 +28,7 @@ class Plan:
         delivery: At-least-once or exactly-once.
         topics: To which topics records may be published.
         about: What heartbeats say besides the lane's metrics, for ``outbox status``.
+        key_names: What log lines call keys.
         taken_over: The clusters whose rows are taken over at once, as an operator said.
     """
 
@@ -41,4 +43,5 @@ class Plan:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     topics: PermittedTopics = field(default_factory=PermittedTopics)
     about: Mapping[str, object] = field(default_factory=dict)
+    key_names: KeyNames = field(default_factory=KeyNames)
     taken_over: tuple[int, ...] = ()

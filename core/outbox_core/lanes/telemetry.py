@@ -1,18 +1,30 @@
-"""A lane's telemetry: metrics, which heartbeats write beside the fence; events; and log messages."""
+"""A lane's telemetry: metrics, which heartbeats write beside the fence; measurements; events; and its log."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from time import time
 
-from outbox_sdk import DriverError, Failure, LeadershipLost, Parked, Poison
+from outbox_sdk import (
+    Deliveries,
+    DriverError,
+    Failure,
+    LeadershipLost,
+    MarkedRecord,
+    Parked,
+    Poison,
+)
 
-from outbox_core.delivery.commands import Answer, Heartbeat
+from outbox_core.config.logs import KeyNames
+from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park, Publish, Purge, Reset
 from outbox_core.delivery.retries import RetryPolicy
 from outbox_core.events import LaneEvent
 from outbox_core.lanes.takeovers import TakeoverLog
 from outbox_core.leadership.protocol import REPORT_SECONDS
+from outbox_core.measurements import LaneWork, Measurements, SendTimes, count_topics
 from outbox_core.metrics import LaneMetrics, as_numbers
 
 log = logging.getLogger(__name__)
@@ -22,6 +34,12 @@ MIN_HEARTBEAT_SECONDS = 1.0
 
 MAX_REPORTED = 5
 """Failures that are logged one by one; if there are more at once, the rest is only counted."""
+REPORTED_SECONDS = 0.001
+"""Reports of the publisher within so many seconds are measured as one."""
+MAX_UNCOUNTED = 500
+"""So many acknowledged records are kept at most until their topics are counted."""
+
+_topic = attrgetter("topic")
 
 
 class Telemetry:
@@ -32,23 +50,46 @@ class Telemetry:
         interval: Seconds between two heartbeats.
         now: The present time in seconds.
         takeovers: What the lane has taken over under this leader.
+        key_names: What log lines call keys.
+        wall_clock: Returns seconds since the epoch, as rows tell when they were created.
 
     Attributes:
         metrics: The lane's counters and gauges.
+        measurements: What it measures.
         takeovers: As given.
     """
 
-    def __init__(self, lane: int, interval: float, now: float, takeovers: TakeoverLog | None = None) -> None:
+    def __init__(
+        self,
+        lane: int,
+        interval: float,
+        now: float,
+        takeovers: TakeoverLog | None = None,
+        *,
+        key_names: KeyNames | None = None,
+        wall_clock: Callable[[], float] = time,
+    ) -> None:
+        self._wall_clock = wall_clock
         self.metrics = LaneMetrics()
+        self.measurements = Measurements()
+        self._send_times = SendTimes()
+        self._reported, self._reported_at = 0, now  # reports that are not measured yet, from when on
+        self._delivered: list[MarkedRecord] = []  # whose topics are not counted yet
         self.takeovers = takeovers or TakeoverLog(lane)
         self._events: deque[LaneEvent] = deque()
         self._lane = lane
+        self._key_names = key_names or KeyNames()
         self._interval = max(interval, MIN_HEARTBEAT_SECONDS)
         self._next_heartbeat = now + self._interval
         self._last_heartbeat = (now, 0)
         self._heartbeat_outstanding = False
         self._next_gauge = 0.0
         self._parked_before = 0
+
+    @property
+    def work(self) -> LaneWork:
+        """What the lane has done until now. Goes on changing: add it to something to have a copy."""
+        return LaneWork(self.metrics, self.measurements)
 
     def add_event(self, event: LaneEvent) -> None:
         """Adds an event for :meth:`take_events`."""
@@ -67,6 +108,74 @@ class Telemetry:
             if event := self.takeovers.add(now, cluster, records):
                 self.add_event(event)
 
+    def measure(self, answer: Answer) -> None:
+        """Measures a step that succeeded."""
+        request, measurements = answer.request, self.measurements
+        if answer.error is not None:
+            return
+        match request:
+            case Mark():
+                measurements.step("mark", answer.seconds, len(answer.records))
+            case Purge(_, ids):
+                measurements.step("purge", answer.seconds, len(ids))
+            case Reset(_, ids):
+                measurements.step("reset", answer.seconds, len(ids))
+            case Park(_, poisons):
+                measurements.step("park", answer.seconds, len(poisons))
+            case Advance():
+                measurements.step("advance", answer.seconds, len(answer.advanced.records))
+            case Publish(records):
+                measurements.step("publish", answer.seconds, len(records))
+                measurements.operations.add(answer.seconds)
+                if answer.failures:
+                    count_topics(measurements.failed, _by_topic(records))
+                else:
+                    self._published(records)
+
+    def sending(self, now: float, records: Sequence[MarkedRecord]) -> None:
+        """Counts records that are handed to the publisher one by one."""
+        self.metrics.sent += len(records)
+        self._send_times.sent(now, len(records))
+        if records:
+            self.measurements.size("publish", len(records))
+
+    def reported(self, now: float, deliveries: Deliveries) -> None:
+        """Measures how long the publisher took for records that were handed to it one by one.
+
+        The publisher reports of few records at a time, so those of about a millisecond are measured as one,
+        and their topics are counted by :meth:`settle`.
+        """
+        delivered, failed = deliveries.delivered, deliveries.failed
+        if now - self._reported_at > REPORTED_SECONDS:
+            self._measure_reported(now)
+        self._reported += len(delivered) + len(failed)
+        self._delivered += delivered
+        if len(self._delivered) >= MAX_UNCOUNTED:
+            self._count_delivered()
+        if failed:
+            count_topics(self.measurements.failed, _by_topic(failure.record for failure in failed))
+
+    def settle(self) -> None:
+        """Measures what was reported until now; a lane calls it several times a second, and at its end."""
+        self._measure_reported(self._reported_at)
+        self._count_delivered()
+
+    def _measure_reported(self, now: float) -> None:
+        if self._reported:
+            self._send_times.reported(self._reported_at, self._reported, self.measurements)
+        self._reported, self._reported_at = 0, now
+
+    def _count_delivered(self) -> None:
+        if self._delivered:
+            self._published(self._delivered)
+            self._delivered = []
+
+    def _published(self, records: Sequence[MarkedRecord]) -> None:
+        count_topics(self.measurements.published, _by_topic(records))
+        now = self._wall_clock()
+        for created in [record.created for record in records if record.created is not None]:
+            self.measurements.deliveries.add(now - created)
+
     def gauge(self, now: float, policy: RetryPolicy, blocked: Callable[[float], tuple[int, float]]) -> None:
         """Updates the gauges that are expensive to read, a few times a second.
 
@@ -77,6 +186,7 @@ class Telemetry:
         """
         if now >= self._next_gauge:
             self._next_gauge = now + REPORT_SECONDS
+            self.settle()
             metrics = self.metrics
             metrics.held, seconds = blocked(now)
             metrics.blocked_seconds = round(seconds, 1)
@@ -129,12 +239,13 @@ class Telemetry:
         for failure in failures[:MAX_REPORTED]:
             record = failure.record
             log.warning(
-                "lane %d: record %d of topic %r was not delivered and its key %r is held: %s",
+                "lane %d: record %d of topic %r was not delivered and its key %s is held: %s",
                 self._lane,
                 record.id,
                 record.topic,
-                record.key,
+                self._key_names.of(record.key),
                 failure.reason,
+                extra={"error": failure.reason},
             )
         if (unreported := len(failures) - MAX_REPORTED) > 0:
             log.warning("lane %d: and %d more records were not delivered", self._lane, unreported)
@@ -151,6 +262,11 @@ class Telemetry:
                 poison.id,
                 poison.attempts,
                 poison.reason,
+                extra={"error": poison.reason, "always": True},  # happens once to a key
             )
         if (unreported := len(poisons) - MAX_REPORTED) > 0:
             log.warning("lane %d: and %d more keys are parked", self._lane, unreported)
+
+
+def _by_topic(records: Iterable[MarkedRecord]) -> Counter[str]:
+    return Counter(map(_topic, records))

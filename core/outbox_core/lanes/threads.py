@@ -25,7 +25,7 @@ from outbox_core.lanes.loop import LaneLoop
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.restarts import Restarts
 from outbox_core.leadership.protocol import ControlChannel
-from outbox_core.log_context import ContextThread
+from outbox_core.log_context import ContextThread, log_about
 
 
 def dedicate_process() -> None:
@@ -61,6 +61,7 @@ class LaneThreads:
             lanes,
             interval=plan.limits.min_metrics_interval,
             new_restarts=lambda: Restarts(stop_after, random.random),
+            key_names=plan.key_names,
         )
         self._ended = Flag()  # set when any lane has
         self._threads = [
@@ -123,7 +124,8 @@ class LaneThreads:
 
     def _supervise(self, number: int) -> None:
         """Runs in the thread of one lane."""
-        drive(self._group.supervise(number), self._execute_for_lane)
+        with log_about(lane=number, token=self._plan.token):
+            drive(self._group.supervise(number), self._execute_for_lane)
         self._ended.set()
 
     def _execute_for_lane(self, request: RunLane | Sleep) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import assert_never
 
 from outbox_sdk import (
@@ -35,6 +37,7 @@ from outbox_core.delivery.commands import (
     Send,
 )
 from outbox_core.lanes.permitted_topics import PermittedTopics
+from outbox_core.lanes.skipped_letters import SkippedLetters
 from outbox_core.lanes.turn import Reply, SendGate
 from outbox_core.log_context import ContextThread
 
@@ -88,11 +91,12 @@ class Worker:
 
     def _run(self) -> None:
         while (request := self._next()) is not None:
+            since = monotonic()
             try:
                 answer = self._execute(request)
             except Exception as error:  # noqa: BLE001 - the lane decides what it means
                 answer = Answer(request, error=error)
-            self._replies.put(answer)
+            self._replies.put(replace(answer, seconds=monotonic() - since))
         self._end()
 
     def _next(self) -> Request | None:
@@ -114,6 +118,7 @@ class Database:
         token: The fence token of the leadership.
         about: What heartbeats say besides the lane's metrics.
         topics: To which topics records may be published.
+        keep_skipped: For how many seconds skipped dead letters are kept; ``None`` for ever.
     """
 
     def __init__(
@@ -126,7 +131,9 @@ class Database:
         token: int,
         about: Mapping[str, object],
         topics: PermittedTopics,
+        keep_skipped: float | None = None,
     ) -> None:
+        self._skipped = SkippedLetters(fence().lane, keep_skipped, monotonic())
         self._dialect = dialect
         self._eligible = eligible
         self._fence = fence
@@ -182,6 +189,7 @@ class Database:
             case Heartbeat(metrics):
                 table.heartbeat(fence, {**metrics, **self._about})
                 answer = Answer(request, parked=table.parked())
+                self._skipped.forget(table, monotonic())
             case Send() | Publish():
                 raise TypeError(f"{request} is for the broker")
             case _:

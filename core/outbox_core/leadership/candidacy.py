@@ -41,7 +41,8 @@ from outbox_core.leadership.requests import (
     WarmEngine,
 )
 from outbox_core.leadership.timeouts import Timeouts
-from outbox_core.metrics import LaneMetrics, Meter
+from outbox_core.leadership.totals import Totals
+from outbox_core.metrics import Meter
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Candidacy:
             :class:`~outbox_core.leadership.requests.Wait` may hold now; must not block.
         clock: Returns seconds on a monotonic clock.
         new_leader_id: Returns a UUID that was never used before.
+        totals: Counts what all leaderships of this outbox do in this process.
 
     Attributes:
         elected: Whether the elector says that this process leads.
@@ -75,6 +77,7 @@ class Candidacy:
         *,
         clock: Callable[[], float] = monotonic,
         new_leader_id: Callable[[], UUID] = uuid4,
+        totals: Totals | None = None,
     ) -> None:
         self.elected = False
         self.ending = False
@@ -88,7 +91,7 @@ class Candidacy:
         self._resigned = self._defective = False
         self._giving_up = False
         self._idle = True  # is not raising the fence and has no lanes
-        self._past = LaneMetrics()  # of earlier leaderships
+        self._totals = totals or Totals()
         self._meter = Meter(timeouts.metrics, clock())
 
     # --- what the elector reports -------------------------------------------------------------------
@@ -128,6 +131,11 @@ class Candidacy:
         """
         self._giving_up = self.leadership is not None
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether this process leads or stands by, and neither ends nor leaves the election for a while."""
+        return not (self.ending or self._resigned)
+
     def _lose(self, reason: str) -> None:
         self.elected = False
         if self.leadership is not None:
@@ -166,6 +174,7 @@ class Candidacy:
             if self.leadership is not None and not self.leadership.over:
                 self.leadership.stop()  # ends all lanes, also after a start that failed halfway
             self.leadership = None
+            self._totals.end()
             self._giving_up = False
             self._idle = True
             self._changed()
@@ -173,6 +182,7 @@ class Candidacy:
     def _begin(self) -> Steps[Leadership | None]:
         """Takes over and starts the lanes; returns ``None`` if leadership is lost meanwhile."""
         refused_since: float | None = None
+        elected_at = self._clock()
         while self._leads():
             if self._elector_lease() <= 0:  # this process was suspended: another may lead by now
                 yield self._pause(REPORT_SECONDS)
@@ -195,6 +205,7 @@ class Candidacy:
                 yield self._pause(self._timeouts.retry)
                 continue
             self.leadership = leadership = self._new_leadership(token)
+            self._totals.begin(leadership, self._clock() - elected_at)
             if not self._leads():
                 return None  # leadership was lost while the fence was raised
             yield Announce(LeaderAcquired(self._new_leader_id(), token))
@@ -220,7 +231,6 @@ class Candidacy:
             if self._clock() > cancel_at:
                 yield CancelLanes()
         yield from self._announce(leadership)
-        self._past += leadership.metrics().ended()
         if leadership.refusal is not None:
             raise leadership.refusal
         if leadership.lost:
@@ -272,7 +282,7 @@ class Candidacy:
     def _announce(self, leadership: Leadership) -> Steps[None]:
         for event in leadership.take_events():
             yield Announce(event)
-        if stats := self._meter.read(self._clock(), (self._past, leadership.metrics())):
+        if stats := self._meter.read(self._clock(), [self._totals.metrics()]):
             yield Announce(MeterRead(stats))
 
     def _leads(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 from threading import Lock
 from time import monotonic
@@ -12,7 +13,9 @@ from time import monotonic
 from outbox_sdk import DriverError
 
 from outbox_core.events import Event
-from outbox_core.leadership.protocol import Orders, Report
+from outbox_core.leadership.protocol import LogLine, Orders, Report
+from outbox_core.log_context import FIELDS
+from outbox_core.measurements import LaneWork, Measurements, add_lanes, ended_lanes
 from outbox_core.metrics import LaneMetrics
 
 log = logging.getLogger(__name__)
@@ -31,6 +34,14 @@ class _Incarnation:
 
     name: str
     metrics_by_lane: dict[int, LaneMetrics] = field(default_factory=dict)
+    measurements_by_lane: dict[int, Measurements] = field(default_factory=dict)
+
+    def work(self) -> dict[int, LaneWork]:
+        """Returns what each lane has done."""
+        return {
+            lane: LaneWork(metrics, self.measurements_by_lane.get(lane, Measurements()))
+            for lane, metrics in self.metrics_by_lane.items()
+        }
 
 
 class Leadership:
@@ -68,7 +79,7 @@ class Leadership:
         """The error with which a database or broker has refused a lane for too long."""
         self._latest: dict[int, _Incarnation] = {}
         self._superseded: set[str] = set()
-        self._past = LaneMetrics()
+        self._past: dict[int, LaneWork] = {}  # of incarnations that have ended
         self._events: list[Event] = []
         self._due: dict[int, float] = {}  # when the next report of a group is due
         self._any_due = inf  # when the next report of any group is due
@@ -79,8 +90,8 @@ class Leadership:
         A group may have two incarnations at once if the engine has replaced a frozen one. All but the latest
         are ordered to end, and so are groups of an earlier leadership. The fence rejects their statements.
         """
-        for level, message in report.messages:
-            log.log(level, "group %d: %s", report.group, message)
+        for line in report.messages:
+            _log(report.group, line)
         with self._lock:
             latest = self._latest.get(report.group)
             if report.token != self.token or report.incarnation in self._superseded:
@@ -88,11 +99,12 @@ class Leadership:
             if latest is None or latest.name != report.incarnation:
                 if latest is not None:
                     self._superseded.add(latest.name)
-                    self._past = sum((each.ended() for each in latest.metrics_by_lane.values()), self._past)
+                    self._past = add_lanes(self._past, ended_lanes(latest.work()))
                 latest = self._latest[report.group] = _Incarnation(report.incarnation)
             if report.group in self._due:
                 self._due[report.group] = self._any_due = self._clock() + self._silent_seconds
             latest.metrics_by_lane.update(report.metrics_by_lane)
+            latest.measurements_by_lane.update(report.measurements_by_lane)
             self._events.extend(report.events)
             if report.refusal is not None:
                 self.refusal = report.refusal.error
@@ -154,13 +166,42 @@ class Leadership:
     def metrics(self) -> LaneMetrics:
         """Returns the sum of what all lanes of this leadership have done."""
         with self._lock:
-            return sum(
-                (metrics for each in self._latest.values() for metrics in each.metrics_by_lane.values()),
-                self._past,
-            )
+            past = (work.metrics for work in self._past.values())
+            present = (metrics for each in self._latest.values() for metrics in each.metrics_by_lane.values())
+            return sum(chain(past, present), LaneMetrics())
+
+    def work(self) -> dict[int, LaneWork]:
+        """Returns what each lane of this leadership has done."""
+        with self._lock:
+            work = self._past
+            for each in self._latest.values():
+                work = add_lanes(work, each.work())
+            return work
 
     def take_events(self) -> list[Event]:
         """Returns the events of all lanes since the last call."""
         with self._lock:
             events, self._events = self._events, []
             return events
+
+
+def _log(group: int, line: LogLine) -> None:
+    """Logs what a lane logged in another process, under the same logger's name."""
+    logger = logging.getLogger(line.logger)
+    if not logger.isEnabledFor(line.level):
+        return
+    record = logger.makeRecord(
+        logger.name,
+        line.level,
+        "",
+        0,
+        "group %d: %s",
+        (group, line.text),
+        None,
+        extra={"template": line.template},
+    )
+    record.exc_text = line.traceback or None
+    for name in FIELDS:
+        if name in line.about:
+            setattr(record, name, line.about[name])
+    logger.handle(record)

@@ -8,12 +8,13 @@ group that cannot reach its leader runs out: the group stops without an order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from outbox_sdk import AccessDenied, DriverError
 
 from outbox_core.events import LaneEvent
+from outbox_core.measurements import Measurements
 from outbox_core.metrics import LaneMetrics
 
 REPORT_SECONDS = 0.1
@@ -46,6 +47,27 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that was logged where the leader's log does not reach.
+
+    Attributes:
+        level: Its level, as a number.
+        logger: Its logger's name.
+        text: The line, without a traceback.
+        template: The text that it was made from, which is the same for lines of one kind.
+        traceback: Its traceback, or empty.
+        about: What it is about; see :data:`outbox_core.log_context.FIELDS`.
+    """
+
+    level: int
+    logger: str
+    text: str
+    template: str = ""
+    traceback: str = ""
+    about: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A report of a lane group to its leader.
 
@@ -57,8 +79,10 @@ class Report:
         events: What lanes have to tell observers since the last report.
         lost: Why a lane found that somebody else leads, or empty.
         refusal: Why a lane cannot go on at all, or ``None``.
-        messages: Level and text of what lanes logged where the leader's log does not reach.
+        messages: What lanes logged where the leader's log does not reach.
         outbox: What the leader's process calls the outbox, where it harvests several.
+        measurements_by_lane: Lane number → what the lane has measured in this incarnation of the group; empty
+            in most reports, as they are longer than the rest.
     """
 
     token: int
@@ -68,8 +92,9 @@ class Report:
     events: tuple[LaneEvent, ...] = ()
     lost: str = ""
     refusal: Refusal | None = None
-    messages: tuple[tuple[int, str], ...] = ()
+    messages: tuple[LogLine, ...] = ()
     outbox: str = ""
+    measurements_by_lane: Mapping[int, Measurements] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

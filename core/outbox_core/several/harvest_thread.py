@@ -14,6 +14,7 @@ from outbox_core.config.settings import HarvestSettings
 from outbox_core.engines.base import Engine
 from outbox_core.events import EventHandler
 from outbox_core.harvest import Harvest
+from outbox_core.leadership.totals import Totals
 from outbox_core.log_context import ContextThread, log_as
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,10 @@ class HarvestThread:
         new_engine: Makes the engine of each attempt.
         handler: See :meth:`Harvest.set_event_handler`.
         delay: Seconds to wait before the first attempt.
+
+    Attributes:
+        settings: As given.
+        totals: What is harvested, in all attempts.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class HarvestThread:
         delay: float,
     ) -> None:
         self.settings = settings
+        self.totals = Totals()
         self._new_engine = new_engine
         self._handler = handler
         self._delay = delay
@@ -48,7 +54,7 @@ class HarvestThread:
         self._lock = Lock()
         self._harvest: Harvest | None = None
         """The present attempt, once it has started."""
-        with log_as(f"{settings.name}/{settings.label}"):
+        with log_as(f"{settings.name}/{settings.label}", outbox=settings.title):
             self._thread = ContextThread(target=self._run, name=f"outbox-{settings.label}", daemon=True)
             self._thread.start()
 
@@ -62,6 +68,12 @@ class HarvestThread:
         """Whether this process leads the outbox."""
         harvest = self._harvest
         return harvest is not None and harvest.leads
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this process takes part in the election, warm; see :attr:`Harvest.takes_part`."""
+        harvest = self._harvest
+        return harvest is not None and harvest.takes_part
 
     def give_up(self) -> None:
         """Hands the outbox over to another process; see :meth:`Harvest.give_up`."""
@@ -101,7 +113,7 @@ class HarvestThread:
         Raises:
             Exception: What has ended the harvest.
         """
-        harvest = Harvest(self.settings, self._new_engine(self.settings))
+        harvest = Harvest(self.settings, self._new_engine(self.settings), self.totals)
         harvest.set_event_handler(self._handler)
         try:
             harvest.start()

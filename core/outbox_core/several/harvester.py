@@ -7,7 +7,7 @@ away or its table missing, is told in the log and tried again; the others do not
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event as Flag
@@ -65,6 +65,11 @@ class Harvester:
         self._changing = Lock()
         """Held while outboxes and members are added, none of which is after :meth:`stop`."""
         self._thread = ContextThread(target=self._run, name="harvester", daemon=True)
+
+    @property
+    def harvests(self) -> Sequence[HarvestThread]:
+        """The harvest of each outbox that is known now; of templates there may be more later."""
+        return list(self._threads.values())
 
     def start(self) -> None:
         """Starts every outbox, without waiting for any."""

@@ -16,8 +16,10 @@ import pyarrow as pa
 from outbox_core.config.settings import Choice
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.threads import LaneThreads, dedicate_process
-from outbox_core.leadership.protocol import Orders, Report
+from outbox_core.leadership.protocol import LogLine, Orders, Report
 from outbox_core.leadership.tcp import Address, ControlClient
+from outbox_core.log_context import HarvesterFilter, fields_of
+from outbox_core.tracing import provider
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
@@ -26,6 +28,8 @@ RECEIPT = "lane int, token bigint, records bigint, at timestamp"
 """What a busy group yields: how many records a lane delivered and purged since the receipt before."""
 RECEIPT_SECONDS = 1.0
 """The least interval between two receipts of a group; it notices there that its job is cancelled."""
+FLUSH_SECONDS = 0.5
+"""How long the end of a group waits for the export of its last spans."""
 MAX_MESSAGES = 100
 """Log messages kept between two reports; of a flood the latest are told."""
 
@@ -50,6 +54,7 @@ def harvest_task(plan: Plan, group: int, lanes: Sequence[int], leader: tuple[Add
                     yield receipts(plan.token, unwritten)
                     unwritten.clear()
                     due = monotonic() + RECEIPT_SECONDS
+        provider.flush(FLUSH_SECONDS)  # Spark ends its workers without a word
         if unwritten:
             yield receipts(plan.token, unwritten)
 
@@ -78,13 +83,17 @@ class Messages(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._kept: deque[tuple[int, str]] = deque(maxlen=MAX_MESSAGES)
+        self.addFilter(HarvesterFilter(""))
+        self._kept: deque[LogLine] = deque(maxlen=MAX_MESSAGES)
+        self._traceback_of = logging.Formatter().formatException
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a message."""
-        self._kept.append((record.levelno, f"{record.name}: {self.format(record)}"))
+        traceback = self._traceback_of(record.exc_info) if record.exc_info else ""
+        text, template = record.getMessage(), str(record.msg)
+        self._kept.append(LogLine(record.levelno, record.name, text, template, traceback, fields_of(record)))
 
-    def take(self) -> tuple[tuple[int, str], ...]:
+    def take(self) -> tuple[LogLine, ...]:
         """Returns the messages since the last call."""
         return tuple(self._kept.popleft() for _ in range(len(self._kept)))
 

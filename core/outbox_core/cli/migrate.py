@@ -1,0 +1,75 @@
+"""``outbox migrate``: brings the tables of an earlier version up to this one."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from outbox_sdk.schema import SCHEMA
+from rich.console import RenderableType
+from rich.text import Text
+
+from outbox_core.cli.command import Command
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
+from outbox_core.cli.terminal import script
+from outbox_core.config import HarvestSettings
+
+
+class _Migrated(NamedTuple):
+    """What was done to the tables of one outbox, or is to be done."""
+
+    outbox: str
+    former: int | None
+    statements: Sequence[str]
+    dry_run: bool
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "outbox": self.outbox,
+            "former_version": self.former,
+            "version": SCHEMA,
+            "dry_run": self.dry_run,
+            "statements": list(self.statements),
+        }
+
+    def as_text(self) -> RenderableType:
+        if not self.statements:
+            return f"nothing to migrate: the tables of {self.outbox} have version {SCHEMA}"
+        if self.dry_run:
+            return Text(script(self.statements))
+        former = "before versions were noted" if self.former is None else f"of version {self.former}"
+        changes = f"{len(self.statements)} statement{'' if len(self.statements) == 1 else 's'}"
+        return f"migrated {self.outbox}, whose tables were {former}, to version {SCHEMA} with {changes}"
+
+
+def migrate(
+    context: typer.Context,
+    file: FileOption = None,
+    outbox: OutboxOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL, and change nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring tables that an earlier version of outbox made up to this version.
+
+    A migration only adds columns, indexes and tables, so that harvesters of the earlier version continue;
+    migrate first, and then replace them one by one. You can repeat it. If a lock cannot be had within a
+    second it gives up instead of holding up the harvesters; repeat it then.
+    """
+    chosen = watched_outboxes(context, file, outbox)
+
+    def act(settings: HarvestSettings) -> _Migrated:
+        dialect = settings.dialect.create()
+        former = dialect.schema()
+        statements = dialect.migrations() if dry_run else dialect.migrate()
+        return _Migrated(settings.outbox, former and former.version, statements, dry_run)
+
+    chosen.show(chosen.look(act), _Migrated.as_data, _Migrated.as_text, json=json, soft_wrap=True)
+
+
+COMMAND = Command(
+    migrate,
+    (
+        "outbox migrate -f outbox.yaml",
+        "outbox migrate -f outbox.yaml --dry-run | psql …   # for a user with the rights to run the DDL",
+    ),
+)

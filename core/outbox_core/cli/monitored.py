@@ -1,0 +1,81 @@
+"""What ``outbox run`` serves over HTTP and pushes by OTLP; imports nothing that is not asked for."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from outbox_sdk.errors import ConfigError
+
+from outbox_core.config import HarvestSettings, Settings
+from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.looks import Looks
+from outbox_core.monitoring.observed import Observe
+
+_EXPORTERS = "OTEL_METRICS_EXPORTER"
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_LIBRARIES = frozenset({"starlette", "uvicorn", "anyio", "opentelemetry", "prometheus_client"})
+_LAST_PUSH_SECONDS = 1.0
+
+
+@contextmanager
+def monitored(
+    settings: Settings, observe: Observe, variables: Mapping[str, str] = os.environ
+) -> Iterator[None]:
+    """Serves and pushes what settings and environment ask for, which may be nothing, until it is left.
+
+    Raises:
+        ConfigError: A library is missing, or the address or the protocol cannot be used.
+        OutboxError: The address is in use.
+    """
+    served, pushed = settings.http.listen is not None, _is_pushed(variables)
+    with ExitStack() as stack:
+        if served or pushed:
+            looks = Looks(_view)
+            figures = Figures(observe, looks)
+            name = settings.process.name
+        if served:
+            with _needs("http", "http.listen is set"):
+                from outbox_core.http.app import application  # noqa: PLC0415 - only where it is on
+                from outbox_core.http.server import HttpServer  # noqa: PLC0415 - likewise
+                from outbox_core.monitoring.prometheus import Prometheus  # noqa: PLC0415 - likewise
+            app = application(settings, observe, looks, Prometheus(figures, name))
+            stack.enter_context(HttpServer(settings.http.address, app))
+        if pushed:
+            with _needs("otlp", f"{_EXPORTERS} is 'otlp'"):
+                from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - likewise
+            push = Push(figures, name)
+            stack.callback(push.close, _LAST_PUSH_SECONDS)
+        yield
+
+
+def _is_pushed(variables: Mapping[str, str]) -> bool:
+    if "otlp" not in [each.strip() for each in variables.get(_EXPORTERS, "").split(",")]:
+        return False
+    for name in _PROTOCOLS:
+        if (protocol := variables.get(name, "http/protobuf")) != "http/protobuf":
+            raise ConfigError(f"{name} is '{protocol}': metrics are pushed by http/protobuf only")
+    return True
+
+
+@contextmanager
+def _needs(extra: str, why: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing.partition(".")[0] not in _LIBRARIES:
+            raise
+        raise ConfigError(
+            f"{why}, but {missing} is not installed: install outbox-core with the extra '{extra}', "
+            f"in a clone of outbox: pip install './core[{extra}]'"
+        ) from error
+
+
+@contextmanager
+def _view() -> Iterator[Callable[[HarvestSettings], Mapping[str, Any]]]:
+    # Rich, which this needs, is imported only when somebody looks.
+    from outbox_core.cli.snapshot import Watches, as_data  # noqa: PLC0415
+
+    with Watches() as watches:
+        yield lambda outbox: as_data(watches.snapshot(outbox))

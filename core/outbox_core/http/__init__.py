@@ -1,0 +1,1 @@
+"""The HTTP server of a harvester; imported only where the configuration asks for one."""

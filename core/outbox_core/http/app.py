@@ -1,0 +1,119 @@
+"""What the server answers, as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outbox_core.config.duration import format_duration
+from outbox_core.config.settings import HarvestSettings, Settings
+from outbox_core.http.access import Access
+from outbox_core.monitoring.looks import Look, Looks
+from outbox_core.monitoring.observed import Observe
+from outbox_core.monitoring.prometheus import Prometheus
+
+STATUS_PATIENCE = 5.0
+"""Seconds for which a client waits for databases."""
+METRICS_PATIENCE = 2.0
+"""Seconds for which a scrape does, which has other figures to return."""
+
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+def application(settings: Settings, observe: Observe, looks: Looks, prometheus: Prometheus) -> Starlette:
+    """Makes the application.
+
+    Args:
+        settings: The configuration.
+        observe: Returns the outboxes that this process harvests.
+        looks: Looks at their databases.
+        prometheus: Writes the metrics.
+    """
+    access = Access(settings.http)
+    answers = Answers(settings, observe, looks, prometheus)
+    return Starlette(
+        routes=[
+            # Open to everybody, as probes have no token; they tell nothing of outboxes.
+            Route("/livez", answers.livez),
+            Route("/readyz", answers.readyz),
+            Route("/metrics", access.viewer(answers.metrics)),
+            Route("/status", access.viewer(answers.status)),
+        ],
+        middleware=[Middleware(_WithHeaders)],
+    )
+
+
+class Answers:
+    """Answers requests; see :func:`application`."""
+
+    def __init__(self, settings: Settings, observe: Observe, looks: Looks, prometheus: Prometheus) -> None:
+        self._several = settings.several
+        self._observe = observe
+        self._looks = looks
+        self._prometheus = prometheus
+
+    async def livez(self, _: Request) -> Response:
+        """Says that this process lives. One whose harvest has ended ends itself."""
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, _: Request) -> Response:
+        """Says whether this process takes part: it leads an outbox or stands by, warm."""
+        taking_part = [each.harvest.takes_part for each in self._observe()]
+        said = f"takes part in {sum(taking_part)} of {len(taking_part)} elections\n"
+        return PlainTextResponse(said, 200 if any(taking_part) else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """Returns all metrics; those of a database that does not answer in time are left out."""
+        await self._look(METRICS_PATIENCE)
+        text, content_type = self._prometheus.write(request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": content_type})
+
+    async def status(self, _: Request) -> Response:
+        """Returns the state of all outboxes, as ``outbox status --json`` does."""
+        looks = await self._look(STATUS_PATIENCE)
+        known = [look for _outbox, look in looks if look.data is not None]
+        code = 200 if known or not looks else 503
+        if not self._several:
+            [(_outbox, look)] = looks
+            return JSONResponse(_told(look), code)
+        outboxes = [{"label": outbox.title, **_told(look)} for outbox, look in looks]
+        return JSONResponse({"outboxes": outboxes}, code)
+
+    async def _look(self, seconds: float) -> list[tuple[HarvestSettings, Look]]:
+        """Looks at all outboxes, together with others who ask now, for so long at most."""
+        outboxes = [each.settings for each in self._observe()]
+        asked = [asyncio.wrap_future(self._looks.ask(outbox)) for outbox in outboxes]
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
+        late = Look(monotonic(), None, f"the database has not answered for {format_duration(seconds)}")
+        return [
+            (outbox, future.result() if future.done() else late)
+            for outbox, future in zip(outboxes, asked, strict=True)
+        ]
+
+
+def _told(look: Look) -> dict[str, Any]:
+    return {"error": look.error} if look.data is None else dict(look.data)
+
+
+class _WithHeaders:
+    """Adds headers to every answer: none is to be stored, or taken for another type."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,0 +1,99 @@
+"""The HTTP server's thread."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from outbox_sdk import ConfigError, OutboxError
+from starlette.applications import Starlette
+
+from outbox_core.config.http import Address
+from outbox_core.http.connections import AttentiveProtocol
+from outbox_core.log_context import ContextThread
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 1000
+"""Requests and open connections beyond which clients get 503."""
+_END_SECONDS = 1
+"""How long the end waits for answers that are being written."""
+
+
+class HttpServer:
+    """Serves on a thread of its own until it is left; a context manager. It touches no lane.
+
+    Args:
+        address: Where to listen.
+        app: What to serve.
+
+    Attributes:
+        address: Where it listens, with the port that it has.
+
+    Raises:
+        ConfigError: There is no such address here, or this user may not use the port.
+        OutboxError: Another process listens there.
+    """
+
+    def __init__(self, address: Address, app: Starlette) -> None:
+        self._socket = _listen(address)
+        self.address = address._replace(port=self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http=AttentiveProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_END_SECONDS,
+        )
+        # Whoever reaches the port could fill the log with requests that are none.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._server = uvicorn.Server(config)
+        self._thread = ContextThread(target=self._run, name="http", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Starts serving."""
+        self._thread.start()
+        log.info("serving on http://%s", self.address)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends it; waits a little for answers that are being written."""
+        self._server.should_exit = True
+        self._thread.join(_END_SECONDS + 0.5)
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        except Exception:
+            log.exception("the HTTP server has ended; what is harvested is not affected")
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, _, _, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(place[:2], family=family)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise OutboxError(
+                f"http.listen: {address} is in use: choose another port, or end the process that has it"
+            ) from error
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            raise ConfigError(
+                f"http.listen: this user may not listen on {address}: take a port from 1024 on"
+            ) from error
+        raise ConfigError(
+            f"http.listen: cannot listen on {address} ({error.strerror}): name an address of this machine"
+        ) from error

@@ -1,0 +1,1 @@
+"""What other programs may know of this process: figures of its outboxes, as metrics of OpenTelemetry."""

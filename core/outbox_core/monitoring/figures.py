@@ -1,0 +1,129 @@
+"""The present figures of all metrics, from one source for whoever collects them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from outbox_core.measurements import Distribution, LaneWork, Measurements
+from outbox_core.metrics import LaneMetrics
+from outbox_core.monitoring import names
+from outbox_core.monitoring.looks import Data, Looks
+from outbox_core.monitoring.names import Metric
+from outbox_core.monitoring.observed import Observe, Observed
+
+Attributes = Mapping[str, str]
+
+_OF_LANES: Mapping[str, Metric] = {
+    "marked": names.MARKED,
+    "taken_over": names.TAKEN_OVER,
+    "purged": names.PURGED,
+    "failed": names.RETRIED,
+    "aborted": names.ABORTED,
+    "recovered": names.RECOVERED,
+    "remarks": names.REMARKS,
+    "in_flight": names.IN_FLIGHT,
+    "waiting": names.WAITING,
+    "held": names.BLOCKED_KEYS,
+}
+"""Field of :class:`LaneMetrics` → the metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One value of one metric.
+
+    Attributes:
+        metric: The metric.
+        attributes: Of what it is the value.
+        value: A number; for a histogram a distribution.
+    """
+
+    metric: Metric
+    attributes: Attributes
+    value: float | Distribution
+
+
+class Figures:
+    """Reads the figures of the outboxes of this process.
+
+    Args:
+        observe: Returns the outboxes.
+        looks: What is known of their databases.
+    """
+
+    def __init__(self, observe: Observe, looks: Looks) -> None:
+        self._observe = observe
+        self._looks = looks
+
+    def wait(self, seconds: float) -> None:
+        """Has all databases looked at, and waits for that so long at most."""
+        self._looks.wait([each.settings for each in self._observe()], seconds)
+
+    def read(self) -> list[Figure]:
+        """Returns all figures as they are known now; does not wait for any database."""
+        return [figure for each in self._observe() for figure in self._of(each)]
+
+    def _of(self, observed: Observed) -> Iterator[Figure]:
+        outbox = {names.OUTBOX: observed.settings.title}
+        harvest, totals = observed.harvest, observed.harvest.totals
+        yield Figure(names.CANDIDATE, outbox, int(harvest.takes_part))
+        yield Figure(names.LEADER, outbox, int(harvest.leads))
+        if (token := totals.token) is not None:
+            yield Figure(names.FENCE_TOKEN, outbox, token)
+        yield Figure(names.TAKEOVER_DURATION, outbox, totals.takeovers())
+        yield Figure(names.TAKEOVER_SILENCE, outbox, totals.silences())
+        system = observed.settings.publisher.driver
+        for lane, work in totals.work().items():
+            yield from _of_lane({**outbox, names.LANE: str(lane)}, system, work)
+        look = self._looks.known(observed.settings)
+        data = look.data if look is not None else None
+        yield Figure(names.DATABASE_UP, outbox, int(data is not None))
+        if data is not None:
+            yield from _of_database(outbox, data)
+
+
+def _of_lane(lane: Attributes, system: str, work: LaneWork) -> Iterator[Figure]:
+    yield from _of_metrics(lane, work.metrics)
+    measured = work.measurements
+    yield Figure(names.DELIVERY_DURATION, lane, measured.deliveries)
+    for step, seconds in measured.steps.items():
+        yield Figure(names.STEP_DURATION, {**lane, names.STEP: step}, seconds)
+    for step, sizes in measured.sizes.items():
+        yield Figure(names.BATCH_SIZE, {**lane, names.STEP: step}, sizes)
+    for topic, records in measured.published.items():
+        yield Figure(names.PUBLISHED, {**lane, names.TOPIC: topic}, records)
+    yield from _of_messaging(lane, system, measured)
+
+
+def _of_metrics(lane: Attributes, metrics: LaneMetrics) -> Iterable[Figure]:
+    return [Figure(metric, lane, getattr(metrics, field)) for field, metric in _OF_LANES.items()]
+
+
+def _of_messaging(lane: Attributes, system: str, measured: Measurements) -> Iterator[Figure]:
+    operation = {
+        **lane,
+        names.SYSTEM: system,
+        names.OPERATION_NAME: names.SEND,
+        names.OPERATION_TYPE: names.SEND,
+    }
+    yield Figure(names.OPERATION_DURATION, operation, measured.operations)
+    for topic, records in measured.published.items():
+        yield Figure(names.SENT_MESSAGES, {**operation, names.DESTINATION: topic}, records)
+    failed = {**operation, names.ERROR: names.ERROR_OTHER}
+    for topic, records in measured.failed.items():
+        yield Figure(names.SENT_MESSAGES, {**failed, names.DESTINATION: topic}, records)
+
+
+def _of_database(outbox: Attributes, data: Data) -> Iterator[Figure]:
+    yield Figure(names.BACKLOG, outbox, data["backlog"]["records"])
+    # An empty outbox has no oldest record: 0, so that an alarm ends.
+    yield Figure(names.BACKLOG_AGE, outbox, max(0.0, data["backlog"]["oldest_seconds"] or 0.0))
+    yield Figure(names.PARKED_KEYS, outbox, data["parked"]["keys"])
+    yield Figure(names.PARKED_AGE, outbox, max(0.0, data["parked"]["oldest_seconds"] or 0.0))
+    yield Figure(names.BLOCKED_AGE, outbox, data["blocked_seconds"])
+    upkeep = data["upkeep"]
+    if upkeep["dead"] is not None:
+        yield Figure(names.DEAD_ROWS, outbox, upkeep["dead"])
+        snapshot = upkeep["snapshot"] or {}
+        yield Figure(names.SNAPSHOT_AGE, outbox, snapshot.get("seconds") or 0.0)

@@ -1,0 +1,146 @@
+"""Looks at the databases of outboxes, which all share who ask at about the same time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Lock, Semaphore
+from time import monotonic
+from typing import Any
+
+from outbox_sdk import OutboxError
+
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.log_context import ContextThread
+
+log = logging.getLogger(__name__)
+
+SHARED_SECONDS = 1.0
+"""For how long a look serves everybody who asks."""
+REST_SECONDS = 30.0
+"""For how long a connection is kept that nobody looks with; longer than between two scrapes."""
+KNOWN_SECONDS = 10.0
+"""For how long the last look tells the state of an outbox."""
+_CONCURRENT = Semaphore(8)
+"""How many looks of this process are in databases at the same time."""
+
+Data = Mapping[str, Any]
+"""The state of an outbox, as in ``outbox status --json``."""
+View = Callable[[HarvestSettings], Data]
+"""Looks at an outbox; raises an ``OutboxError`` if that fails."""
+NewView = Callable[[], AbstractContextManager[View]]
+"""Opens a view, which keeps a connection until it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The result of a look.
+
+    Attributes:
+        at: When it was complete, on the monotonic clock.
+        data: The state of the outbox; ``None`` if the look failed.
+        error: Why it failed, free of secrets.
+    """
+
+    at: float
+    data: Data | None
+    error: str = ""
+
+
+class Looks:
+    """Looks at outboxes; safe to use from any thread.
+
+    Each outbox has a thread with a connection of its own while somebody asks, and one look at a time is made
+    of it. A database that hangs holds up the looks at others only where it holds up ``_CONCURRENT`` of them.
+    """
+
+    def __init__(self, new_view: NewView) -> None:
+        self._new_view = new_view
+        self._lock = Lock()
+        self._lookers: dict[str, _Looker] = {}
+
+    def ask(self, outbox: HarvestSettings) -> Future[Look]:
+        """Returns the look at an outbox of the last second, or one that is being made. Returns at once.
+
+        The future never fails, and may take as long as the database's driver is patient.
+        """
+        return self._looker(outbox).ask()
+
+    def known(self, outbox: HarvestSettings) -> Look | None:
+        """Returns the last look at an outbox; ``None`` if there was none for a while."""
+        look = self._looker(outbox).last
+        return look if look is not None and monotonic() - look.at < KNOWN_SECONDS else None
+
+    def wait(self, outboxes: Sequence[HarvestSettings], seconds: float) -> None:
+        """Has all outboxes looked at, and waits for that so long at most."""
+        deadline = monotonic() + seconds
+        for future in [self.ask(outbox) for outbox in outboxes]:
+            try:
+                future.result(max(0.0, deadline - monotonic()))
+            except TimeoutError:
+                continue
+
+    def _looker(self, outbox: HarvestSettings) -> _Looker:
+        with self._lock:
+            if outbox.title not in self._lookers:
+                self._lookers[outbox.title] = _Looker(outbox, self._new_view)
+            return self._lookers[outbox.title]
+
+
+class _Looker:
+    """Looks at one outbox, on a thread that ends when nobody asks for a while."""
+
+    def __init__(self, outbox: HarvestSettings, new_view: NewView) -> None:
+        self.last: Look | None = None
+        self._outbox = outbox
+        self._new_view = new_view
+        self._lock = Lock()
+        self._asked: SimpleQueue[Future[Look]] = SimpleQueue()
+        self._present: Future[Look] | None = None
+        self._running = False
+
+    def ask(self) -> Future[Look]:
+        with self._lock:
+            present = self._present
+            if present is not None and not (present.done() and self._is_over(present.result())):
+                return present
+            self._present = future = Future[Look]()
+            future.set_running_or_notify_cancel()  # who stops waiting does not cancel it for the others
+            self._asked.put(future)
+            if not self._running:
+                self._running = True
+                ContextThread(target=self._run, name=f"look-{self._outbox.title}", daemon=True).start()
+            return future
+
+    @staticmethod
+    def _is_over(look: Look) -> bool:
+        return monotonic() - look.at >= SHARED_SECONDS
+
+    def _run(self) -> None:
+        with self._new_view() as view:
+            while (future := self._next()) is not None:
+                self.last = look = self._look(view)
+                future.set_result(look)
+
+    def _next(self) -> Future[Look] | None:
+        try:
+            return self._asked.get(timeout=REST_SECONDS)
+        except Empty:
+            with self._lock:  # or somebody could ask a thread that is about to end
+                self._running = not self._asked.empty()
+                return self._asked.get_nowait() if self._running else None
+
+    def _look(self, view: View) -> Look:
+        try:
+            with _CONCURRENT:
+                data = view(self._outbox)
+        except OutboxError as error:
+            return Look(monotonic(), None, str(error))
+        except Exception:
+            log.exception("outbox '%s' cannot be looked at", self._outbox.title)
+            return Look(monotonic(), None, "the look has failed; the harvester's log says why")
+        return Look(monotonic(), data)

@@ -1,0 +1,146 @@
+"""The names of all metrics and attributes: ours, and those of OpenTelemetry's semantic conventions.
+
+Ours begin with ``outbox.``. The conventions for messaging still change: a new version of them is a change of
+this file, and of ``docs/monitoring.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+CONVENTIONS = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the semantic conventions of which the names below ``messaging.`` are."""
+
+
+class Kind(StrEnum):
+    """What may be computed of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: Its name in OpenTelemetry.
+        kind: What it is.
+        unit: Its unit as UCUM writes it, in braces where it only says what is counted.
+        about: What it says, in one sentence.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    about: str
+
+
+# The attributes. None has a key, a value, or anything else of a record but its topic.
+OUTBOX = "outbox"
+LANE = "lane"
+TOPIC = "topic"
+STEP = "step"
+SYSTEM = "messaging.system"
+OPERATION_NAME = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+DESTINATION = "messaging.destination.name"
+ERROR = "error.type"
+
+
+SEND = "send"
+"""The operation of messaging, its name and its type."""
+ERROR_OTHER = "_OTHER"
+"""The error type of the conventions for errors that are not told apart."""
+
+# What this process does.
+CANDIDATE = Metric(
+    "outbox.candidate", Kind.GAUGE, "", "Whether this process takes part in the election: 1, or 0"
+)
+LEADER = Metric("outbox.leader", Kind.GAUGE, "", "Whether this process leads: 1, or 0")
+FENCE_TOKEN = Metric("outbox.fence.token", Kind.GAUGE, "", "The fence token of this process, while it leads")
+TAKEOVER_DURATION = Metric(
+    "outbox.takeover.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "From an election of this process until it has raised the fence and its lanes start",
+)
+TAKEOVER_SILENCE = Metric(
+    "outbox.takeover.silence",
+    Kind.HISTOGRAM,
+    "s",
+    "From the last heartbeat of the former leader's lanes until this process had raised the fence",
+)
+
+# What its lanes have done and do.
+MARKED = Metric("outbox.marked", Kind.COUNTER, "{record}", "Records that marks and selections returned")
+TAKEN_OVER = Metric("outbox.taken_over", Kind.COUNTER, "{record}", "Those of them that other clusters wrote")
+PUBLISHED = Metric("outbox.published", Kind.COUNTER, "{record}", "Records that the broker has acknowledged")
+PURGED = Metric("outbox.purged", Kind.COUNTER, "{record}", "Records delivered, and deleted from the outbox")
+RETRIED = Metric(
+    "outbox.retried", Kind.COUNTER, "{record}", "Deliveries that failed, and are tried again or parked"
+)
+ABORTED = Metric("outbox.aborted", Kind.COUNTER, "{batch}", "Batches whose transaction was aborted")
+RECOVERED = Metric(
+    "outbox.recovered", Kind.COUNTER, "{record}", "Records that a lane found in the log when it started"
+)
+REMARKS = Metric("outbox.remarks", Kind.COUNTER, "{remark}", "Times that a lane marked everything anew")
+IN_FLIGHT = Metric("outbox.in_flight", Kind.GAUGE, "{record}", "Records published and not yet purged")
+WAITING = Metric(
+    "outbox.waiting", Kind.GAUGE, "{record}", "Records marked or selected, and not yet published"
+)
+BLOCKED_KEYS = Metric(
+    "outbox.blocked.keys", Kind.GAUGE, "{key}", "Keys that failed and were not delivered since"
+)
+DELIVERY_DURATION = Metric(
+    "outbox.delivery.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "From the creation of a record until the broker's acknowledgement; of a sample where there are many",
+)
+STEP_DURATION = Metric(
+    "outbox.step.duration", Kind.HISTOGRAM, "s", "Duration of a step of a lane that succeeded"
+)
+BATCH_SIZE = Metric(
+    "outbox.batch.size", Kind.HISTOGRAM, "{record}", "Records of a step of a lane that was about some"
+)
+OPERATION_DURATION = Metric(
+    "messaging.client.operation.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "From sending a record until the broker's report; in exactly-once delivery, a whole transaction",
+)
+SENT_MESSAGES = Metric(
+    "messaging.client.sent.messages", Kind.COUNTER, "{message}", "Messages sent of which the broker reported"
+)
+
+# What the database says.
+DATABASE_UP = Metric(
+    "outbox.database.up", Kind.GAUGE, "", "Whether the database has answered within the last seconds: 1, or 0"
+)
+BACKLOG = Metric("outbox.backlog", Kind.GAUGE, "{record}", "Records that wait in the outbox")
+BACKLOG_AGE = Metric(
+    "outbox.backlog.age", Kind.GAUGE, "s", "Age of the oldest record in the outbox whose key is not parked"
+)
+PARKED_KEYS = Metric("outbox.parked.keys", Kind.GAUGE, "{key}", "Parked keys")
+PARKED_AGE = Metric("outbox.parked.age", Kind.GAUGE, "s", "For how long the first of them has been parked")
+BLOCKED_AGE = Metric(
+    "outbox.blocked.age", Kind.GAUGE, "s", "For how long the key that failed first has been failing"
+)
+DEAD_ROWS = Metric(
+    "outbox.table.dead_rows",
+    Kind.GAUGE,
+    "{row}",
+    "Dead rows of the outbox, or what else waits to be removed; only where the database tells",
+)
+SNAPSHOT_AGE = Metric(
+    "outbox.snapshot.age",
+    Kind.GAUGE,
+    "s",
+    "Age of the oldest snapshot that keeps dead rows, 0 for none; only where the database tells",
+)
+
+METRICS = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
+"""All of them."""
