@@ -23,7 +23,7 @@ class AuxiliaryTable:
         name: The table's name with its schema.
         ddl: What creates it.
         columns: The columns it must have.
-        privileges: What the user must be allowed to do with it.
+        privileges: What a harvester's user must be allowed to do with it.
         additions: Column → type, for those that a table made by an earlier version may lack.
     """
 
@@ -50,11 +50,10 @@ class AuxiliaryTable:
     def column_faults(self, found: Collection[str]) -> Iterator[Fault]:
         """Returns a fault if columns are missing."""
         missing = sorted(self.columns.difference(found))
-        if upgrade := self.upgrade(found):
+        if self.upgrade(found):
             yield Fault(
                 f"{self.subject} {self.name} was made by an earlier version and lacks {', '.join(missing)}",
-                f"let somebody who may run: {upgrade}",
-                refusal=True,
+                "run 'outbox migrate'",
             )
         elif missing:
             yield Fault(
@@ -62,13 +61,9 @@ class AuxiliaryTable:
                 f"set {self.option} to another name, or drop the table while no harvester runs",
             )
 
-    def absent(self, user: str) -> Fault:
-        """Returns the fault if there is no such table and ``user`` may not create it."""
-        return Fault(
-            f"there is no {self.subject} {self.name} and user '{user}' may not create it",
-            f"let somebody who may run {self.ddl}; {grant(self.privileges, self.name, user)}",
-            refusal=True,
-        )
+    def absent(self, cure: str) -> Fault:
+        """Returns the fault if there is no such table."""
+        return Fault(f"there is no {self.subject} {self.name}", cure)
 
 
 def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[AuxiliaryTable, AuxiliaryTable]:
@@ -97,3 +92,8 @@ def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[Auxilia
 def grant(privileges: Sequence[str], table: TableName, user: str) -> str:
     """Returns the statement that grants ``privileges`` on ``table``."""
     return f"GRANT {', '.join(privileges)} ON {table} TO {quoted(user)}"
+
+
+def init_and(grant: str) -> str:
+    """Returns the cure for what ``outbox init`` creates, which the user may need a grant on."""
+    return f"run 'outbox init', and if another user does: {grant}"

@@ -12,6 +12,7 @@ from outbox_sdk.portable.columns import EXTRAS
 from outbox_postgres.parking_statements import FENCE_MATCHES, KEY, PARKED_KEYS
 from outbox_postgres.predicates import (
     BYTES,
+    CREATED,
     FENCE,
     LANE,
     basis,
@@ -152,7 +153,7 @@ class BatchStatements:
             ), bound AS MATERIALIZED (
                 SELECT found, newest, {last} AS last, bytes > $11 AS cut FROM waiting
             )
-            SELECT NULL AS id, newest, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
+            SELECT NULL AS id, newest, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")}, NULL,
                    ARRAY[0, found, (SELECT basis FROM seen)]::bigint[]
             FROM fence, bound
             {" ".join(f"UNION ALL ({part} ORDER BY {source.order})" for part in parts)}"""
@@ -160,7 +161,8 @@ class BatchStatements:
     def _columns(self, huge: str = "") -> str:
         """Writes the columns of a row, without its value and headers if it is huge."""
         large = _LARGE if not huge else [f"CASE WHEN {huge} THEN NULL ELSE {name} END" for name in _LARGE]
-        return f"id, kafka_topic, kafka_key, {', '.join(large)}{self._extras}"
+        created = CREATED.format("(SELECT found FROM bound)")
+        return f"id, kafka_topic, kafka_key, {', '.join(large)}{self._extras}, {created}"
 
 
 def _prefix(sized: str) -> str:

@@ -9,14 +9,18 @@ import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
 
 from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables
+from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
 from outbox_postgres.check_schemas import check_schemas
+from outbox_postgres.check_transport import check_transport
+from outbox_postgres.check_version import check_version
 from outbox_postgres.connection import connect
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
+from outbox_postgres.inspector import Inspector
 from outbox_postgres.intake import PostgresIntake
-from outbox_postgres.layout import Inspector, Layout
+from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.search_path import Connection
 
@@ -33,6 +37,7 @@ def check(options: PostgresOptions) -> Sequence[Finding]:
     try:
         with connect(source) as connection, translated(source, "look at the outbox"):
             findings.append(Finding(Level.OK, "connection", f"connected to {source}"))
+            findings += check_transport(connection, source)
             findings += _server(connection)
             findings += _pooler(connection, source)
             findings += _outbox(connection, source, options)
@@ -86,49 +91,41 @@ def _backend(connection: psycopg.Connection[Any]) -> int:
 
 
 def _outbox(connection: Connection, source: DataSource, options: PostgresOptions) -> Iterator[Finding]:
-    inspector = Inspector(connection, options)
+    catalogue = Catalogue(connection)
     try:
-        layout = inspector.layout()
+        layout = find_layout(catalogue, options)
     except DriverError as error:
         cure = "connect to the primary" if error.retryable else "see the message"
         yield Finding(Level.ERROR, "outbox table", str(error), cure)
         return
+    connection.watches = True  # only now: that the server can write is part of the layout
+    inspector = Inspector(catalogue, options)
     faults = list(inspector.faults(layout))
     for fault in faults:
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
     for table in auxiliary_tables(layout.fence, layout.dead_letters):
-        yield from _auxiliary(connection, inspector, layout, table)
+        yield from _auxiliary(inspector, layout, table)
+    yield from check_version(catalogue, layout)
     yield from check_schemas(connection, layout, options.outbox)
-    if faults:
+    if not faults:
+        yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
+    elif not all(fault.refusal for fault in faults) or catalogue.missing_privileges(layout.oid, ["SELECT"]):
         return
-    yield Finding(Level.OK, "outbox table", f"{layout.outbox} has the columns and privileges it needs")
     yield _ids(layout, options)
     if options.origin:
-        yield from check_origin(connection, inspector, layout, options.origin)
+        yield from check_origin(connection, catalogue, layout, options.origin)
     if options.intake:
-        yield _intake(connection, source, layout, options.intake, inspector)
+        yield _intake(catalogue, source, layout, options.intake)
     for probe in TABLE_PROBES:
         yield from _run(connection, probe, (layout.oid,))
 
 
-def _auxiliary(
-    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, table: AuxiliaryTable
-) -> Iterator[Finding]:
-    subject, name = table.subject, table.name
+def _auxiliary(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> Iterator[Finding]:
     faults = list(inspector.auxiliary_faults(layout, table))
-    if inspector.auxiliary_oid(table) is None:
-        may = connection.execute("SELECT has_schema_privilege($1, 'CREATE')", (name.schema,)).fetchone()
-        if may and may[0]:
-            yield Finding(Level.OK, subject, f"there is none yet; the first start creates {name}")
-            return
-        faults = [table.absent(layout.user)]
-    elif inspector.due_upgrade(table):
-        yield Finding(Level.OK, subject, f"the next start adds to {name} what earlier versions did not have")
-        return
     for fault in faults:
-        yield Finding(Level.ERROR, subject, fault.message, fault.cure)
+        yield Finding(Level.ERROR, table.subject, fault.message, fault.cure)
     if not faults:
-        yield Finding(Level.OK, subject, f"{name} has the columns and privileges it needs")
+        yield Finding(Level.OK, table.subject, f"{table.name} has the columns and privileges it needs")
 
 
 def _ids(layout: Layout, options: PostgresOptions) -> Finding:
@@ -145,16 +142,10 @@ def _ids(layout: Layout, options: PostgresOptions) -> Finding:
     return Finding(Level.OK, "record ids", "ids are given out in order by a sequence of the table's own")
 
 
-def _intake(
-    connection: psycopg.Connection[Any],
-    source: DataSource,
-    layout: Layout,
-    intake: Intake,
-    inspector: Inspector,
-) -> Finding:
+def _intake(catalogue: Catalogue, source: DataSource, layout: Layout, intake: Intake) -> Finding:
     subject = "intake"
     try:
-        PostgresIntake(connection, source, layout, intake, inspector)
+        PostgresIntake(catalogue, source, layout, intake)
     except DriverError as error:
         return Finding(Level.ERROR, subject, str(error), "see the message")
     return Finding(Level.OK, subject, f"rows of table {intake.table} can be taken in")
@@ -162,7 +153,7 @@ def _intake(
 
 def _run(connection: psycopg.Connection[Any], probe: Probe, parameters: tuple[int, ...]) -> Iterator[Finding]:
     rows = connection.execute(probe.sql, parameters).fetchall()
-    for (seen,) in rows:
-        yield Finding(probe.level, probe.subject, seen, probe.cure)
+    for seen, *cure in rows:
+        yield Finding(probe.level, probe.subject, seen, (cure and cure[0]) or probe.cure)
     if not rows:
         yield Finding(Level.OK, probe.subject, probe.well)

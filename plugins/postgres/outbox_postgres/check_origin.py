@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 from outbox_sdk import Finding, Level, Origin
 
+from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.clusters import numbers_query
-from outbox_postgres.layout import Inspector, Layout
+from outbox_postgres.layout import Layout
 from outbox_postgres.names import quoted
 from outbox_postgres.origin_columns import IDS_OF_CLUSTER, due_columns, first_id, index_ddl, writes
 
@@ -45,22 +46,22 @@ MOST_OF_INTEGER = 2**31 - 1
 
 
 def check_origin(
-    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, origin: Origin
+    connection: psycopg.Connection[Any], catalogue: Catalogue, layout: Layout, origin: Origin
 ) -> Iterator[Finding]:
     """Looks at an outbox that has the columns of several clusters."""
-    yield _default(inspector, layout, origin)
-    yield from _null(inspector, layout, origin)
+    yield _default(catalogue, layout, origin)
+    yield from _null(catalogue, layout, origin)
     yield _index(layout, origin)
     yield _ids(connection, layout, origin)
-    yield from _replication(connection, inspector, layout, origin)
+    yield from _replication(connection, catalogue, layout, origin)
     if origin.arrival:
         yield from _arrival(connection, layout, origin)
     yield _orphans(connection, layout, origin)
 
 
-def _default(inspector: Inspector, layout: Layout, origin: Origin) -> Finding:
+def _default(catalogue: Catalogue, layout: Layout, origin: Origin) -> Finding:
     subject = "cluster of new rows"
-    columns = inspector.columns(layout.oid)
+    columns = catalogue.columns(layout.oid)
     column = columns[origin.column]
     if writes(column, origin.own):
         return Finding(Level.OK, subject, f"cluster {origin.own}, by the default of {origin.column}")
@@ -73,8 +74,8 @@ def _default(inspector: Inspector, layout: Layout, origin: Origin) -> Finding:
     )
 
 
-def _null(inspector: Inspector, layout: Layout, origin: Origin) -> Iterator[Finding]:
-    if not inspector.columns(layout.oid)[origin.column].not_null:
+def _null(catalogue: Catalogue, layout: Layout, origin: Origin) -> Iterator[Finding]:
+    if not catalogue.columns(layout.oid)[origin.column].not_null:
         name = quoted(origin.column)
         yield Finding(
             Level.ERROR,
@@ -141,11 +142,11 @@ def _ids(connection: psycopg.Connection[Any], layout: Layout, origin: Origin) ->
 
 
 def _replication(
-    connection: psycopg.Connection[Any], inspector: Inspector, layout: Layout, origin: Origin
+    connection: psycopg.Connection[Any], catalogue: Catalogue, layout: Layout, origin: Origin
 ) -> Iterator[Finding]:
     subject = "replication"
-    found = [inspector.find(table) for table in (layout.fence, layout.dead_letters)]
-    beside = dict(filter(None, found))
+    found = [catalogue.find(table) for table in (layout.fence, layout.dead_letters)]
+    beside = {each.oid: each.name for each in found if each}
     published = _rows(connection, _PUBLISHED, [layout.oid, *beside])
     yield from (missing := list(_unpublished(connection, layout, origin)))
     well = not missing

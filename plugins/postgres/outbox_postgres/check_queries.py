@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from outbox_sdk import Level
 
+from outbox_postgres.upkeep import SEES_ALL
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -13,7 +15,7 @@ class Probe:
 
     Attributes:
         subject: What it looks at.
-        sql: The query; the probes of a table have its object id as $1.
+        sql: The query; the probes of a table have its object id as $1. It may return the cure as well.
         level: The level of a finding.
         cure: What to do about it.
         well: The message if there is no problem.
@@ -72,17 +74,26 @@ SERVER_PROBES = (
     ),
     Probe(
         subject="old transactions",
-        sql="""
+        sql=f"""
+            SELECT 'cannot see other users'' transactions',
+                   format('GRANT pg_read_all_stats TO %I', current_user)
+            WHERE NOT {SEES_ALL}
+            UNION ALL
             SELECT format('process %s (%s) has had a transaction open for %s minutes', pid,
                           coalesce(nullif(application_name, ''), usename, backend_type),
-                          floor(extract(epoch FROM clock_timestamp() - xact_start) / 60))
+                          floor(extract(epoch FROM clock_timestamp() - xact_start) / 60)), NULL
             FROM pg_stat_activity
             WHERE xact_start < clock_timestamp() - interval '10 minutes' AND backend_type = 'client backend'
             UNION ALL
             SELECT format('prepared transaction %L has been waiting for %s seconds', gid,
-                          floor(extract(epoch FROM clock_timestamp() - prepared)))
+                          floor(extract(epoch FROM clock_timestamp() - prepared))), NULL
             FROM pg_prepared_xacts
-            WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 minute'""",
+            WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 minute'
+            UNION ALL
+            SELECT format('replication slot %L is %s transactions behind', slot_name,
+                          greatest(age(xmin), age(catalog_xmin))), NULL
+            FROM pg_replication_slots
+            WHERE greatest(age(xmin), age(catalog_xmin)) > 1000000""",  # noqa: S608 - of constants
         level=Level.WARNING,
         cure="end it: harvested rows cannot be vacuumed meanwhile, and its own records wait for it",
         well="none",
@@ -141,6 +152,24 @@ TABLE_PROBES = (
         level=Level.WARNING,
         cure="ALTER TABLE … SET (fillfactor = 45); it applies to new pages",
         well="leaves room for marks",
+    ),
+    Probe(
+        subject="vacuum threshold",
+        sql="""
+            SELECT format('autovacuum waits until %s %% of the rows are dead: with a large backlog, too many',
+                          round(100 * scale.factor)),
+                   format('ALTER TABLE %s SET (autovacuum_vacuum_scale_factor = 0, '
+                          'autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0)',
+                          c.oid::regclass)
+            FROM pg_class AS c, LATERAL (
+                SELECT coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
+                                 WHERE option_name = 'autovacuum_vacuum_scale_factor'),
+                                current_setting('autovacuum_vacuum_scale_factor'))::numeric AS factor
+            ) AS scale
+            WHERE c.oid = $1 AND c.relkind = 'r' AND scale.factor > 0.02""",
+        level=Level.WARNING,
+        cure="",
+        well="low enough",
     ),
     Probe(
         subject="table vacuum",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from outbox_sdk import DriverError
+from outbox_sdk import ConfigError, DriverError, present_text
+from outbox_sdk.password import files_of, only_password
 from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox_postgres.options import PostgresOptions
+from outbox_postgres.silence import GRACE
 
 _PAIR = re.compile(
     r"""\s*(?P<key>\w+)\s*=
@@ -34,15 +36,23 @@ class DataSource:
 
     Attributes:
         parameters: libpq's connection parameters.
+        files: The files that it was read from; empty if it is in the configuration.
+        patience: Seconds for which the server may be silent amid a statement; ``None`` for any time.
     """
 
     def __init__(self, options: PostgresOptions) -> None:
-        """Parses ``options.data_source`` and adds defaults: application name, keepalives, time-out.
+        """Parses the present data source and adds the password, and defaults: keepalives, time-outs, a name.
 
         Raises:
-            DriverError: It is malformed (not retryable). The message quotes nothing of it.
+            DriverError: It is malformed, or has a second password (not retryable); or a file that it is read
+                from cannot be read now. The message quotes nothing of it.
         """
-        text, connect_timeout = options.data_source, options.connect_timeout
+        self.patience = options.statement_timeout + GRACE if options.statement_timeout else None
+        self.files = files_of(options.data_source, options.password)
+        try:
+            text = present_text(options.data_source)
+        except ConfigError as error:
+            raise DriverError(str(error), retryable=True) from None
         self._secrets = _secrets_of_url(text)
         try:
             parsed = conninfo_to_dict(_with_empty_values(text))
@@ -53,13 +63,17 @@ class DataSource:
                 "blanks in single quotes, or a postgresql:// URL with special characters percent-encoded",
                 retryable=False,
             ) from None
+        try:
+            parsed["password"] = only_password(options.password, str(parsed.get("password") or ""))
+        except ConfigError as error:
+            raise DriverError(str(error), retryable=bool(self.files)) from None
         for key in ("password", "sslpassword"):
             if secret := parsed.get(key):
                 self._secrets.add(str(secret))
         defaults = {**_KEEPALIVE, "application_name": "outbox", "client_encoding": "utf8"}
-        if connect_timeout:
+        if options.connect_timeout:
             # libpq takes whole seconds, and raises 1 to 2.
-            defaults["connect_timeout"] = str(max(2, round(connect_timeout)))
+            defaults["connect_timeout"] = str(max(2, round(options.connect_timeout)))
         if "," in str(parsed.get("host", "")):
             defaults["target_session_attrs"] = "read-write"
         self.parameters: dict[str, str] = {

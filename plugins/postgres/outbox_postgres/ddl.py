@@ -1,16 +1,26 @@
 """The tables of an outbox, as SQL."""
+# ruff: noqa: S608 - names are quoted by QuotedName, texts by literal
 
 from __future__ import annotations
 
-from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import EXTRAS
+from zlib import crc32
 
-from outbox_postgres.names import QuotedName, with_suffix
+from outbox_sdk.portable import TableName
+from outbox_sdk.portable.columns import EXTRAS, SCHEMA_LANE, schema_name
+from outbox_sdk.schema import OLDEST, SCHEMA
+
+from outbox_postgres.names import QuotedName, is_cut, with_suffix
 from outbox_postgres.options import PostgresOptions
 from outbox_postgres.origin_columns import column_types, id_type, index_ddl
 
 
-def ddl(options: PostgresOptions) -> dict[TableName, str]:
+def ddl(options: PostgresOptions) -> list[str]:
+    """Returns the statements that create what does not exist of an outbox, and note its version."""
+    sequence = sequence_of(options.outbox)
+    return [*tables_ddl(options).values(), sequence_ddl(sequence), first_note(options)]
+
+
+def tables_ddl(options: PostgresOptions) -> dict[TableName, str]:
     """Returns what creates the outbox, its fence and its dead letters where they do not exist, by table."""
     return {
         options.outbox: outbox_ddl(options),
@@ -45,7 +55,8 @@ def outbox_ddl(options: PostgresOptions) -> str:
 ) WITH (
     fillfactor = {options.fillfactor},
     autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 20000
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_cost_delay = 0
 ){index}"""
 
 
@@ -98,7 +109,6 @@ def dead_letters_ddl(letters: TableName) -> str:
     any column. Marks read the parked keys through the index, which does not contain the keys, as they may be
     longer than an index permits.
     """
-    index = QuotedName("", with_suffix(letters.table, "_parked"))
     return f"""CREATE TABLE IF NOT EXISTS {letters} (
     name TEXT NOT NULL,
     id BIGINT NOT NULL,
@@ -113,4 +123,62 @@ def dead_letters_ddl(letters: TableName) -> str:
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     PRIMARY KEY (name, id)
 );
-CREATE INDEX IF NOT EXISTS {index} ON {letters} (name, since) WHERE fate = 'parked'"""
+{parked_index_ddl(letters)}"""
+
+
+def parked_index(letters: TableName) -> QuotedName:
+    """Returns the name of the index of the parked keys, in the schema of their table."""
+    return QuotedName(letters.schema, with_suffix(letters.table, "_parked"))
+
+
+def parked_index_ddl(letters: TableName) -> str:
+    """Returns the statement that creates the index of the parked keys."""
+    index = QuotedName("", parked_index(letters).table)
+    return f"CREATE INDEX IF NOT EXISTS {index} ON {letters} (name, since) WHERE fate = 'parked'"
+
+
+def sequence_of(outbox: TableName) -> QuotedName:
+    """Returns the name of the sequence of an outbox's lease, in the outbox's schema."""
+    suffix = "_lease"
+    if is_cut(outbox.table, suffix):
+        suffix = f"_{crc32(outbox.table.encode()):08x}{suffix}"
+    return QuotedName(outbox.schema, with_suffix(outbox.table, suffix))
+
+
+def sequence_ddl(sequence: QuotedName) -> str:
+    """Returns the statement that creates a sequence of a lease where there is none."""
+    return f"CREATE SEQUENCE IF NOT EXISTS {sequence}"
+
+
+def first_note(options: PostgresOptions) -> str:
+    """Returns the statement that notes the version of tables that have just been created.
+
+    An outbox without a schema is in the one where this session creates tables.
+    """
+    schema, table = options.outbox
+    within = literal(schema) if schema else "current_schema()::text"
+    name = f"{literal(schema_name(''))}::text || {within} || {literal(f'.{table}')}::text"
+    return f"{_note(options.fence, name, 'outbox init')} ON CONFLICT (name, lane) DO NOTHING"
+
+
+def later_note(fence: TableName, outbox: str) -> str:
+    """Returns the statement that notes the version of tables that were brought up to it.
+
+    Args:
+        fence: The fence table.
+        outbox: The outbox's name in its fence.
+    """
+    columns = ("token", "attempt", "holder", "since")
+    excluded = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    return f"""{_note(fence, literal(schema_name(outbox)), "outbox migrate")}
+ON CONFLICT (name, lane) DO UPDATE SET {excluded} WHERE noted.token < excluded.token"""
+
+
+def literal(text: str) -> str:
+    """Writes a text as it stands in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _note(fence: TableName, name: str, holder: str) -> str:
+    return f"""INSERT INTO {fence} AS noted (name, lane, lanes, token, attempt, holder, since)
+VALUES ({name}, {SCHEMA_LANE}, 0, {SCHEMA}, {OLDEST}, {literal(holder)}, CURRENT_TIMESTAMP)"""

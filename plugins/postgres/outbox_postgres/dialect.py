@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from outbox_sdk import Capability, Condition, Finding
+from outbox_sdk import Capability, Condition, Finding, Schema
 
 from outbox_postgres.ddl import ddl
 from outbox_postgres.options import PostgresOptions
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from outbox_postgres.lease import PostgresLease
     from outbox_postgres.members import PostgresMembers
     from outbox_postgres.table import PostgresTable
+    from outbox_postgres.view import PostgresView
 
 _CAPABILITIES = frozenset(
     {
@@ -46,11 +47,17 @@ class PostgresDialect:
 
         return open_table(self._options, eligible)
 
-    def dead_letters(self) -> PostgresDeadLetters:
+    def watch(self) -> PostgresView:
+        """Connects to the outbox to look at it."""
+        from outbox_postgres.connection import open_view  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return open_view(self._options)
+
+    def dead_letters(self, *, read_only: bool = False) -> PostgresDeadLetters:
         """Connects to the dead letters of the outbox, for an operator."""
         from outbox_postgres.connection import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
 
-        return open_dead_letters(self._options)
+        return open_dead_letters(self._options, read_only=read_only)
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""
@@ -77,14 +84,32 @@ class PostgresDialect:
         return connect_as_application(self._options)
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create outbox, fence and dead letters where they do not exist."""
-        return tuple(ddl(self._options).values())
+        """Returns the statements that create what does not exist of the outbox."""
+        return ddl(self._options)
 
     def create(self) -> Sequence[str]:
-        """Creates outbox, fence and dead letters where they do not exist."""
-        from outbox_postgres.connection import create  # noqa: PLC0415 - loads psycopg only when it is needed
+        """Creates what does not exist of the outbox, and notes its version."""
+        from outbox_postgres.creation import create  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return create(self._options)
+
+    def schema(self) -> Schema | None:
+        """Returns the version that is noted for the tables."""
+        from outbox_postgres.migration import schema  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return schema(self._options)
+
+    def migrations(self) -> Sequence[str]:
+        """Returns the statements that bring existing tables up to this version."""
+        from outbox_postgres.migration import migrations  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return migrations(self._options)
+
+    def migrate(self) -> Sequence[str]:
+        """Executes them, while harvesters run."""
+        from outbox_postgres.migration import migrate  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return migrate(self._options)
 
     def check(self) -> Sequence[Finding]:
         """Looks at everything that could be wrong with the database side."""

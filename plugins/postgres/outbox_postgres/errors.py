@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 import psycopg
 from outbox_sdk import AccessDenied, DriverError
+from outbox_sdk.password import login_refused
 
 from outbox_postgres.data_source import DataSource
+from outbox_postgres.server_certificate import tls_cure
 
 RETRYABLE_CLASSES = frozenset({"08", "40", "53", "57", "58"})
 """SQLSTATE classes: connection, rollback (deadlock, serialization), resources, operator, system."""
@@ -56,12 +58,12 @@ ALREADY_THERE = (
 
 @contextmanager
 def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[()] = ()) -> Iterator[None]:
-    """Turns psycopg's errors into driver errors that say what was being done, without secrets.
+    """Turns psycopg's errors into driver errors that say what was being done, without secrets and rows.
 
     Errors of the class ``but`` pass through.
 
     Raises:
-        DriverError: Its cause is psycopg's error, unless the text of that contains a secret.
+        DriverError: Its cause is psycopg's error, unless the text of that contains a secret or a row.
     """
     try:
         yield
@@ -69,10 +71,12 @@ def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[
         raise
     except psycopg.Error as error:
         text = _one_line(str(error))
-        clean = source.scrub(text)
-        cure = _CURES.get(error.sqlstate or "", "")
+        clean = source.scrub(_one_line(_without_rows(error)))
+        cure = _CURES.get(error.sqlstate, "") if error.sqlstate else tls_cure(text, source.parameters)
         message = f"cannot {doing} in {source}: {clean}{f'; {cure}' if cure else ''}"
         cause = error if clean == text else None
+        if error.sqlstate is None and refused(error):
+            raise login_refused(message, source.files) from cause
         if refused(error):
             raise AccessDenied(message) from cause
         raise DriverError(message, retryable=retryable(error)) from cause
@@ -99,6 +103,12 @@ def refused(error: psycopg.Error) -> bool:
     if state:
         return state == "42501" or state.startswith("28")
     return any(words in str(error) for words in _LOGIN_DENIED)
+
+
+def _without_rows(error: psycopg.Error) -> str:
+    """Returns an error's text without what it quotes of a row that violates a constraint."""
+    text, detail = str(error), error.diag.message_detail
+    return text.replace(detail, "…") if detail and (error.sqlstate or "").startswith("23") else text
 
 
 def _one_line(text: str) -> str:

@@ -12,11 +12,12 @@ from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import COLUMNS, EXTRAS
 from outbox_sdk.portable.intake import PORTION, refusal
 
+from outbox_postgres.catalogue import Catalogue, Relation
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.ddl import EXTRA_TYPES
 from outbox_postgres.errors import translated
 from outbox_postgres.insert import bind
-from outbox_postgres.layout import Inspector, Layout
+from outbox_postgres.layout import Layout
 from outbox_postgres.names import QuotedName, quoted
 from outbox_postgres.origin_columns import Column
 from outbox_postgres.parking_statements import FENCE_MATCHES
@@ -36,34 +37,58 @@ _MOMENTS = {"timestamptz": "{}", "timestamp": "({} AT TIME ZONE 'UTC')"}
 _NUMBERS = frozenset({"int2", "int4", "int8", "numeric"})
 
 
-class PostgresIntake:
+class WaitingIntake:
+    """The rows of one table that are still to be taken into an outbox.
+
+    Args:
+        connection: The connection.
+        source: Where the database is.
+        table: The table with its schema.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], source: DataSource, table: TableName) -> None:
+        self._connection = connection
+        self._source = source
+        self._table = table
+
+    @classmethod
+    def find(cls, catalogue: Catalogue, source: DataSource, intake: Intake) -> WaitingIntake:
+        """Finds the table of an intake.
+
+        Raises:
+            DriverError: There is none (not retryable).
+        """
+        with translated(source, f"look at table {intake.table}"):
+            return WaitingIntake(catalogue.connection, source, _find(catalogue, intake).name)
+
+    def waiting(self, most: int) -> int:
+        """Returns how many rows are still to be taken in, counted up to ``most``."""
+        sample = f"SELECT count(*) FROM (SELECT FROM {self._table} LIMIT $1) AS sample"
+        with translated(self._source, f"count rows of table {self._table}"):
+            row = self._connection.execute(sample, (most,)).fetchone()
+        return int(row[0]) if row else 0
+
+
+class PostgresIntake(WaitingIntake):
     """Moves the rows of one table into an outbox.
 
     Args:
-        connection: The connection of the table that marks.
+        catalogue: Reads over the connection of the table that marks.
         source: Where the database is.
         layout: The outbox.
         intake: What to take in.
-        inspector: Looks at tables over the connection.
 
     Raises:
         DriverError: It cannot be: no such table or column, no permission, no order (not retryable).
     """
 
-    def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        source: DataSource,
-        layout: Layout,
-        intake: Intake,
-        inspector: Inspector,
-    ) -> None:
-        self._connection = connection
-        self._source = source
+    def __init__(self, catalogue: Catalogue, source: DataSource, layout: Layout, intake: Intake) -> None:
         self._layout = layout
         self._intake = intake
         with translated(source, f"look at table {intake.table}"):
-            self._table, columns = self._look(inspector)
+            found = _find(catalogue, intake)
+            super().__init__(catalogue.connection, source, found.name)
+            columns = self._look(catalogue, found)
             order = self._order(columns)
         self._sql = self._statements(columns, order)
 
@@ -99,25 +124,12 @@ class PostgresIntake:
                     )
         return len(rows)
 
-    def waiting(self, most: int) -> int:
-        """Returns how many rows are still to be taken in, counted up to ``most``."""
-        sample = f"SELECT count(*) FROM (SELECT FROM {self._table} LIMIT $1) AS sample"
-        with translated(self._source, f"count rows of table {self._table}"):
-            row = self._connection.execute(sample, (most,)).fetchone()
-        return int(row[0]) if row else 0
-
-    def _look(self, inspector: Inspector) -> tuple[TableName, dict[str, Column]]:
-        wanted, intake = QuotedName.parse(self._intake.table), self._intake
-        found = inspector.find(wanted)
-        if found is None:
-            raise refusal(
-                intake, "there is no such table, or the user does not see it", "correct intake.table"
-            )
-        oid, table = found
-        columns = inspector.columns(oid)
+    def _look(self, catalogue: Catalogue, found: Relation) -> dict[str, Column]:
+        intake, (oid, table, _) = self._intake, found
+        columns = catalogue.columns(oid)
         if missing := [name for name in intake.columns if name not in columns]:
             raise refusal(intake, f"it lacks {', '.join(missing)}", f"it has {', '.join(sorted(columns))}")
-        if missing := inspector.missing_privileges(oid, PRIVILEGES):
+        if missing := catalogue.missing_privileges(oid, PRIVILEGES):
             grant = f"GRANT {', '.join(missing)} ON {table} TO {quoted(self._layout.user)}"
             raise refusal(intake, f"user '{self._layout.user}' lacks {', '.join(missing)} on it", grant)
         if columns[intake.value].base == "bytea" and not self._layout.binary:
@@ -126,7 +138,7 @@ class PostgresIntake:
             added = ", ".join(f"ADD COLUMN {name} {type_}" for name, type_ in EXTRA_TYPES.items())
             cure = f"ALTER TABLE {self._layout.outbox} {added}"
             raise refusal(intake, "the outbox has no columns for partition and timestamp", cure)
-        return table, columns
+        return columns
 
     def _order(self, columns: dict[str, Column]) -> str:
         intake = self._intake
@@ -174,3 +186,10 @@ class PostgresIntake:
         taken = self._intake.take(row, binary=self._layout.binary, bind=bind)
         values = (taken.topic, taken.key, taken.value, taken.names, taken.values)
         return (*values, taken.partition, taken.timestamp_ms) if self._layout.extras else values
+
+
+def _find(catalogue: Catalogue, intake: Intake) -> Relation:
+    found = catalogue.find(QuotedName.parse(intake.table))
+    if found is None:
+        raise refusal(intake, "there is no such table, or the user does not see it", "correct intake.table")
+    return found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import psycopg
-from outbox_sdk import AccessDenied
+from outbox_sdk import AccessDenied, DriverError
 
+from outbox_postgres.auxiliary_tables import init_and
 from outbox_postgres.data_source import DataSource
-from outbox_postgres.errors import ALREADY_THERE, translated
+from outbox_postgres.errors import translated
 from outbox_postgres.layout import Layout
-from outbox_postgres.lease_statements import LeaseStatements, sequence_ddl
+from outbox_postgres.lease_statements import LeaseStatements
 from outbox_postgres.names import quoted
 
 _MS = 1000
@@ -31,32 +31,27 @@ class PostgresLease:
         """For how many seconds another process held the lease, at the last look."""
 
     def open(self) -> None:
-        """Creates the sequence if there is none, and listens for releases.
+        """Looks for the sequence, and listens for releases.
 
         Raises:
-            AccessDenied: There is none, and the user may not create it, or may not use it.
-            DriverError: The server is gone.
+            DriverError: There is none, or the server is gone.
+            AccessDenied: The user may not use it.
         """
+        sequence = self._sql.sequence
+        grant = f"GRANT SELECT, UPDATE ON SEQUENCE {sequence} TO {quoted(self._user)}"
+        needs = f"the elector lease needs the sequence {sequence} in {self._source}"
         with translated(self._source, "look at the lease"):
             [(allowed,)] = self._fetch(
                 "SELECT CASE WHEN to_regclass($1) IS NOT NULL THEN"
                 " has_sequence_privilege($1, 'SELECT') AND has_sequence_privilege($1, 'UPDATE') END",
-                str(self._sql.sequence),
+                str(sequence),
             )
-            try:
-                if allowed is None:
-                    with suppress(*ALREADY_THERE):  # another process was first
-                        self._connection.execute(sequence_ddl(self._sql.sequence))
-                if allowed is not False:
-                    self._connection.execute(self._sql.listen)
-                    return
-            except psycopg.errors.InsufficientPrivilege:
-                pass
-        sequence = self._sql.sequence
-        raise AccessDenied(
-            f"the elector lease needs the sequence {sequence} in {self._source}; let somebody who may run: "
-            f"{sequence_ddl(sequence)}; GRANT SELECT, UPDATE ON SEQUENCE {sequence} TO {quoted(self._user)}"
-        )
+            if allowed:
+                self._connection.execute(self._sql.listen)
+        if allowed is None:
+            raise DriverError(f"{needs}, which does not exist: {init_and(grant)}", retryable=False)
+        if not allowed:
+            raise AccessDenied(f"{needs}; let somebody who may run: {grant}")
 
     def take(self, holder: str, seconds: float) -> int | None:
         """Takes the lease if it is free or has run out, or renews the holder's own.

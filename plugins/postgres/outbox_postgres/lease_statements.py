@@ -12,20 +12,12 @@ from zlib import crc32
 
 from outbox_sdk.portable.columns import LEASE
 
+from outbox_postgres.ddl import literal, sequence_of
 from outbox_postgres.layout import Layout
-from outbox_postgres.names import QuotedName, is_cut, with_suffix
 
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 RELEASED = 1
 """What the sequence says of a lease that was released: a time long ago. It is also its first value."""
-
-
-def sequence_of(outbox: str, schema: str) -> QuotedName:
-    """Returns the name of the sequence of a table's lease, in the table's schema."""
-    suffix = "_lease"
-    if is_cut(outbox, suffix):
-        suffix = f"_{crc32(outbox.encode()):08x}{suffix}"
-    return QuotedName(schema, with_suffix(outbox, suffix))
 
 
 class LeaseStatements:
@@ -48,10 +40,10 @@ class LeaseStatements:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self.sequence = sequence_of(layout.outbox.table, layout.outbox.schema)
-        name = str(self.sequence).replace("'", "''")
+        self.sequence = sequence_of(layout.outbox)
+        name = literal(str(self.sequence))
         row = f"name = $1 AND lane = {LEASE}"
-        until = f"setval('{name}'::regclass, {_NOW} + $3)"
+        until = f"setval({name}::regclass, {_NOW} + $3)"
         channel = f"outbox_lease_{crc32(layout.name.encode()):08x}"
         self.look = f"""
             SELECT lease.holder, lease.attempt, sequence.last_value - {_NOW}
@@ -73,10 +65,5 @@ class LeaseStatements:
             FROM free WHERE {row} RETURNING lease.attempt, {until}"""
         self.release = f"""
             WITH own AS MATERIALIZED ({own})
-            SELECT setval('{name}'::regclass, {RELEASED}), pg_notify('{channel}', '') FROM own"""
+            SELECT setval({name}::regclass, {RELEASED}), pg_notify('{channel}', '') FROM own"""
         self.listen = f"LISTEN {channel}"
-
-
-def sequence_ddl(sequence: QuotedName) -> str:
-    """Returns the statement that creates a sequence of a lease where there is none."""
-    return f"CREATE SEQUENCE IF NOT EXISTS {sequence}"

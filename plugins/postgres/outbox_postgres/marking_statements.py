@@ -12,6 +12,7 @@ from outbox_sdk.portable.columns import EXTRAS
 from outbox_postgres.parking_statements import KEY, PARKED_KEYS
 from outbox_postgres.predicates import (
     BYTES,
+    CREATED,
     FENCE,
     LANE,
     SEQUENCE_SHIFT,
@@ -124,6 +125,7 @@ class MarkingStatements:
         earliest = self._earliest(source, sized, lane=lane)
         chosen = self._bounded(earliest) if bounded else self._unbounded(earliest)
         returned = ["kafka_value", "kafka_header_keys", "kafka_header_values"]
+        created = CREATED.format("(SELECT cardinality(ids) FROM chosen)")
         size = "NULL::bigint[]"
         if bounded:
             huge = f"(SELECT cut FROM chosen) AND {BYTES} > $11"
@@ -133,9 +135,9 @@ class MarkingStatements:
             {self._seen}, {chosen}, marked AS (
                 UPDATE {self._outbox} SET leader_id = $6
                 WHERE id = ANY ((SELECT ids FROM chosen)::bigint[])
-                RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {size}
+                RETURNING id, kafka_topic, kafka_key, {", ".join(returned)}{self._extras}, {created}, {size}
             )
-            SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")},
+            SELECT NULL AS id, NULL, NULL, NULL, NULL, NULL{", NULL" * self._extras.count(",")}, NULL,
                    ARRAY[0, cardinality(ids), (SELECT basis FROM seen)]::bigint[]
             FROM chosen
             UNION ALL SELECT * FROM marked"""

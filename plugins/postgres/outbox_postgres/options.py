@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from outbox_sdk import ConfigError, Duration
+from outbox_sdk import ConfigError, Duration, FileText
 from outbox_sdk.portable import PortableOptions, TableName
 
 from outbox_postgres.names import QuotedName
@@ -20,6 +20,7 @@ class PostgresOptions(PortableOptions):
     Attributes:
         data_source: Where the database is, as libpq's ``key=value`` string or URL. An empty value before
             another key (``password= dbname=x``) is read as empty.
+        password: The password, instead of one in the data source; taken as it is, without quotes.
         value_type: The value column's type in the DDL, ``text`` or ``bytea``; an existing table keeps its
             own.
         fillfactor: Percentage of a page that inserts may fill in a table of the DDL; the rest takes the
@@ -37,9 +38,10 @@ class PostgresOptions(PortableOptions):
 
     value_types: ClassVar[tuple[str, str]] = ("text", "bytea")
 
-    data_source: str = field(
+    data_source: str | FileText = field(
         default="host=localhost port=5432 user=postgres password= dbname=postgres sslmode=disable", repr=False
     )
+    password: str | FileText | None = field(default=None, repr=False)
     fillfactor: int = 45
     connect_timeout: Duration = 5.0
     lock_timeout: Duration = 5.0

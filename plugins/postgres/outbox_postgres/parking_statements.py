@@ -45,6 +45,8 @@ class ParkingStatements:
         take: $1 name, $2 ids. Deletes the heads, and copies them as they are into their letters.
         drop: $1 name, $2 ids. Deletes the letters of heads that were not taken, and returns their ids.
         skip: $1 name, $2 ids. Returns the ids skipped.
+        forget_skipped: $1 name, $2 seconds, $3 how many at most. Deletes letters that were skipped so long
+            ago, and returns their ids.
         redrive: $1 name, $2 ids. Returns the ids stashed.
     """
 
@@ -103,8 +105,16 @@ class ParkingStatements:
         self.drop = f"""
             DELETE {chosen} AND fate = 'parked'
               AND id IN (SELECT id FROM {outbox} WHERE id = ANY ($2::bigint[])) RETURNING id"""
+        self.forget_skipped = f"""
+            DELETE FROM {letters}
+            WHERE name = $1 AND fate = 'skipped' AND id = ANY (ARRAY (
+                SELECT id FROM {letters}
+                WHERE name = $1 AND fate = 'skipped'
+                  AND since <= clock_timestamp() - make_interval(secs => $2::float8)
+                ORDER BY id LIMIT $3
+            )) RETURNING id"""
         self.skip = f"""
-            UPDATE {letters} SET fate = 'skipped'
+            UPDATE {letters} SET fate = 'skipped', since = clock_timestamp()
             WHERE name = $1 AND id = ANY ($2::bigint[]) AND fate = 'parked' RETURNING id"""
         # Ids are given out to the rows as they come from the ordered select.
         self.redrive = f"""

@@ -31,6 +31,14 @@ def _array_bytes(column: str) -> str:
     )
 
 
+SAMPLE = 64
+"""Of a large mark or selection, one of so many rows tells when it was created, as each of them would cost."""
+SMALL = 100
+"""Up to so many rows, all of them do."""
+CREATED = (
+    f"CASE WHEN {{}} <= {SMALL} OR id % {SAMPLE} = 0 THEN date_part('epoch', create_time::timestamptz) END"
+)
+"""When a row was created, given how many are marked or selected; null for a row that does not tell."""
 BYTES = (
     # Known without a look at the value itself, wherever that is stored.
     "coalesce(octet_length(kafka_value), 0)::bigint + coalesce(octet_length(kafka_key), 0)"

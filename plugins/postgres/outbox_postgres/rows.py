@@ -14,12 +14,12 @@ from outbox_sdk.portable.rows import header_fault, null_fault
 from outbox_postgres.sql_ascii import readable
 
 Row = tuple[Any, ...]
-"""Id, topic, key, value, header names, header values; then, where it is too large, its bytes in a list."""
+"""Id, topic, key, value, header names, header values; when created; its bytes in a list if too many."""
 
 PORTION = 100
 """How many rows are fetched at once: few objects for Python's garbage collector and the processor's cache."""
 
-_PLAIN = 7
+_PLAIN = 8
 """Columns of a row without partition and timestamp."""
 
 _new = tuple.__new__
@@ -74,9 +74,9 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         return [_record(row) for row in rows]
     return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.
-        _new(MarkedRecord, (number, topic, key, value, (), None, None, None))
+        _new(MarkedRecord, (number, topic, key, value, (), None, None, None, created))
         if not names and not values and topic is not None and key is not None and huge is None
-        else record(row)
+        else _record(row)
         if names is None
         or values is None
         or not len(names) == len(values) == 1
@@ -85,19 +85,21 @@ def records(rows: Sequence[Row]) -> list[MarkedRecord]:
         or topic is None
         or key is None
         or huge is not None
-        else _new(MarkedRecord, (number, topic, key, value, ((names[0], values[0]),), None, None, None))
+        else _new(
+            MarkedRecord, (number, topic, key, value, ((names[0], values[0]),), None, None, None, created)
+        )
         for row in rows
-        for number, topic, key, value, names, values, huge in (row,)
+        for number, topic, key, value, names, values, created, huge in (row,)
     ]
 
 
 def _record(row: Row) -> MarkedRecord:
-    made = record((*row[:6], row[-1]))
+    made = record((*row[:6], row[-1]))._replace(created=row[-2])
     return made._replace(partition=row[6], timestamp_ms=row[7]) if len(row) > _PLAIN else made
 
 
 def record(row: Row) -> MarkedRecord:
-    """Makes one row into a record, with a fault if it cannot be made into a message."""
+    """Makes one row, without when it was created, into a record; with a fault if it can be no message."""
     number, topic, key, value, names, values, huge = row
     headers: list[Header] = []
     fault = too_large(huge[0]) if huge else _fault(topic, key, names or (), values or ())

@@ -8,13 +8,16 @@ change. Names that users write without a schema are looked for in the schemas le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import psycopg
 from outbox_sdk.portable import TableName
+from psycopg.pq import TransactionStatus
 
 from outbox_postgres.names import QuotedName
+from outbox_postgres.silence import AttentiveConnection
 from outbox_postgres.sql_ascii import readable
 
 # The function's name has a schema, and SET takes no expressions: nothing here can be redefined. Temporary
@@ -23,16 +26,42 @@ from outbox_postgres.sql_ascii import readable
 _LEARN_AND_LEAVE = "SELECT pg_catalog.current_schemas(false); SET search_path TO pg_catalog, pg_temp"
 
 
-class Connection(psycopg.Connection[Any]):
+class Connection(AttentiveConnection):
     """A connection whose search path is the server's own catalogue.
 
     Attributes:
         schemas: The schemas of the path that the session began with, in their order: those that exist and
             that the user may use, without the catalogue and without temporary tables unless the path names
             them.
+        watches: Whether no statement can write.
     """
 
     schemas: Sequence[str] = ()
+    watches = False
+
+    def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool = False
+    ) -> psycopg.Cursor[Any]:
+        """Sends a statement; if the connection only watches, in a transaction that cannot write.
+
+        A setting of the session would do for all statements at once. But a pooler in transaction mode would
+        hand it on with the session, and others could not write.
+        """
+        with self.transaction() if self.watches and self._idle else nullcontext():
+            return super().execute(query, params, prepare=prepare, binary=binary)
+
+    @contextmanager
+    def transaction(self, *arguments: Any, **options: Any) -> Iterator[psycopg.Transaction]:
+        """Begins a transaction as psycopg does; if the connection only watches, one that cannot write."""
+        first = self._idle
+        with super().transaction(*arguments, **options) as transaction:
+            if self.watches and first:
+                super().execute("SET TRANSACTION READ ONLY")
+            yield transaction
+
+    @property
+    def _idle(self) -> bool:
+        return self.info.transaction_status is TransactionStatus.IDLE
 
     def leave_search_path(self) -> Self:
         """Learns the schemas of the search path, and leaves them until the session ends.
@@ -42,6 +71,11 @@ class Connection(psycopg.Connection[Any]):
         row = self.execute(_LEARN_AND_LEAVE).fetchone()
         self.schemas = tuple(map(readable, row[0])) if row else ()
         return self
+
+    @property
+    def has_used_path(self) -> bool:
+        """Whether the session began with the path that we leave sessions with."""
+        return "pg_catalog" in self.schemas
 
     def candidates(self, name: TableName) -> list[str]:
         """Returns what a name can mean, as SQL writes it; of those that exist, the first is meant."""

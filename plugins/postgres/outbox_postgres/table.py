@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,35 +12,27 @@ import psycopg
 from outbox_sdk import (
     UNBOUNDED,
     Advanced,
-    Backlog,
     Batch,
     Condition,
     Fence,
-    LaneStatus,
     MarkedRecord,
     Origin,
-    OriginBacklog,
-    Parked,
     Poison,
-    Takeover,
     TransactionalLane,
 )
-from outbox_sdk.backlog import MAX_COUNTED
-from outbox_sdk.fence import IDENTITY_DIGITS, lost_token
+from outbox_sdk.fence import lost_token, token_step
 from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
-from outbox_postgres.clusters import Clusters
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.intake import PostgresIntake
 from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
-from outbox_postgres.parking_statements import ParkingStatements
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import sources
 from outbox_postgres.starts import Starts
-from outbox_postgres.waiting import WaitingRows
+from outbox_postgres.view import PostgresView, digits
 
 log = logging.getLogger("outbox.postgres")
 
@@ -52,7 +43,7 @@ A bump looks for such sessions after it has waited for its lock until the time-o
 """
 
 
-class PostgresTable:
+class PostgresTable(PostgresView):
     """The ``OutboxTable`` of PostgreSQL. Made by ``PostgresDialect.connect``."""
 
     def __init__(
@@ -66,35 +57,22 @@ class PostgresTable:
         intake: PostgresIntake | None = None,
         origin: Origin | None = None,
     ) -> None:
+        session = Session(connection, source, prepare=prepare)
+        super().__init__(session, layout, intake=intake, origin=origin)
         self._connection = connection
-        self._session = Session(connection, source, prepare=prepare)
-        self._layout = layout
-        tables = (layout.outbox, layout.fence, layout.dead_letters)
-        self._sql = statements.Statements(*tables)
         taken_from = sources(layout.outbox, eligible, layout.indexed)
-        self._starts = starts = Starts(self._session, layout, taken_from[0])
-        self._marks = Marking(self._session, layout, starts, taken_from)
-        self._batches = Batches(self._session, layout, starts, taken_from)
+        self._starts = starts = Starts(session, layout, taken_from[0])
+        self._marks = Marking(session, layout, starts, taken_from)
+        self._batches = Batches(session, layout, starts, taken_from)
         self._sourced = bool(eligible)
         self._intake = intake
-        self._waiting = WaitingRows(self._session, layout, self._sql)
-        self._clusters = Clusters(self._session, layout, origin)
-        self._parking = ParkingStatements(*tables, binary=layout.binary)
-
-    @property
-    def name(self) -> str:
-        """The outbox's name with its schema, as the rows of its auxiliary tables carry it."""
-        return self._layout.name
 
     def identity(self) -> str:
         """Returns the outbox's identity; the first call creates it."""
-        doing = "read the outbox's identity"
-        rows = self._session.fetch(self._sql.identity, (self._layout.name,), doing)
-        if not rows:
+        while (known := self.known_identity()) is None:
             with self._session.translated("draw the outbox's identity"):
                 self._session.execute(self._sql.identify, (self._layout.name,))
-            rows = self._session.fetch(self._sql.identity, (self._layout.name,), doing)
-        return _digits(rows[0][0])
+        return known
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
@@ -112,7 +90,7 @@ class PostgresTable:
         if not rows:
             raise lost_token(lane, lanes, token)
         attempt, identity = rows[0]
-        return Fence(lane, lanes, token, attempt, _digits(identity))
+        return Fence(lane, lanes, token, attempt, digits(identity))
 
     def mark(  # noqa: PLR0917 - the contract's
         self,
@@ -161,12 +139,6 @@ class PostgresTable:
         if not self._session.fetch(self._sql.set_transactional, (*self._layout.held(fence), *note), doing):
             raise fence.lost()
 
-    def transactional_lanes(self) -> dict[int, TransactionalLane]:
-        """Returns the lanes that publish in transactions, with what is stored about them."""
-        doing = "read who publishes in transactions"
-        rows = self._session.fetch(self._sql.transactional_lanes, (self._layout.name,), doing)
-        return {lane: TransactionalLane(*note) for lane, *note in rows}
-
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""
         return self._touch(self._sql.purge, fence, leader_id, ids, "purge")
@@ -203,11 +175,10 @@ class PostgresTable:
             )
             return self._touch(park, fence, leader_id, ids, "park", *poisonous)
 
-    def parked(self) -> Parked:
-        """Returns how much is parked, read through an index that holds nothing else."""
-        rows = self._session.fetch(self._parking.parked, (self._layout.name,), "read the parked keys")
-        keys, oldest = rows[0]
-        return Parked(keys=keys, oldest=oldest)
+    def forget_skipped(self, age: float, limit: int) -> int:
+        """Deletes dead letters that were skipped long ago."""
+        doing = "delete skipped dead letters"
+        return len(self._session.fetch(self._parking.forget_skipped, (self._layout.name, age, limit), doing))
 
     def heartbeat(self, fence: Fence, reading: Mapping[str, Any]) -> None:
         """Writes the lane's metrics."""
@@ -215,38 +186,6 @@ class PostgresTable:
             self._sql.heartbeat, (*self._layout.held(fence), json.dumps(dict(reading))), "write a heartbeat"
         ):
             raise fence.lost()
-
-    def lane_statuses(self) -> list[LaneStatus]:
-        """Returns what the fence stores about each lane."""
-        return [
-            LaneStatus(
-                fence=Fence(lane=lane, lanes=lanes, token=token, epoch=attempt),
-                holder=holder,
-                since=since,
-                heartbeat_at=heartbeat_at,
-                age=age,
-                metrics=reading,
-            )
-            for lane, lanes, token, attempt, holder, since, heartbeat_at, age, reading in self._session.fetch(
-                self._sql.lane_statuses, (self._layout.name,), "read the fence"
-            )
-        ]
-
-    def backlog(self) -> Backlog:
-        """Returns how many records wait: counted up to ``MAX_COUNTED``, estimated beyond.
-
-        Rows that an intake has yet to take in count, and have no age.
-        """
-        to_take_in = self._intake.waiting(MAX_COUNTED + 1) if self._intake else 0
-        return self._waiting.backlog(to_take_in)
-
-    def origins(self) -> list[OriginBacklog]:
-        """Returns how many records of each cluster wait."""
-        return self._clusters.origins()
-
-    def takeovers(self) -> list[Takeover]:
-        """Returns the takeovers that have begun and not ended."""
-        return self._clusters.takeovers()
 
     def begin_takeover(self, cluster: int, reason: str) -> bool:
         """Stores durably that a takeover has begun."""
@@ -256,20 +195,13 @@ class PostgresTable:
         """Stores durably that a takeover has ended."""
         return self._clusters.end(cluster)
 
-    def now(self) -> datetime:
-        """Returns the present time by the database's clock."""
-        return self._clusters.now()
-
-    def close(self) -> None:
-        """Disconnects."""
-        self._connection.close()
-
     def _raise(self, lanes: int, holder: str) -> int:
         with self._connection.transaction():
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
             self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
-            rows = self._session.execute(self._sql.bump, (self._layout.name, lanes, holder)).fetchall()
+            parameters = (self._layout.name, lanes, holder, token_step())
+            rows = self._session.execute(self._sql.bump, parameters).fetchall()
         return int(rows[0][0])
 
     def _end_stalled(self) -> bool:
@@ -305,7 +237,3 @@ class PostgresTable:
         if not rows:
             raise fence.lost()
         return int(rows[0][0])
-
-
-def _digits(identity: UUID) -> str:
-    return identity.hex[:IDENTITY_DIGITS]

@@ -8,7 +8,18 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import ColumnIs, DriverError, Intake, Level, Origin, Poison, TransactionalLane
+from outbox_sdk import (
+    OLDEST,
+    SCHEMA,
+    ColumnIs,
+    DriverError,
+    Intake,
+    Level,
+    Origin,
+    Poison,
+    Schema,
+    TransactionalLane,
+)
 from outbox_sdk.backlog import MAX_COUNTED
 from psycopg.conninfo import make_conninfo
 
@@ -176,8 +187,14 @@ def test_the_lease_and_the_members(attacked: Outbox) -> None:
 def test_init_and_upgrades_of_older_tables(attacked: Outbox) -> None:
     attacked.admin.execute("ALTER TABLE public.outbox_fence DROP COLUMN identity")
     attacked.admin.execute("ALTER TABLE public.outbox DROP COLUMN cluster_id, DROP COLUMN arrived")
-    assert attacked.dialect.create() == []
+    attacked.admin.execute("DELETE FROM public.outbox_fence; DROP TABLE public.outbox_dead_letters")
+    assert attacked.dialect.create() == [f"{attacked.options.table}_dead_letters"]
+    assert len(attacked.dialect.migrate()) == 2
+    assert attacked.dialect.schema() == Schema(SCHEMA, OLDEST)
     assert attacked.lead(eligible=SOURCES).mark(5)
+    with closing(attacked.dialect.watch()) as view:
+        assert [each.cluster for each in view.origins()] == [1]
+        assert (view.backlog().records, view.parked().keys, len(view.lane_statuses())) == (33, 0, 1)
 
 
 def test_the_check_and_the_search_for_outboxes(attacked: Outbox, schema: str) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from outbox_postgres import check
 from outbox_postgres.check_queries import SERVER_PROBES
-from outbox_sdk import Level
+from outbox_sdk import Level, tls
 from outbox_servers.services import PostgresServer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -40,12 +40,23 @@ def test_all_is_well_with_a_table_of_our_own(outbox: Outbox) -> None:
     } <= subjects
 
 
+def test_a_server_without_tls_on_another_machine(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    with outbox.dialect.stash_connection() as connection:
+        encrypted = connection.pgconn.ssl_in_use
+    monkeypatch.setattr(tls, "is_local", lambda _: False)
+    [transport] = [finding for finding in outbox.dialect.check() if finding.subject == "transport"]
+    assert transport.level is Level.WARNING
+    assert ("in clear" in transport.message) is not encrypted
+    assert ("switch ssl on there" in transport.message) is not encrypted
+    assert "sslmode=verify-full" in transport.cure
+
+
 @pytest.mark.parametrize("table", ["outbox_fence", "outbox_dead_letters"])
-def test_a_missing_auxiliary_table_is_well_where_it_can_be_created_and_is_not_created(
-    outbox: Outbox, table: str
-) -> None:
+def test_a_missing_auxiliary_table_is_an_error_and_is_not_created(outbox: Outbox, table: str) -> None:
     outbox.admin.execute(f"DROP TABLE {table}")
-    assert troubles(outbox) == {}
+    (found,) = [trouble for subject, trouble in troubles(outbox).items() if subject.endswith("table")]
+    assert found.startswith("error")
+    assert "run 'outbox init'" in found
     assert ask(outbox.admin, "SELECT to_regclass(%s)", table) is None
 
 
@@ -56,9 +67,14 @@ def test_a_goharvest_table_works_and_could_be_faster(make_outbox: MakeOutbox) ->
         "kafka_topic VARCHAR(249) NOT NULL, kafka_key VARCHAR(100) NOT NULL, kafka_value VARCHAR(10000), "
         "kafka_header_keys TEXT[] NOT NULL, kafka_header_values TEXT[] NOT NULL, leader_id UUID)"
     )
+    box.dialect.create()
     found = troubles(box)
-    assert set(found) == {"fill factor"}
+    assert set(found) == {"fill factor", "vacuum threshold"}
     assert found["fill factor"].startswith("warning")
+    cure = found["vacuum threshold"].partition("; ")[2]
+    assert cure.startswith("ALTER TABLE public.outbox SET (")
+    box.admin.execute(cure)
+    assert "vacuum threshold" not in troubles(box)
 
 
 def test_faults_of_the_table(outbox: Outbox) -> None:
@@ -108,7 +124,7 @@ def test_a_user_without_rights(outbox: Outbox, make_outbox: MakeOutbox) -> None:
     outbox.admin.execute("DROP TABLE outbox_fence, outbox_dead_letters")
     try:
         found = troubles(make_outbox(make_conninfo(outbox.dsn, user=name, password="s3cret")))
-        assert set(found) == {"row security", "fence table", "dead-letter table"}
+        assert set(found) == {"row security", "fence table", "dead-letter table", "old transactions"}
         assert 'GRANT SELECT, INSERT, UPDATE ON "public"."outbox_fence"' in found["fence table"]
         assert "GRANT SELECT, INSERT, UPDATE, DELETE" in found["dead-letter table"]
     finally:

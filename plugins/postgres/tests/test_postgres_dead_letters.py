@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_postgres.dead_letters import PostgresDeadLetters
-from outbox_sdk import DeadLetterStatus, DriverError
+from outbox_sdk import DeadLetterStatus, DriverError, MarkedRecord
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import Hand, MakeOutbox, Outbox
@@ -38,7 +38,7 @@ def test_a_skipped_head_is_gone_and_kept_as_it_was_last(
     assert letters.skip([1, 99]) == [1]
     assert [record.id for record in hand.mark()] == [2, 3, 4, 5, 6]
     (letter,) = letters.find()
-    assert letter.record == (1, "t", "k1", "later", [("h", "1")], None, None, None)
+    assert letter.record == MarkedRecord(1, "t", "k1", "later", [("h", "1")])
     assert (letter.status, letter.reason, letter.attempts) == (DeadLetterStatus.SKIPPED, "too large", 5)
     assert letters.skip([1]) == letters.retry([1]) == []
 

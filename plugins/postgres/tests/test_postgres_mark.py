@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from outbox_sdk import ColumnIs, OlderThan
 
-from .outbox_hands import MakeOutbox, Outbox
+from .outbox_hands import MakeOutbox, Outbox, ask
 
 
 @pytest.mark.parametrize(
@@ -60,11 +62,18 @@ def test_a_goharvest_table_works_untouched(make_outbox: MakeOutbox) -> None:
         "kafka_topic VARCHAR(249) NOT NULL, kafka_key VARCHAR(100) NOT NULL, kafka_value VARCHAR(10000), "
         "kafka_header_keys TEXT[] NOT NULL, kafka_header_values TEXT[] NOT NULL, leader_id UUID)"
     )
+    definition = (
+        "SELECT array_agg((attname, atttypid, atttypmod, attnotnull)::text ORDER BY attnum) FROM pg_attribute"
+        " WHERE attrelid = 'goharvest'::regclass"
+    )
+    before = ask(box.admin, definition)
+    assert box.dialect.create() == ["outbox_fence", "outbox_dead_letters"]
     box.write("k" * 100, "v" * 10_000, (["a"], ["b"]))
     hand = box.lead()
     (record,) = hand.mark()
     assert (record.key, record.value, list(record.headers)) == ("k" * 100, "v" * 10_000, [("a", "b")])
     assert hand.purge(record.id) == 1
+    assert ask(box.admin, definition) == before
 
 
 def test_names_that_need_quotes_and_schemas(make_outbox: MakeOutbox, outbox: Outbox) -> None:
@@ -126,3 +135,16 @@ def test_purges_are_durable_even_where_the_server_is_not(outbox: Outbox) -> None
     outbox.set_default("synchronous_commit", "off")
     connection = outbox.connect()._connection
     assert connection.execute("SELECT current_setting('synchronous_commit')").fetchone() == ("on",)
+
+
+def test_rows_tell_when_they_were_created_all_of_a_few_and_a_sample_of_many(outbox: Outbox) -> None:
+    outbox.fill(100)
+    outbox.admin.execute("UPDATE outbox SET create_time = '2026-01-02 03:04:05.5+00' WHERE id = 1")
+    hand = outbox.lead()
+    few = hand.mark()
+    assert few[0].created == datetime(2026, 1, 2, 3, 4, 5, 500_000, UTC).timestamp()
+    assert all(abs((record.created or 0.0) - time.time()) < 3600 for record in few[1:])
+    outbox.fill(300)
+    many = hand.mark(1000)
+    assert len(many) == 300
+    assert [record.id for record in many if record.created is not None] == [128, 192, 256, 320, 384]

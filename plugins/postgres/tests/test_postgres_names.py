@@ -7,8 +7,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.insert import insert
-from outbox_postgres.layout import Inspector
+from outbox_postgres.layout import find_layout
 from outbox_sdk import DriverError, Intake, Level
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import Identifier
@@ -106,7 +107,7 @@ def test_temporary_tables_hide_neither_ours_nor_the_catalogue(outbox: Outbox) ->
     connection: Any = hand.table._connection
     for name in ("outbox", "outbox_fence", "pg_class", "pg_locks"):
         connection.execute(f"CREATE TEMPORARY TABLE {name} (nothing int)")
-    layout = Inspector(connection, outbox.options).layout()
+    layout = find_layout(Catalogue(connection), outbox.options)
     assert str(layout.outbox) == '"public"."outbox"'
     assert len(hand.mark()) == 1
     assert hand.table.backlog().records == 1

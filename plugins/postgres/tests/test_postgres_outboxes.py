@@ -55,7 +55,7 @@ def test_what_is_found_can_be_connected_to(tenants: Outbox) -> None:
     found = tenants.dialect.find_outboxes("other.*")
     for name in found:
         made = PostgresDialect(replace(tenants.options, table=name)).connect()
-        assert made.bump(1, "test") == 1
+        assert made.bump(1, "test") > 0
         made.close()
     assert len(found) == 2
 

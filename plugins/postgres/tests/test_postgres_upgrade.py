@@ -1,4 +1,4 @@
-"""A database made by an earlier version: harvested as it is, while processes of that version still run."""
+"""Tables of earlier and of later versions: what is refused, what a migration does, who goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -7,149 +7,216 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from outbox_postgres import layout
-from outbox_sdk import AccessDenied, DriverError, Level, TransactionalLane
-from psycopg.conninfo import make_conninfo
-
-from .outbox_hands import MakeOutbox, Outbox, ask
-
-RANDOM = "encode(substr(sha256((random()::text || clock_timestamp())::bytea), 1, 16), 'hex')::uuid"
-FORMER_FENCE = f"""
-DROP TABLE outbox_fence;
-CREATE TABLE outbox_fence (
-    name TEXT NOT NULL,
-    lane INTEGER NOT NULL,
-    lanes INTEGER NOT NULL,
-    token BIGINT NOT NULL,
-    attempt BIGINT NOT NULL,
-    holder TEXT NOT NULL,
-    since TIMESTAMP WITH TIME ZONE NOT NULL,
-    beat TIMESTAMP WITH TIME ZONE,
-    reading JSONB NOT NULL DEFAULT '{{}}',
-    releases BIGINT NOT NULL DEFAULT 0,
-    transacting INTEGER NOT NULL DEFAULT 0,
-    identity UUID NOT NULL DEFAULT {RANDOM},
-    PRIMARY KEY (name, lane)
-) WITH (fillfactor = 10)
-"""
-NAME = "public.outbox"
-
-# What the version before sends to the fence.
-FORMER_BUMP = """
-WITH next AS (
-    SELECT coalesce(max(token), 0) + 1 AS token FROM outbox_fence WHERE name = %(name)s AND lane >= 0
-), numbered AS (
-    SELECT lane FROM outbox_fence WHERE name = %(name)s AND lane >= 0
-    UNION SELECT generate_series(0, %(lanes)s - 1)
+from outbox_postgres import migration
+from outbox_sdk import (
+    OLDEST,
+    SCHEMA,
+    AccessDenied,
+    DriverError,
+    LeadershipLost,
+    Level,
+    Schema,
+    TransactionalLane,
 )
-INSERT INTO outbox_fence AS f (name, lane, lanes, token, attempt, holder, since)
-SELECT %(name)s, lane, %(lanes)s, next.token, 0, 'former', clock_timestamp()
-FROM numbered, next ORDER BY lane
-ON CONFLICT (name, lane) DO UPDATE
-SET lanes = excluded.lanes, token = excluded.token, attempt = 0, holder = excluded.holder,
-    since = excluded.since, beat = NULL, reading = '{}'
-RETURNING f.token
+from outbox_sdk.portable.columns import SCHEMA_LANE
+
+from .earlier_version import COMPLETE, NAME, VERSIONS, FirstVersion, columns_of_fence, make
+from .outbox_hands import MakeOutbox, Outbox, ask
+from .ways import WAYS
+
+NOTE = (
+    f"SELECT token, attempt, holder FROM outbox_fence WHERE name = 'schema:{NAME}' AND lane = {SCHEMA_LANE}"
+)
+NOTED = f"UPDATE outbox_fence SET token = %s, attempt = %s WHERE name = 'schema:{NAME}'"
+CONTENT = """
+SELECT (SELECT array_agg((id, kafka_key, kafka_value, leader_id)::text ORDER BY id) FROM outbox),
+       (SELECT array_agg((lane, lanes, token, holder)::text ORDER BY lane) FROM outbox_fence
+        WHERE name = 'public.outbox')
 """
-FORMER_ENTER = """
-UPDATE outbox_fence SET attempt = attempt + 1
-WHERE name = %s AND lane = 0 AND lanes = %s AND token = %s RETURNING attempt, identity
-"""
-FORMER_TRANSACT = """
-UPDATE outbox_fence SET transacting = CASE WHEN %s THEN lanes ELSE 0 END
-WHERE name = %s AND lane = 0 RETURNING lane
-"""
-FORMER_TRANSACTING = "SELECT lane, transacting FROM outbox_fence WHERE name = %s AND transacting > 0"
 
 
 @pytest.fixture
-def former(outbox: Outbox) -> Outbox:
-    outbox.admin.execute(FORMER_FENCE)
-    ask(outbox.admin, FORMER_BUMP.replace("%(lanes)s", "2").replace("%(name)s", f"'{NAME}'"))
-    ask(outbox.admin, FORMER_TRANSACT, True, NAME)
-    return outbox
+def first(make_outbox: MakeOutbox) -> Outbox:
+    box = make_outbox()
+    make(box, "first")
+    return box
 
 
-def test_the_former_fence_is_harvested_without_a_manual_step(former: Outbox) -> None:
-    assert {f.level for f in former.dialect.check() if f.subject == "fence table"} == {Level.OK}
-    former.fill(3)
-    identity = ask(former.admin, "SELECT identity FROM outbox_fence WHERE lane = 0").hex
-    with ThreadPoolExecutor(6) as pool:
-        tables = list(pool.map(lambda _: former.connect(), range(6)))
-    table = tables[0]
-    assert table.transactional_lanes() == {0: TransactionalLane(2)}
-    fence = table.enter(0, 1, table.bump(1, "new"))
-    assert fence.token == 2
-    assert identity.startswith(fence.identity)
-    assert len(table.mark(fence, uuid4(), 10)) == 3
-    table.set_transactional(fence, TransactionalLane(1, "sender", "place"))
-    assert table.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
-    assert len({each.identity() for each in tables}) == 1
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_earlier_version_is_migrated_and_harvested(make_outbox: MakeOutbox, version: str) -> None:
+    box = make_outbox()
+    make(box, version)
+    before, columns = box.admin.execute(CONTENT).fetchone(), columns_of_fence(box)
+    due = box.dialect.migrations()
+    assert due
+    assert box.dialect.schema() is None
+    (found,) = [f for f in box.dialect.check() if f.subject == "version of the tables"]
+    assert (found.level, found.cure) == (Level.WARNING, "run 'outbox migrate'")
+    assert columns_of_fence(box) == columns
+    assert list(box.dialect.migrate()) == list(due)
+    assert box.dialect.migrate() == box.dialect.migrations() == []
+    assert box.dialect.schema() == Schema(SCHEMA, OLDEST)
+    assert box.admin.execute(CONTENT).fetchone() == before
+    assert [f for f in box.dialect.check() if f.level == Level.ERROR] == []
+    marked = box.lead(lanes=1).mark()
+    assert len(marked) == (30 if version == "first" else 27)  # of the parked key nothing
+    for way in WAYS.values():
+        way(box.dialect).close()
 
 
-def test_create_adds_what_is_missing_too(former: Outbox) -> None:
-    assert former.dialect.create() == []
-    assert ask(former.admin, "SELECT count(*) FROM outbox_fence WHERE sender = '' AND marker_place = ''") == 2
-
-
-def test_processes_of_the_former_version_go_on(former: Outbox) -> None:
-    # One that was started before, its statements prepared.
-    old = former.session(autocommit=True, prepare_threshold=0)
-
-    def lead() -> int:
-        bump = old.execute(FORMER_BUMP, {"name": NAME, "lanes": 2}).fetchall()
-        token = int(bump[0][0])
-        assert old.execute(FORMER_ENTER, (NAME, 2, token)).rowcount == 1
-        assert old.execute(FORMER_TRANSACT, (True, NAME)).rowcount == 1
-        assert old.execute(FORMER_TRANSACTING, (NAME,)).fetchall() == [(0, 2)]
-        return token
-
-    token = lead()
-    table = former.connect()
-    identity = table.identity()
-    assert lead() == token + 1
-    assert table.bump(2, "new") == token + 2
-    assert lead() == token + 3
-    assert [lane_status.holder for lane_status in table.lane_statuses()] == ["former"] * 2
-    assert table.identity() == identity
-
-
-@pytest.mark.parametrize("lacking", [["transacting"], ["identity", "releases", "sender", "transacting"]])
-def test_who_may_not_alter_the_fence_is_told_what_to_run(
-    former: Outbox, make_outbox: MakeOutbox, lacking: list[str]
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("version", [each for each in VERSIONS if each not in COMPLETE])
+def test_tables_that_lack_columns_are_refused_with_the_cure(
+    make_outbox: MakeOutbox, version: str, way: str
 ) -> None:
-    former.connect()
-    for column in lacking:
-        former.admin.execute(f"ALTER TABLE outbox_fence DROP COLUMN {column}")
-    name = f"reader_{uuid4().hex[:8]}"
-    former.admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
-    try:
-        former.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}")
-        box = make_outbox(make_conninfo(former.dsn, user=name, password="s3cret"))
-        with pytest.raises(AccessDenied, match=f"lacks {', '.join(lacking)}") as caught:
-            box.connect()
-        (finding,) = [f for f in box.dialect.check() if f.subject == "fence table"]
-        assert finding.level == Level.ERROR
-        statement = re.findall(r"ALTER TABLE .*", str(caught.value))[0]
-        assert statement in (finding.cure or "")
-        former.admin.execute(statement)
-        hand = box.lead()
-        assert hand.mark() == []
-        assert hand.table.transactional_lanes() == {}
-        hand.table.close()
-    finally:
-        former.admin.execute(f"DROP OWNED BY {name}")
-        former.admin.execute(f"DROP ROLE {name}")
+    box = make_outbox()
+    make(box, version)
+    with pytest.raises(DriverError, match=r"earlier version and lacks .*: run 'outbox migrate'") as caught:
+        WAYS[way](box.dialect)
+    assert not caught.value.retryable
+    assert "outbox init" not in str(caught.value)
 
 
-def test_a_fence_that_is_in_use_is_altered_by_the_next_try(
-    former: Outbox, monkeypatch: pytest.MonkeyPatch
+def test_create_leaves_tables_of_an_earlier_version_to_migrate(first: Outbox) -> None:
+    columns = columns_of_fence(first)
+    assert first.dialect.create() == ["outbox_dead_letters"]
+    assert columns_of_fence(first) == columns
+    assert first.dialect.schema() is None
+    assert len(first.dialect.migrate()) == 2
+    assert first.dialect.migrations() == []
+
+
+def test_a_new_outbox_has_its_version(outbox: Outbox, make_outbox: MakeOutbox) -> None:
+    assert outbox.admin.execute(NOTE).fetchall() == [(SCHEMA, OLDEST, "outbox init")]
+    assert outbox.dialect.migrations() == []
+    beside = make_outbox(table="second")  # with the same fence
+    assert beside.dialect.create() == ["second"]
+    assert beside.dialect.schema() == Schema(SCHEMA, OLDEST)
+
+
+def test_the_script_of_a_new_outbox_notes_the_version_of_the_table_that_it_creates(
+    make_outbox: MakeOutbox,
 ) -> None:
-    monkeypatch.setattr(layout, "UPGRADE_PATIENCE", "50ms")
-    former.fill(1)
-    busy = former.session()
+    box = make_outbox(table='"It\'s"')
+    for statement in box.dialect.ddl():
+        box.admin.execute(statement.encode())
+    assert box.dialect.schema() == Schema(SCHEMA, OLDEST)
+    assert box.dialect.create() == box.dialect.migrations() == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tables_of_a_later_version_are_refused_by_all_that_connects(outbox: Outbox, way: str) -> None:
+    outbox.admin.execute(NOTED, (100, 99))
+    sentence = f"version 100 and need an outbox that knows version 99; this one knows version {SCHEMA}"
+    with pytest.raises(DriverError, match=sentence) as caught:
+        WAYS[way](outbox.dialect)
+    assert not caught.value.retryable
+
+
+def test_nothing_changes_tables_of_a_later_version(outbox: Outbox) -> None:
+    outbox.admin.execute(NOTED, (100, 99))
+    outbox.admin.execute("DROP TABLE outbox_dead_letters")
+    for change in (outbox.dialect.create, outbox.dialect.migrations, outbox.dialect.migrate):
+        with pytest.raises(DriverError, match="upgrade outbox"):
+            change()
+    assert outbox.dialect.schema() == Schema(100, 99)
+    (found,) = [f for f in outbox.dialect.check() if f.subject == "version of the tables"]
+    assert (found.level, found.cure) == (Level.ERROR, "upgrade outbox")
+    assert ask(outbox.admin, "SELECT to_regclass('outbox_dead_letters')") is None
+
+
+def test_later_tables_that_this_version_can_work_with_are_harvested_and_stay_as_they_are(
+    outbox: Outbox,
+) -> None:
+    outbox.admin.execute(NOTED, (SCHEMA + 1, SCHEMA))
+    outbox.admin.execute("ALTER TABLE outbox_fence ADD COLUMN of_the_future INTEGER")
+    assert outbox.dialect.migrate() == []
+    outbox.fill(3)
+    assert len(outbox.lead().mark()) == 3
+    assert outbox.dialect.schema() == Schema(SCHEMA + 1, SCHEMA)
+
+
+def test_a_leader_of_the_first_version_goes_on_while_tables_are_migrated_and_after_a_downgrade(
+    first: Outbox,
+) -> None:
+    old = FirstVersion(first.session(autocommit=True), str(uuid4()))
+    token = old.lead()
+    ids = old.mark()
+    assert len(ids) == 30
+    assert first.dialect.migrate()
+    first.fill(3)
+    later = old.mark()
+    assert old.purge(ids + later) == 33
+    # The new version takes over, and its predecessor is fenced.
+    first.fill(5)
+    hand = first.lead()
+    assert hand.fence.token > token
+    assert old.mark() == []
+    marked = hand.mark()
+    assert len(marked) == 5
+    hand.table.set_transactional(hand.fence, TransactionalLane(1, "sender", "place"))
+    identity = hand.table.identity()
+    # And back: the old version takes over what the new one had marked.
+    assert old.lead() == hand.fence.token + 1
+    with pytest.raises(LeadershipLost):
+        hand.mark()
+    taken = old.mark()
+    assert taken == [record.id for record in marked]
+    assert old.purge(taken) == 5
+    assert first.dialect.schema() == Schema(SCHEMA, OLDEST)
+    assert first.dialect.migrations() == []
+    # And forward once more.
+    last = first.lead()
+    assert last.fence.token > hand.fence.token + 1
+    assert last.table.identity() == identity
+    assert last.table.transactional_lanes() == {0: TransactionalLane(1, "sender", "place")}
+
+
+@pytest.mark.parametrize("version", ["first", "transactions", "leases"])
+def test_who_may_not_migrate_is_told_what_to_run(
+    make_outbox: MakeOutbox, user: tuple[str, str], version: str
+) -> None:
+    box = make_outbox()
+    box.admin.execute("DROP TABLE outbox, outbox_fence, outbox_dead_letters; DROP SEQUENCE outbox_lease")
+    make(box, version)
+    name, dsn = user
+    box.admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}")
+    box.admin.execute("REVOKE CREATE ON SCHEMA public FROM public")
+    reader = make_outbox(dsn)
+    due = reader.dialect.migrations()
+    assert due
+    with pytest.raises(AccessDenied, match="let somebody who may run: ") as caught:
+        reader.dialect.migrate()
+    script = re.split("may run: ", str(caught.value))[1]
+    assert script == "; ".join(due)
+    box.admin.execute(script.encode())
+    assert box.dialect.migrations() == []
+
+
+def test_a_fence_that_is_in_use_is_migrated_by_the_next_try(
+    first: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "UPGRADE_PATIENCE", "50ms")
+    busy = first.session()
     busy.execute("SELECT FROM outbox_fence")
     with pytest.raises(DriverError, match="another transaction holds the lock") as caught:
-        former.connect()
+        first.dialect.migrate()
     assert caught.value.retryable
+    assert first.dialect.schema() is None
     busy.rollback()
-    assert len(former.lead().mark()) == 1
+    assert first.dialect.migrate()
+    assert len(first.lead().mark()) == 30
+
+
+def test_several_processes_migrate_at_the_same_moment(first: Outbox) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(lambda _: first.dialect.migrate(), range(6)))
+    assert len([statement for one in done for statement in one]) == 4
+    assert first.dialect.migrations() == []
+    assert len(first.lead().mark()) == 30
+
+
+def test_a_lost_index_of_the_dead_letters_is_made_again(outbox: Outbox) -> None:
+    outbox.admin.execute("DROP INDEX outbox_dead_letters_parked")
+    assert len(outbox.dialect.migrate()) == 1
+    assert ask(outbox.admin, "SELECT to_regclass('outbox_dead_letters_parked')") is not None

@@ -1,0 +1,139 @@
+"""Reads from the server's catalogue what is in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.names import QuotedName
+from outbox_postgres.origin_columns import Column
+from outbox_postgres.search_path import Connection
+
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod),
+       coalesce(nullif(b.typname, ''), t.typname), a.attnotnull, pg_get_expr(d.adbin, d.adrelid)
+FROM pg_attribute AS a
+JOIN pg_type AS t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+LEFT JOIN pg_type AS b ON b.oid = nullif(t.typbasetype, 0)
+WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_RELATION = """
+SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text
+FROM unnest($1::text[]) WITH ORDINALITY AS candidate (name, place)
+JOIN pg_class AS c ON c.oid = to_regclass(candidate.name) JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ORDER BY candidate.place LIMIT 1
+"""
+_PRIVILEGES = """
+SELECT wanted FROM unnest($2::text[]) AS wanted
+WHERE NOT CASE WHEN wanted = 'UPDATE' THEN has_any_column_privilege($1::oid, wanted)
+               ELSE has_table_privilege($1::oid, wanted) END
+"""
+_SEQUENCE = """
+SELECT s.seqrelid::bigint
+FROM pg_attribute AS a
+JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r'
+JOIN pg_depend AS o ON o.refclassid = 'pg_class'::regclass AND o.refobjid = a.attrelid
+                   AND o.refobjsubid = a.attnum AND o.classid = 'pg_class'::regclass
+                   AND o.deptype IN ('a', 'i')
+JOIN pg_sequence AS s ON s.seqrelid = o.objid
+WHERE a.attrelid = $1 AND a.attname = 'id'
+  AND s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle
+  AND (a.attidentity <> '' OR EXISTS (
+      SELECT FROM pg_attrdef AS f
+      JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
+      WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND d.refobjid = s.seqrelid))
+"""
+_REPLICATED = "SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = $1::oid)"
+_INDEXED = """
+SELECT a.attname
+FROM pg_index AS i
+JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+JOIN pg_attribute AS d ON d.attrelid = i.indrelid AND d.attnum = i.indkey[1]
+JOIN pg_class AS c ON c.oid = i.indexrelid
+JOIN pg_am AS m ON m.oid = c.relam AND m.amname = 'btree'
+WHERE i.indrelid = $1::oid AND i.indisvalid AND i.indpred IS NULL AND d.attname = 'id'
+  AND i.indnkeyatts >= 2 AND i.indoption[0] = 0 AND i.indoption[1] = 0
+"""
+_SERVER = """
+SELECT current_database(), current_user, pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'
+"""
+
+
+class Relation(NamedTuple):
+    """A table, or something else that has the name of one.
+
+    Attributes:
+        oid: Its object id.
+        name: Its name with its schema.
+        kind: What it is, as the catalogue abbreviates it.
+    """
+
+    oid: int
+    name: TableName
+    kind: str
+
+
+class Server(NamedTuple):
+    """The server at the end of a connection.
+
+    Attributes:
+        database: The database's name.
+        user: The connection's current user.
+        in_recovery: Whether it is a standby.
+        read_only: Whether transactions cannot write.
+    """
+
+    database: str
+    user: str
+    in_recovery: bool
+    read_only: bool
+
+
+class Catalogue:
+    """Reads the catalogue over one connection, with no right but to connect; psycopg's errors pass through.
+
+    Args:
+        connection: The connection.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def server(self) -> Server:
+        """Returns to what the connection leads."""
+        return Server(*self._rows(_SERVER)[0])
+
+    def find(self, name: TableName) -> Relation | None:
+        """Returns what has a name, or ``None`` if nothing does that the user sees."""
+        found = self._rows(_RELATION, self.connection.candidates(name))
+        if not found:
+            return None
+        oid, schema, table, kind = found[0]
+        return Relation(oid, QuotedName(schema, table), kind)
+
+    def columns(self, oid: int) -> dict[str, Column]:
+        """Returns a table's columns by name."""
+        return {row[0]: Column(*row) for row in self._rows(_COLUMNS, oid)}
+
+    def missing_privileges(self, oid: int, wanted: Sequence[str]) -> list[str]:
+        """Returns those of the wanted privileges that the user lacks on a table."""
+        return [row[0] for row in self._rows(_PRIVILEGES, oid, list(wanted))]
+
+    def sequence_of_ids(self, oid: int) -> int | None:
+        """Returns the sequence that generates all ids of a table that are given out here, in order."""
+        found = self._rows(_SEQUENCE, oid)
+        return found[0][0] if found else None
+
+    def replicated(self, oid: int) -> bool:
+        """Returns whether a subscription writes a table."""
+        return bool(self._rows(_REPLICATED, oid)[0][0])
+
+    def indexed(self, oid: int) -> frozenset[str]:
+        """Returns the columns that an index of a table begins with, before ``id``."""
+        return frozenset(row[0] for row in self._rows(_INDEXED, oid))
+
+    def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        return self.connection.execute(statement, parameters).fetchall()

@@ -1,0 +1,112 @@
+"""Judges whether the tables of an outbox are as the harvester, or who watches it, needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import psycopg
+from outbox_sdk import AccessDenied, Condition, DriverError
+from outbox_sdk.portable import TableName
+
+from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, grant, init_and
+from outbox_postgres.catalogue import Catalogue
+from outbox_postgres.fault import Fault
+from outbox_postgres.layout import Layout
+from outbox_postgres.options import PostgresOptions
+from outbox_postgres.origin_columns import affinity_faults
+from outbox_postgres.schema_row import read_schema, require_known
+
+_TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
+_TEXT_ARRAYS = frozenset({f"_{text}" for text in _TEXTS})
+WANTED: dict[str, tuple[frozenset[str], str, str]] = {
+    "id": (frozenset({"int8", "int4"}), "bigint", "bigint"),
+    "create_time": (frozenset({"timestamptz", "timestamp"}), "timestamp with time zone", "timestamptz"),
+    "kafka_topic": (_TEXTS, "varchar or text", "text"),
+    "kafka_key": (_TEXTS, "varchar or text", "text"),
+    "kafka_value": (_TEXTS | {"bytea"}, "varchar, text or bytea", "text"),
+    "kafka_header_keys": (_TEXT_ARRAYS, "text[]", "text[]"),
+    "kafka_header_values": (_TEXT_ARRAYS, "text[]", "text[]"),
+    "leader_id": (frozenset({"uuid"}), "uuid", "uuid"),
+}
+"""Column → the types that it can have, their name in messages, and the type to recommend."""
+
+OUTBOX_PRIVILEGES = ("SELECT", "UPDATE", "DELETE")
+WATCHERS_PRIVILEGES = ("SELECT",)
+
+
+class Inspector:
+    """Judges the tables that a connection leads to; psycopg's errors pass through.
+
+    Args:
+        catalogue: Reads over the connection.
+        options: The options of the dialect.
+        read_only: Whether the user only watches.
+    """
+
+    def __init__(self, catalogue: Catalogue, options: PostgresOptions, *, read_only: bool = False) -> None:
+        self._catalogue = catalogue
+        self._options = options
+        self._read_only = read_only
+
+    def require(self, layout: Layout, eligible: Sequence[Condition] = ()) -> None:
+        """Checks that the outbox can be harvested, or watched. Creates and alters nothing.
+
+        Raises:
+            DriverError: It cannot (not retryable); the message says why and what to do.
+        """
+        with suppress(psycopg.errors.InsufficientPrivilege):  # which is a fault below, with its cure
+            require_known(layout, read_schema(self._catalogue, layout))
+        faults = list(self.faults(layout, eligible))
+        for table in auxiliary_tables(layout.fence, layout.dead_letters):
+            faults += self.auxiliary_faults(layout, table)
+        if faults:
+            reasons = "; ".join(f"{fault.message}: {fault.cure}" for fault in faults)
+            purpose = "watched" if self._read_only else "harvested"
+            message = f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}: {reasons}"
+            if all(fault.refusal for fault in faults):
+                raise AccessDenied(message)
+            raise DriverError(message, retryable=False)
+
+    def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[Fault]:
+        """Returns what is wrong with the outbox table."""
+        columns = self._catalogue.columns(layout.oid)
+        for name, (bases, wanted, type_) in WANTED.items():
+            alter = f"ALTER TABLE {layout.outbox}"
+            column = columns.get(name)
+            if column is None:
+                yield Fault(f"column '{name}' is missing", f"{alter} ADD COLUMN {name} {type_}")
+            elif column.base not in bases:
+                yield Fault(
+                    f"column '{name}' has type {column.type} and must be {wanted}",
+                    f"{alter} ALTER COLUMN {name} TYPE {type_} USING {name}::{type_}",
+                )
+        yield from affinity_faults(layout.outbox, eligible, self._options.origin, columns)
+        yield from self._privilege_faults(layout, layout.oid, layout.outbox, OUTBOX_PRIVILEGES)
+
+    def auxiliary_faults(self, layout: Layout, table: AuxiliaryTable) -> Iterator[Fault]:
+        """Returns what is wrong with a table beside the outbox."""
+        found = self._catalogue.find(table.name)
+        if found is None:
+            granted = WATCHERS_PRIVILEGES if self._read_only else table.privileges
+            cure = init_and(grant(granted, table.name, layout.user))
+            yield table.absent("run 'outbox migrate'" if self._is_earlier(layout) else cure)
+            return
+        yield from table.column_faults(self._catalogue.columns(found.oid))
+        yield from self._privilege_faults(layout, found.oid, table.name, table.privileges)
+
+    def _is_earlier(self, layout: Layout) -> bool:
+        fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
+        found = self._catalogue.find(fence.name)
+        return found is not None and fence.upgrade(self._catalogue.columns(found.oid)) is not None
+
+    def _privilege_faults(
+        self, layout: Layout, oid: int, table: TableName, harvesters: Sequence[str]
+    ) -> Iterator[Fault]:
+        wanted = WATCHERS_PRIVILEGES if self._read_only else harvesters
+        if missing := self._catalogue.missing_privileges(oid, wanted):
+            yield Fault(
+                f"user '{layout.user}' lacks the privileges {', '.join(missing)} on {table}",
+                grant(missing, table, layout.user),
+                refusal=True,
+            )

@@ -1,0 +1,215 @@
+"""What each role may do that the README describes, and what it may not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from outbox_postgres import PostgresDialect
+from outbox_sdk import AccessDenied, DeadLetterStatus, Level, Record, Stasher, TransactionalLane
+from psycopg.conninfo import make_conninfo
+
+from .earlier_version import statements_of
+from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+ROLES = ("application", "watcher", "operator", "harvester")
+TABLE = "app.outbox"
+
+
+def grants(suffix: str) -> str:
+    """The SQL of the README, for roles of this test alone."""
+    section = README.split("## Roles\n")[1].split("\n## ")[0]
+    (script,) = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+    return re.sub(r"\boutbox_(" + "|".join(ROLES) + r")\b", rf"\1_{suffix}", script)
+
+
+def documented() -> dict[str, set[str]]:
+    """Role → what it may do, by the table of the README."""
+    rows = re.findall(
+        r"^\| ([^|]{2,}) \|(.*)\|$", README.split("## Roles\n")[1].split("\n## ")[0], re.MULTILINE
+    )
+    may: dict[str, set[str]] = {role: set() for role in ROLES}
+    for action, cells in rows:
+        for role, cell in zip(ROLES, cells.split("|"), strict=True):
+            if cell.strip() == "yes":
+                may[role].add(action)
+    return may
+
+
+class Roles:
+    """The roles of an outbox in a schema of its own.
+
+    Args:
+        make_outbox: Connects.
+        owner: The outbox, as its owner sees it.
+    """
+
+    def __init__(self, make_outbox: MakeOutbox, owner: Outbox, suffix: str) -> None:
+        self._make_outbox = make_outbox
+        self.owner = owner
+        self._suffix = suffix
+
+    def name(self, role: str) -> str:
+        return f"{role}_{self._suffix}"
+
+    def box(self, role: str, table: str = TABLE) -> Outbox:
+        dsn = make_conninfo(self.owner.dsn, user=self.name(role), password="s3cret")
+        return self._make_outbox(dsn, table=table)
+
+
+@pytest.fixture
+def roles(make_outbox: MakeOutbox) -> Iterator[Roles]:
+    owner, suffix = make_outbox(table=TABLE), uuid4().hex[:8]
+    made = Roles(make_outbox, owner, suffix)
+    owner.admin.execute("CREATE SCHEMA app; REVOKE CREATE ON SCHEMA public FROM public")
+    owner.dialect.create()
+    for role in ROLES:
+        owner.admin.execute(f"CREATE ROLE {made.name(role)} LOGIN PASSWORD 's3cret'".encode())
+    owner.admin.execute(grants(suffix).encode())
+    owner.fill(20)
+    yield made
+    for role in ROLES:
+        owner.admin.execute(f"DROP OWNED BY {made.name(role)}; DROP ROLE {made.name(role)}".encode())
+
+
+def stash(dialect: PostgresDialect) -> None:
+    with closing(dialect.stash_connection()) as connection:
+        Stasher(TABLE).stash(connection, Record("orders", "k", "v", (("h", "v"),)))
+        connection.commit()
+
+
+def look(dialect: PostgresDialect) -> None:
+    with closing(dialect.watch()) as view:
+        assert view.backlog().records >= 20
+        assert view.name == TABLE
+        view.known_identity()
+        view.lane_statuses(), view.transactional_lanes(), view.origins(), view.takeovers(), view.now()
+        assert view.parked().keys > 0
+        assert view.upkeep().visible
+    with closing(dialect.dead_letters(read_only=True)) as letters:
+        assert letters.find()
+        assert letters.waiting("k1") > 0
+    assert dialect.schema() is not None
+    assert dialect.migrations() == []
+    assert {f.subject for f in dialect.check()} >= {"outbox table", "version of the tables", "primary key"}
+
+
+def operate(dialect: PostgresDialect) -> None:
+    with closing(dialect.dead_letters()) as letters:
+        (retried, skipped, *_) = letters.find(status=DeadLetterStatus.PARKED)
+        assert letters.retry([retried.record.id]) == [retried.record.id]
+        assert letters.skip([skipped.record.id]) == [skipped.record.id]
+    with closing(dialect.connect()) as table:
+        assert table.bump(1, "operator") > 0
+        assert table.begin_takeover(2, "lost")
+        assert table.end_takeover(2)
+
+
+def redrive(dialect: PostgresDialect) -> None:
+    with closing(dialect.dead_letters()) as letters:
+        ids = [letter.record.id for letter in letters.find(status=DeadLetterStatus.SKIPPED)]
+        assert letters.redrive(ids) == ids != []
+
+
+def harvest(dialect: PostgresDialect) -> None:
+    with closing(dialect.connect()) as table:
+        assert table.identity()
+        hand = Hand(table, table.enter(0, 1, table.bump(1, "leader")))
+        marked = hand.ids(6)
+        assert hand.purge(marked[0]) == 1
+        assert hand.park(marked[1:], marked[1]) == 1
+        assert hand.reset(*marked[2:]) == 0  # which the park did
+        table.heartbeat(hand.fence, {"purged": 1})
+        table.set_transactional(hand.fence, TransactionalLane(1, "sender", "place"))
+        batches = BatchHand(table, hand.fence)
+        batch, ids = batches.batch(5)
+        assert batches.delete(batch) == len(ids) == 5
+        table.set_transactional(hand.fence, None)
+    with closing(dialect.members()) as members:
+        members.note("group", "member", 1, 10)
+        members.leave("member")
+
+
+def hold_lease(dialect: PostgresDialect) -> None:
+    with closing(dialect.lease()) as lease:
+        assert lease.take("one", 60) is not None
+        lease.release("one")
+
+
+def init(dialect: PostgresDialect) -> None:
+    assert dialect.create()
+
+
+ACTIONS: dict[str, Callable[[PostgresDialect], None]] = {
+    "stash": stash,
+    "`status`, `health`, `check`, `parked list`, `fence show`": look,
+    "`parked retry`, `parked skip`, `fence bump`, `takeover`": operate,
+    "`parked redrive`": redrive,
+    "`run`, in both modes": harvest,
+    "`run` with the elector `lease`": hold_lease,
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_what_the_readme_says_and_nothing_else(roles: Roles, role: str) -> None:
+    owners = roles.owner.lead()
+    heads = roles.owner.park(owners, "k1", "k2", "k3", "k4")
+    with closing(roles.owner.dialect.dead_letters()) as letters:
+        letters.skip([heads["k4"]])
+    roles.owner.fill(20)
+    may = documented()[role]
+    assert may <= ACTIONS.keys()
+    assert may
+    dialect = roles.box(role).dialect
+    for name, action in ACTIONS.items():
+        if name in may:
+            action(dialect)
+        else:
+            with pytest.raises((AccessDenied, psycopg.errors.InsufficientPrivilege)):
+                action(dialect)
+    creators = (roles.box(role, table="app.second").dialect.create, roles.box(role).dialect.migrate)
+    roles.owner.admin.execute("DROP INDEX app.outbox_dead_letters_parked")
+    for create in creators:
+        with pytest.raises((AccessDenied, psycopg.errors.InsufficientPrivilege)):
+            create()
+
+
+def test_the_owner_may_do_everything(roles: Roles) -> None:
+    owners = roles.owner.lead()
+    heads = roles.owner.park(owners, "k1", "k2", "k3", "k4")
+    with closing(roles.owner.dialect.dead_letters()) as letters:
+        letters.skip([heads["k4"]])
+    roles.owner.fill(20)
+    for action in ACTIONS.values():
+        action(roles.owner.dialect)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nobody_but_the_owner_migrates_an_earlier_version(roles: Roles, role: str) -> None:
+    roles.owner.admin.execute("DROP TABLE app.outbox_fence, app.outbox_dead_letters")
+    roles.owner.admin.execute("SET search_path TO app")
+    roles.owner.admin.execute(statements_of("first")[1].encode())
+    roles.owner.admin.execute(grants_of_fence(roles).encode())
+    with pytest.raises(AccessDenied):
+        roles.box(role).dialect.migrate()
+    assert roles.owner.dialect.schema() is None
+    assert roles.owner.dialect.migrate()
+
+
+def grants_of_fence(roles: Roles) -> str:
+    names = ", ".join(map(roles.name, ("watcher", "operator", "harvester")))
+    return f"GRANT SELECT, INSERT, UPDATE ON app.outbox_fence TO {names}"
+
+
+def test_the_check_tells_a_watcher_what_a_harvester_needs_and_tells_the_rest_too(roles: Roles) -> None:
+    found = roles.box("watcher").dialect.check()
+    errors = [f for f in found if f.level == Level.ERROR]
+    assert {f.subject for f in errors} == {"outbox table", "fence table", "dead-letter table"}
+    assert all("lacks the privileges" in f.message and (f.cure or "").startswith("GRANT ") for f in errors)
+    assert {"primary key", "fill factor", "record ids"} <= {f.subject for f in found}
