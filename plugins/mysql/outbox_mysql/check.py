@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from outbox_sdk import DriverError, Finding, Level, Origin
+from outbox_sdk import AccessDenied, DriverError, Finding, Level, Origin
 from outbox_sdk.portable import Session
 
 from outbox_mysql.check_arrival import arrival
 from outbox_mysql.check_tables import table_findings
+from outbox_mysql.check_transport import transport
 from outbox_mysql.options import MySqlOptions
+from outbox_mysql.upkeep import MAY_SEE, age
 
 _OLDEST: Final = {"MySQL": (8, 0, 20), "MariaDB": (10, 6)}
 _VARIABLES: Final = (
@@ -35,13 +37,14 @@ _SMALL_PACKET: Final = 4 * _MIB
 _LONG: Final = 60
 """Seconds after which a transaction is worth a warning."""
 
-_LONGEST = "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM information_schema.innodb_trx"
+_LONGEST = f"SELECT MAX({age('trx_started')}) FROM information_schema.innodb_trx"  # noqa: S608 - of constants
 
 
 def findings(session: Session, options: MySqlOptions) -> Iterator[Finding]:
     """Checks version, settings, tables and privileges."""
     settings = _settings(session)
     yield _version(settings)
+    yield from transport(session, options)
     yield from _durability(settings)
     yield from _writable(settings)
     yield from _cluster(settings, options.origin)
@@ -169,16 +172,28 @@ def _proxy(session: Session) -> Iterator[Finding]:
 
 
 def _transactions(session: Session) -> Iterator[Finding]:
+    subject = "open transactions"
     try:
         with session.transaction("look at open transactions"):
             [(seconds,)] = session.fetch(_LONGEST)
-    except DriverError:
-        return  # only an account with the privilege PROCESS sees them
+    except AccessDenied:
+        yield Finding(
+            Level.WARNING,
+            subject,
+            "cannot see other users' transactions",
+            f"GRANT {MAY_SEE} ON *.* TO the account",
+        )
+        return
+    except DriverError as error:
+        yield Finding(Level.WARNING, subject, f"cannot see them: {error}", "see the message")
+        return
     if int(seconds or 0) >= _LONG:
         yield Finding(
             Level.WARNING,
-            "open transactions",
+            subject,
             f"a transaction has been open for {seconds} s: what it stashes comes late, and until it ends "
             "marks pass all rows that were purged meanwhile",
             "end it; SELECT * FROM information_schema.innodb_trx tells whose it is",
         )
+    else:
+        yield Finding(Level.OK, subject, "none is old")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pymysql
-from outbox_sdk import DriverError
+from outbox_sdk import ConfigError, DriverError, OutboxError
 from pymysql.constants import CLIENT, CR
 
 from outbox_mysql.data_source import DataSource
@@ -33,6 +34,17 @@ _WHOLE: Mapping[str, object] = {
 }
 """Without these, a server's own settings could truncate a result, or end a session at a commit."""
 
+_TCP: Mapping[str, int] = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 2,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 10_000,
+}
+"""Options by which the client notices within about ten seconds that the server's host is gone."""
+
+LOOK_SECONDS = 5.0
+"""How often a session asks whether its server still takes writes."""
+
 _BRIEF = 2
 """Seconds to wait for the server when the dialect ends a session."""
 
@@ -46,7 +58,11 @@ class HarvestConnection(pymysql.Connection):
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
         self._nonce = ""
-        self._used = monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Connects with what the data source, and the files that it is read from, say now."""
+        options = self._options
         super().__init__(
             **_parameters(options),
             # An UPDATE that leaves a row as it was counts it, too.
@@ -57,8 +73,10 @@ class HarvestConnection(pymysql.Connection):
 
     def connect(self, sock: Any = None) -> None:
         """Connects, and sets the variables of the session."""
+        self._used = self._looked = monotonic()  # before PyMySQL opens a cursor
         super().connect(sock)
         try:
+            _keep_alive(self._sock)  # type: ignore[attr-defined]  # not in its stubs
             version = str(self.get_server_info())  # type: ignore[no-untyped-call]  # in its stubs
             for statement in _session(self._options, mariadb="MariaDB" in version):
                 self.query(statement)
@@ -106,6 +124,17 @@ class HarvestConnection(pymysql.Connection):
                 self._end()
             raise
 
+    def _look(self) -> bool:
+        """Returns whether the server takes writes; asks for what takes the server no time."""
+        usual: float = self._read_timeout  # type: ignore[has-type]  # in its stubs
+        self._read_timeout = self._options.connect_timeout
+        try:
+            with super().cursor() as cursor:
+                cursor.execute("SELECT @@global.read_only")
+                return not any(row[0] for row in cursor.fetchall())
+        finally:
+            self._read_timeout = usual
+
     def _sign(self) -> None:
         """Takes a named lock with a random name, by which :meth:`_end` finds this session again.
 
@@ -123,7 +152,7 @@ class HarvestConnection(pymysql.Connection):
 
     def _end(self) -> None:
         brief = {"connect_timeout": _BRIEF, "read_timeout": _BRIEF, "write_timeout": _BRIEF}
-        with suppress(pymysql.MySQLError, OSError):
+        with suppress(pymysql.MySQLError, OSError, OutboxError):
             other = pymysql.connect(**{**_parameters(self._options), **brief})
             try:
                 with other.cursor() as cursor:
@@ -135,15 +164,34 @@ class HarvestConnection(pymysql.Connection):
                 other.close()
 
     def cursor(self, cursor: Any = None) -> Any:
-        """Opens a cursor for a transaction; connects anew if the server may have ended the session."""
+        """Opens a cursor for a transaction; connects anew if that may lead to a better session.
+
+        The server may have ended this one, or may have become read-only: then the address may lead to another
+        by now. A lane that finds nothing to mark would not notice, since it writes nothing.
+        """
         now = monotonic()
-        if self.open and now - self._used > self._options.idle_timeout / 2:
+        if self.open and (
+            now - self._used > self._options.idle_timeout / 2 or now - self._looked > LOOK_SECONDS
+        ):
+            self._looked = now
             try:
-                self.ping(reconnect=False)
+                usable = self._look()
             except pymysql.MySQLError:
-                self.connect()
+                usable = False
+            if not usable:
+                if self.open:
+                    self.close()
+                self._begin()
         self._used = now
         return super().cursor(cursor)
+
+
+def _keep_alive(connection: Any) -> None:
+    if connection.family == socket.AF_UNIX:
+        return
+    for name, value in _TCP.items():
+        if hasattr(socket, name):  # not every system has each
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def open_plain(options: MySqlOptions) -> pymysql.Connection[Any]:
@@ -152,7 +200,10 @@ def open_plain(options: MySqlOptions) -> pymysql.Connection[Any]:
 
 
 def _parameters(options: MySqlOptions) -> dict[str, Any]:
-    address = options.source
+    try:
+        address = options.source
+    except ConfigError as error:  # a file, which was right at the start, and may be again
+        raise DriverError(f"cannot connect: {error}", retryable=True) from None
     parameters: dict[str, Any] = {
         "host": address.host or None,
         "port": address.port,

@@ -79,10 +79,10 @@ class MySqlDialect(PortableDialect):
         rows = session.query("ask for the outbox's name", _KNOWN, **place)
         return TableName(*rows[0]) if rows else table
 
-    def upgrades(self, session: Session) -> Sequence[str]:
+    def alterations(self, session: Session) -> Sequence[str]:
         """Adds that the key of a dead letter is of bytes if the outbox's is."""
         options = self.options
-        with session.transaction("look at the columns of keys"):
+        with session.transaction("look at the columns of keys", reads=True):
             types = [
                 [str(row[0]).lower() for row in session.fetch(_KEY, schema=table.schema, table=table.table)]
                 for table in (options.outbox, options.dead_letters)
@@ -90,7 +90,7 @@ class MySqlDialect(PortableDialect):
         binary = types[0] and types[0][0].endswith(("blob", "binary"))
         text = types[1] and not types[1][0].endswith("blob")
         wider = f"ALTER TABLE {self.idiom.quote_table(options.dead_letters)} MODIFY kafka_key LONGBLOB"
-        return [*super().upgrades(session), *([wider] if binary and text else [])]
+        return [*super().alterations(session), *([wider] if binary and text else [])]
 
     def findings(self, session: Session) -> Iterator[Finding]:
         """Checks the server's version and settings, the tables' types and the account's privileges."""

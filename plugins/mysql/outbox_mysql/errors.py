@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from outbox_sdk.portable import ErrorKind
+from outbox_sdk.tls import cure_of, verification_error
 
 _TRANSIENT: Final = frozenset(
     {
@@ -39,7 +40,7 @@ _EXISTS: Final = frozenset({1050, 1062})
 CURES: Final = {
     1021: "the server's disk is full",
     1044: "let somebody GRANT this account access to the database",
-    1045: "correct user and password in dataSource",
+    1045: "correct the user in dataSource, or the password",
     1046: "name the database in dataSource: mysql://user@host/database",
     1049: "correct the database's name in dataSource, or create it: CREATE DATABASE …",
     1114: "the server's disk, or the table's space, is full",
@@ -62,14 +63,11 @@ CURES: Final = {
     3159: "the server wants TLS: add ssl-mode=REQUIRED to dataSource",
     4151: "the account is locked: ALTER USER … ACCOUNT UNLOCK",
 }
-_UNTRUSTED: Final = (
-    "see that ssl-ca is the authority's certificate and that the server goes by this host's name"
-)
 
 
 def error_kind(error: Exception) -> ErrorKind:
     """Returns what an error of the driver means, by its number."""
-    if _untrusted(error):
+    if verification_error(error):
         return ErrorKind.PERMANENT
     number = _number(error)
     for numbers, kind in (
@@ -87,15 +85,9 @@ def error_kind(error: Exception) -> ErrorKind:
 
 def cure(error: Exception) -> str:
     """Returns what a user can do about an error; empty if there is no advice."""
-    return _UNTRUSTED if _untrusted(error) else CURES.get(_number(error) or 0, "")
+    return cure_of(error, "ssl-ca") or CURES.get(_number(error) or 0, "")
 
 
 def _number(error: Exception) -> int | None:
     number = error.args[0] if error.args else None
     return number if isinstance(number, int) else None
-
-
-def _untrusted(error: Exception) -> bool:
-    import ssl  # noqa: PLC0415 - not every Python has it, and few need it
-
-    return isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError)

@@ -10,17 +10,21 @@ from typing import ClassVar
 from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.portable.rows import spellings
+from outbox_sdk.portable.upkeep_queries import UpkeepQueries
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
 from outbox_mysql.ddl import KEY_BYTES, LINE
 from outbox_mysql.errors import cure, error_kind
+from outbox_mysql.upkeep import UPKEEP
 
 
 class MySqlIdiom(Idiom):
     """MySQL's and MariaDB's. A session has transactions on and isolation READ COMMITTED."""
 
     style: ClassVar[Style] = Style.PYFORMAT
+    begin_watching: ClassVar[str] = "START TRANSACTION READ ONLY"
+    brief_locks: ClassVar[str] = "SET SESSION lock_wait_timeout = 1, innodb_lock_wait_timeout = 1"
     now: ClassVar[str] = "UTC_TIMESTAMP(6)"
     # What MariaDB knows too, and MySQL takes for FOR SHARE.
     shared_lock: ClassVar[str] = " LOCK IN SHARE MODE"
@@ -37,6 +41,7 @@ class MySqlIdiom(Idiom):
         "SELECT column_name, column_default FROM information_schema.columns"
         " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"
     )
+    upkeep: ClassVar[UpkeepQueries | None] = UPKEEP
     id_index: ClassVar[str] = "PRIMARY"
     time_text: ClassVar[str] = "CAST(create_time AS CHAR)"
     # Thereby drivers can send many rows in one INSERT, which takes nothing but parameters.
@@ -60,6 +65,16 @@ class MySqlIdiom(Idiom):
     def quote(self, name: str) -> str:
         """Quotes an identifier, whatever the session's SQL mode."""
         return "`" + name.replace("`", "``") + "`"
+
+    def literal(self, text: str) -> str:
+        """Writes a text as a constant, in which backslashes escape."""
+        return super().literal(text.replace("\\", "\\\\"))
+
+    def known_as(self, table: TableName, prefix: str) -> str:
+        """Writes a text: ``prefix``, and a table's name with its database."""
+        if table.schema:
+            return super().known_as(table, prefix)
+        return f"CONCAT({self.literal(prefix)}, DATABASE(), {self.literal('.' + table.table)})"
 
     def age_seconds(self, timestamp: str) -> str:
         """Writes the seconds since a timestamp."""

@@ -23,7 +23,7 @@ class MySqlIntake(PortableIntake):
     def __init__(self, session: Session, *arguments: Any, **named: Any) -> None:
         super().__init__(session, *arguments, **named)
         schema, table = TableName.parse(self._intake.table)
-        with session.transaction(f"look at the indexes of table {table}"):
+        with session.transaction(f"look at the indexes of table {table}", reads=True):
             found = session.fetch(_INDEX, schema=schema, table=table, column=self._intake.id)
         if not found:
             raise DriverError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from outbox_sdk import ConfigError, Duration
+from outbox_sdk import ConfigError, Duration, FileText, present_text
+from outbox_sdk.password import only_password
 from outbox_sdk.portable import PortableOptions
 
 from outbox_mysql.data_source import DataSource
@@ -17,6 +18,7 @@ class MySqlOptions(PortableOptions):
     Attributes:
         data_source: Where the database is: ``mysql://user:password@host:3306/database``, with options of its
             own behind a question mark.
+        password: The password, instead of one in the data source; taken as it is.
         connect_timeout: How long to try to connect.
         lock_timeout: How long a statement may wait for a lock; a forgotten transaction then shows as an
             error. Whole seconds, at least one.
@@ -26,7 +28,8 @@ class MySqlOptions(PortableOptions):
             at least one.
     """
 
-    data_source: str = field(default="mysql://root@localhost:3306/outbox", repr=False)
+    data_source: str | FileText = field(default="mysql://root@localhost:3306/outbox", repr=False)
+    password: str | FileText | None = field(default=None, repr=False)
     connect_timeout: Duration = 5.0
     lock_timeout: Duration = 5.0
     statement_timeout: Duration = 30.0
@@ -41,5 +44,10 @@ class MySqlOptions(PortableOptions):
 
     @property
     def source(self) -> DataSource:
-        """The parsed data source."""
-        return DataSource.parse(self.data_source)
+        """The present data source, parsed, with the password.
+
+        Raises:
+            ConfigError: It is malformed, has a second password, or is in a file that cannot be read.
+        """
+        source = DataSource.parse(present_text(self.data_source))
+        return replace(source, password=only_password(self.password, source.password))

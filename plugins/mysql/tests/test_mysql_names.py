@@ -19,7 +19,7 @@ def test_a_table_has_one_fence_however_it_is_written(server: str, request: pytes
     plain = MySqlDialect(options).connect()
     full = MySqlDialect(replace(options, table=f"{options.source.database}.{options.table}")).connect()
     fence = plain.enter(0, 1, plain.bump(1, "plain"))
-    assert full.bump(1, "full") == 2
+    assert full.bump(1, "full") > fence.token
     with pytest.raises(LeadershipLost):
         plain.purge(fence, uuid4(), [1])
     plain.close()

@@ -36,7 +36,7 @@ def test_outboxes_are_found_in_other_databases(tenants: tuple[MySqlDialect, str]
     assert dialect.find_outboxes(f'"{prefix}-b".o*') == every[1:]
     for name in every:
         with closing(MySqlDialect(replace(dialect.options, table=name)).connect()) as table:
-            assert table.bump(1, "test") == 1
+            assert table.bump(1, "test") > 0
 
 
 def test_without_a_schema_only_the_connections_database_is_searched(

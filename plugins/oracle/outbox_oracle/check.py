@@ -9,6 +9,7 @@ from outbox_sdk import AccessDenied, DriverError, Finding, Level
 from outbox_sdk.portable import Session, TableName
 from outbox_sdk.portable.check import no_index_on_id, privileges
 
+from outbox_oracle.check_transport import transport
 from outbox_oracle.idiom import OWNER
 from outbox_oracle.options import OracleOptions
 
@@ -29,6 +30,7 @@ INDEXED = (
 def findings(session: Session, options: OracleOptions) -> Iterator[Finding]:
     """Checks version, character set, durability, privileges, index and ids."""
     yield _version(session)
+    yield from transport(session, options)
     yield _character_set(session)
     yield Finding(Level.OK, "session", "no autocommit, reads committed; commits wait for the redo")
     yield _database(session)

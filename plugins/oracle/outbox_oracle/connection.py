@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import oracledb
+from outbox_sdk import present_text
 
 from outbox_oracle.options import OracleOptions
 
@@ -50,7 +51,7 @@ def connect_plain(options: OracleOptions) -> Any:
         "tcp_connect_timeout": options.connect_timeout,
         "config_dir": options.config_dir,
         "wallet_location": options.wallet_location,
-        "wallet_password": options.wallet_password,
+        "wallet_password": present_text(options.wallet_password),
     }
     try:
         return oracledb.connect(

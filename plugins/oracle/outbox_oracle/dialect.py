@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from outbox_sdk import Capability, Finding
+from outbox_sdk import Capability, Finding, present_text
 from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
 
 from outbox_oracle.check import findings
@@ -32,7 +32,8 @@ class OracleDialect(PortableDialect):
     @property
     def secrets(self) -> Sequence[str]:
         """The passwords."""
-        return [secret for secret in (self.options.source.password, self.options.wallet_password) if secret]
+        secrets = (self.options.source.password, present_text(self.options.wallet_password))
+        return [secret for secret in secrets if secret]
 
     def open(self) -> Any:
         """Opens a connection whose commits wait for the disk, and which reads what is committed."""

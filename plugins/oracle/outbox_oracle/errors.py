@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_sdk.portable import ErrorKind
+from outbox_sdk.tls import WRONG_HOST, certificate_cure, cure_of, verification_error
 
 # Sessions and instances that come and go, listeners, locks, space, and standbys that may be promoted.
 _TRANSIENT_ORA = (
@@ -44,6 +45,17 @@ CURES = {
 """What a user can do, by the full code."""
 
 
+WRONG_NAME = "DPY-6006"
+"""The driver's code, within the text of another error, for a certificate that is for another host name."""
+
+
+def cure(error: Exception) -> str:
+    """Returns what a user can do about an error; empty if there is no advice."""
+    if WRONG_NAME in str(error):
+        return certificate_cure(WRONG_HOST, "walletLocation")
+    return cure_of(error, "walletLocation") or CURES.get(full_code(error), "")
+
+
 def full_code(error: Exception) -> str:
     """Returns ``ORA-…`` or ``DPY-…``; empty where the driver did not say."""
     return str(getattr(error.args[0] if error.args else None, "full_code", None) or "")
@@ -51,6 +63,8 @@ def full_code(error: Exception) -> str:
 
 def error_kind(error: Exception) -> ErrorKind:
     """Says what an error of the driver means."""
+    if WRONG_NAME in str(error) or verification_error(error):
+        return ErrorKind.PERMANENT
     detail = error.args[0] if error.args else None
     # The network is gone, or its name: the driver lets some errors of the socket pass as they are, and
     # the dialect wraps them.

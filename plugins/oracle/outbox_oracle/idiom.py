@@ -11,8 +11,8 @@ from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-from outbox_oracle.errors import CURES, error_kind, full_code
-from outbox_oracle.names import plain, quoted
+from outbox_oracle.errors import cure, error_kind
+from outbox_oracle.names import canonical, plain, quoted
 
 EMPTY = "\0empty\0"
 """Stored in place of an empty value, which Oracle would turn into null."""
@@ -36,6 +36,8 @@ class OracleIdiom(Idiom):
     """
 
     style: ClassVar[Style] = Style.NAMED
+    begin_watching: ClassVar[str] = "SET TRANSACTION READ ONLY"
+    brief_locks: ClassVar[str] = "ALTER SESSION SET DDL_LOCK_TIMEOUT = 1"
     catalogue: ClassVar[str] = """
         SELECT t.owner AS schema_name, t.table_name AS table_name, c.column_name AS column_name
         FROM SYS.all_tab_columns c JOIN SYS.all_tables t ON t.owner = c.owner AND t.table_name = c.table_name
@@ -71,7 +73,7 @@ class OracleIdiom(Idiom):
 
     def cure(self, error: Exception) -> str:
         """Returns what a user can do about an error; empty if there is no advice."""
-        return CURES.get(full_code(error), "")
+        return cure(error)
 
     def age_seconds(self, timestamp: str) -> str:
         """Writes the seconds since a timestamp."""
@@ -100,6 +102,13 @@ class OracleIdiom(Idiom):
     def quote_table(self, table: TableName) -> str:
         """Writes a table's name."""
         return ".".join(self.quote(part) for part in table if part)
+
+    def known_as(self, table: TableName, prefix: str) -> str:
+        """Writes a text: ``prefix``, and a table's name with its schema."""
+        named = ".".join(canonical(part) for part in table if part)
+        if table.schema:
+            return self.literal(prefix + named)
+        return f"{self.literal(prefix)} || {self.current_schema} || {self.literal('.' + named)}"
 
     def place(self, table: TableName) -> Mapping[str, object]:
         """Makes the parameters by which the data dictionary knows a table; an empty owner is null."""

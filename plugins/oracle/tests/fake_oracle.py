@@ -80,6 +80,12 @@ class FakeOracle(ScriptedConnection):
         super().__init__(replies)
         self.call_timeout = 0
         self.outputtypehandler: Any = None
+        self.in_transaction = self.reads_only = False
+
+    def record(self, text: str, values: Any) -> None:
+        if text in ("commit", "rollback"):
+            self.in_transaction = self.reads_only = False
+        super().record(text, values)
 
     def cursor(self) -> FakeCursor:
         if self.closed:
@@ -145,4 +151,18 @@ class FakeCursor(ScriptedCursor):
         if any(listed.count(",") >= 1000 for listed in re.findall(r"IN \(([^()]*)\)", sql)):
             raise database_error(1795, "maximum number of expressions in a list is 1000")
         assert not re.search(r"IN \(\s*\d", sql), "ids are bound: each other list is parsed anew"
-        return None if sql.startswith("ALTER SESSION") else parsed(sql)
+        return self._parsed(sql)
+
+    def _parsed(self, sql: str) -> exp.Expression | None:
+        if sql.startswith("ALTER SESSION"):
+            return None
+        connection, begun = self._connection, self._connection.in_transaction
+        connection.in_transaction = True
+        if sql == "SET TRANSACTION READ ONLY":
+            assert not begun, "ORA-01453: SET TRANSACTION must be first statement of transaction"
+            connection.reads_only = True
+            return None
+        tree = parsed(sql)
+        if connection.reads_only and not isinstance(tree, exp.Select):
+            raise database_error(1456, "may not perform insert/delete/update inside a READ ONLY transaction")
+        return tree

@@ -10,6 +10,7 @@ from outbox_oracle.session import OracleSession
 from outbox_sdk import ColumnIs, OlderThan, Origin
 from outbox_sdk.portable.intake import extra_columns
 from outbox_sdk.portable.origin_columns import OriginColumns
+from outbox_sdk.portable.schema_row import schema_query
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.statement import Statement, Style
@@ -37,6 +38,7 @@ def statements() -> dict[str, str]:
     assert insert is not None
     found["insert"] = insert(OPTIONS.table, {}).sql
     found["insert of a cluster"] = insert(OPTIONS.table, {"cluster_id": 2}).sql
+    found["schema"] = schema_query(idiom, OPTIONS.fence)
     found |= {name: getattr(check, name) for name in ("CHARACTER_SET", "DATABASE", "IDS", "INDEXED")}
     return found
 
@@ -62,6 +64,7 @@ def test_the_ddl_is_parsed(value_type: str) -> None:
         "OUTBOX",
         "OUTBOX_FENCE",
         "OUTBOX_DEAD_LETTERS",
+        "OUTBOX_FENCE",
     ]
     columns = {each.name.lower(): each for each in tables[0].find_all(exp.ColumnDef)}
     kind = columns["kafka_value"].kind
@@ -87,7 +90,9 @@ def test_the_columns_of_several_clusters_are_added() -> None:
         'CREATE INDEX "SHOP"."OUTBOX_CLUSTER_ID_ID" ON "SHOP"."OUTBOX" ("CLUSTER_ID", "ID")',
     ]
     assert new == ['ALTER TABLE "SHOP"."OUTBOX" ADD "CLUSTER_ID" INTEGER DEFAULT 2 NOT NULL', *rest]
-    existing = dialect.origin_upgrades(OracleSession(FakeOracle(), dialect.idiom, "here"))
+    columns = dialect.origin_columns()
+    assert columns is not None
+    existing = columns.missing(OracleSession(FakeOracle(), dialect.idiom, "here"))
     assert [list(each) for each in existing] == [
         [
             'ALTER TABLE "SHOP"."OUTBOX" ADD "CLUSTER_ID" INTEGER DEFAULT 1 NOT NULL',

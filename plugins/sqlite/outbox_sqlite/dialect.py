@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import ClassVar
 
 from outbox_sdk import AccessDenied, Capability, ConfigError, Duration, Finding, Level
 from outbox_sdk.portable import CAPABILITIES, Idiom, PortableDialect, PortableOptions, Session, TableName
+from outbox_sdk.portable.check import check
 from outbox_sdk.portable.outboxes import TablePattern
 
 from outbox_sqlite.idiom import SqliteIdiom, lane, text
@@ -62,15 +64,25 @@ class SqliteDialect(PortableDialect):
 
     def open(self) -> sqlite3.Connection:
         """Opens the file, which must exist."""
+        # Readers and a writer do not wait for each other; a commit returns when it is on the disk.
+        return self._opened("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
+
+    def open_to_watch(self) -> sqlite3.Connection:
+        """Opens the file, which may be one that the user can only read.
+
+        It is opened for writing if it can be: who opens it read-only leaves files of its own beside it.
+        """
+        return self._opened("PRAGMA query_only = ON")
+
+    def _opened(self, *settings: str) -> sqlite3.Connection:
         uri = f"{Path(self.options.data_source).absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(
             uri, uri=True, timeout=self.options.lock_timeout, isolation_level=None, check_same_thread=False
         )
         connection.text_factory = text
         connection.create_function("outbox_lane", 2, lane, deterministic=True)
-        # Readers and a writer do not wait for each other; a commit returns when it is on the disk.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
+        for setting in settings:
+            connection.execute(setting)
         return connection
 
     def open_as_application(self) -> sqlite3.Connection:
@@ -138,13 +150,21 @@ class SqliteDialect(PortableDialect):
         rows = session.query("ask for the outbox's name", named, table=self.options.outbox.table)
         return TableName("", rows[0][0]) if rows else self.options.outbox
 
+    def check(self) -> Sequence[Finding]:
+        """Looks at everything that could be wrong with the database side; never raises."""
+        return check(self, watches=True)
+
     def findings(self, session: Session) -> Iterator[Finding]:
-        """Checks the library's version and the journal."""
+        """Checks the library's version, the rights to the file, and the journal."""
         version = f"SQLite {sqlite3.sqlite_version}"
         if sqlite3.sqlite_version_info < _OLDEST:
             yield Finding(Level.ERROR, "version", version, "use a Python with SQLite 3.31 or newer")
         else:
             yield Finding(Level.OK, "version", version)
+        file = Path(self.options.data_source).absolute()
+        if locked := [str(each) for each in (file, file.parent) if not os.access(each, os.W_OK)]:
+            seen = f"this user may not write {' and '.join(locked)}"
+            yield Finding(Level.ERROR, "rights", seen, "run the harvester as a user who may")
         mode = session.connection.execute("PRAGMA journal_mode").fetchone()[0]
         if mode == "wal":
             yield Finding(Level.OK, "journal", "write-ahead: applications read and stash while a lane works")

@@ -30,6 +30,7 @@ class SqliteIdiom(Idiom):
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     now: ClassVar[str] = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     short_text_type: ClassVar[str] = "TEXT"
+    brief_locks: ClassVar[str] = "PRAGMA busy_timeout = 1000"
     time_text: ClassVar[str] = "CAST(create_time AS TEXT)"
     shared_lock: ClassVar[str] = ""
     exclusive_lock: ClassVar[str] = ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from outbox_sdk import Finding, Level
 from outbox_sdk.portable import Session
 from outbox_sdk.portable.check import no_index_on_id, privileges
+from outbox_sdk.tls import Protection, transport_finding
 
 from outbox_sqlserver.options import SqlServerOptions
 
@@ -29,6 +30,10 @@ INDEXED = (
     " AND COL_NAME(indexed.object_id, indexed.column_id) = 'id'"
 )
 ALLOWED = "SELECT HAS_PERMS_BY_NAME({table}, 'OBJECT', {privilege})"
+_VERIFY = (
+    "set Encrypt=yes, TrustServerCertificate=no and CAFile=FILE in dataSource, with the certificate of the "
+    "authority that signed the server's"
+)
 PRIVILEGES = {
     "outbox": ("SELECT", "UPDATE", "DELETE"),
     "fence": ("SELECT", "INSERT", "UPDATE"),
@@ -39,15 +44,21 @@ PRIVILEGES = {
 def findings(session: Session, options: SqlServerOptions) -> Iterator[Finding]:
     """Checks version, encryption, isolation, durability, privileges and index."""
     yield _version(session)
-    if options.source.encrypt and not options.source.trust:
-        yield Finding(Level.OK, "encryption", "encrypted, and the server's certificate is verified")
-    else:
-        cure = "say Encrypt=yes and TrustServerCertificate=no in dataSource, and trust the server's authority"
-        seen = "any certificate is accepted" if options.source.encrypt else "nothing is encrypted"
-        yield Finding(Level.WARNING, "encryption", seen, cure)
+    yield from _transport(options)
     yield from _database(session)
     yield _privileges(session, options)
     yield from _outbox(session, session.idiom.quote_table(options.outbox))
+
+
+def _transport(options: SqlServerOptions) -> Sequence[Finding]:
+    source = options.source
+    if not source.encrypt:
+        protection, setting = Protection.NONE, "Encrypt is no"
+    elif source.trust:
+        protection, setting = Protection.ENCRYPTED, "TrustServerCertificate is yes"
+    else:  # a connection that did not come to that was refused
+        protection, setting = Protection.VERIFIED, ""
+    return transport_finding([source.host], protection, setting, _VERIFY)
 
 
 def _version(session: Session) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outbox_sdk.portable import Idiom, TableName
+from outbox_sdk.portable.columns import SCHEMA_LANE
 
 from outbox_sqlserver.idiom import BINARY, KEY_LENGTH
 from outbox_sqlserver.options import SqlServerOptions
@@ -63,6 +64,18 @@ def guarded(table: str, statement: str) -> str:
     """Returns a statement that does nothing if the table, whose name is quoted, exists."""
     name = table.replace("'", "''")
     return f"IF OBJECT_ID(N'{name}', N'U') IS NULL\nBEGIN\n{statement}\nEND"
+
+
+def noted_once(fence: str, name: str, statement: str) -> str:
+    """Returns the INSERT of a fence's row about the version, which does nothing if there is such a row.
+
+    Args:
+        fence: The fence, quoted.
+        name: The name of the row, in SQL.
+        statement: The INSERT.
+    """
+    there = f"SELECT 1 FROM {fence} WHERE name = {name} AND lane = {SCHEMA_LANE}"  # noqa: S608 - quoted
+    return f"IF NOT EXISTS ({there})\n{statement}"
 
 
 def _no_escalation(table: str) -> str:

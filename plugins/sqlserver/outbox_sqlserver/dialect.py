@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from outbox_sdk import Capability, Finding
 from outbox_sdk.portable import SERVER_CAPABILITIES, Idiom, PortableDialect, Session, TableName
+from outbox_sdk.portable.creation import first_note, note_name, table_statements
 
 from outbox_sqlserver.check import findings
-from outbox_sqlserver.ddl import guarded, tables
+from outbox_sqlserver.ddl import guarded, noted_once, tables
 from outbox_sqlserver.idiom import SqlServerIdiom
 from outbox_sqlserver.options import SqlServerOptions
 from outbox_sqlserver.session import SqlServerSession
@@ -49,10 +50,13 @@ class SqlServerDialect(PortableDialect):
 
     def ddl(self) -> Sequence[str]:
         """Returns the statements that create what does not exist of outbox, fence and dead letters."""
-        return [
-            guarded(self.idiom.quote_table(table), "\n".join(self._statements(table)))
+        quoted = self.idiom.quote_table
+        tables = [
+            guarded(quoted(table), "\n".join(table_statements(self, table)))
             for table in self.create_statements()
         ]
+        fence = quoted(self.options.fence)
+        return [*tables, noted_once(fence, note_name(self), first_note(self))]
 
     def create_statements(self) -> Mapping[TableName, Sequence[str]]:
         """Returns the statements that create outbox, fence and dead letters, by table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outbox_sdk.portable import ErrorKind
+from outbox_sdk.tls import verification_error
 
 # Deadlocks and lock time-outs, shutdowns, connections, memory and space, databases that are starting, moving
 # or read-only for now, and what Azure asks to be tried again.
@@ -33,7 +34,7 @@ CURES = {
     1222: "somebody's forgotten transaction holds the row",
     3906: "connect to the primary, through a listener that moves with it",
     4060: "correct the database in dataSource, or let this user in",
-    18456: "correct Uid and Pwd in dataSource",
+    18456: "correct Uid in dataSource, or the password",
     18487: "change the user's password",
     18488: "change the user's password",
 }
@@ -53,13 +54,7 @@ def error_kind(error: Exception) -> ErrorKind:
     found = number(error)
     if found:
         return ERROR_KINDS.get(found, ErrorKind.PERMANENT)
-    if isinstance(error.__cause__, FileNotFoundError) or _untrusted(error.__cause__):
+    if isinstance(error.__cause__, FileNotFoundError) or verification_error(error):
         return ErrorKind.PERMANENT
     # Without a number it is about the connection, which is lost or closed.
     return ErrorKind.TRANSIENT if isinstance(error, pytds.InterfaceError) else ErrorKind.PERMANENT
-
-
-def _untrusted(cause: BaseException | None) -> bool:
-    import ssl  # noqa: PLC0415 - not every Python has it
-
-    return isinstance(cause, ssl.SSLCertVerificationError)

@@ -11,6 +11,7 @@ from outbox_sdk.portable import ErrorKind, Idiom, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
+from outbox_sdk.tls import cure_of
 
 from outbox_sqlserver.errors import CURES, error_kind, number
 
@@ -48,6 +49,7 @@ class SqlServerIdiom(Idiom):
         " WHERE parent_object_id = OBJECT_ID({outbox})"
     )
     now: ClassVar[str] = "SYSUTCDATETIME()"
+    brief_locks: ClassVar[str] = "SET LOCK_TIMEOUT 1000"
     # Both last until the end of the transaction.
     shared_lock: ClassVar[str] = " WITH (REPEATABLEREAD, ROWLOCK)"
     exclusive_lock: ClassVar[str] = " WITH (XLOCK, HOLDLOCK, ROWLOCK)"
@@ -66,7 +68,7 @@ class SqlServerIdiom(Idiom):
 
     def cure(self, error: Exception) -> str:
         """Returns what a user can do about an error; empty if there is no advice."""
-        return CURES.get(number(error), "")
+        return cure_of(error, "CAFile") or CURES.get(number(error), "")
 
     def age_seconds(self, timestamp: str) -> str:
         """Writes the seconds since a timestamp."""
@@ -124,6 +126,16 @@ class SqlServerIdiom(Idiom):
     def snapshot_by_index(self, table: str, index: str) -> str:
         """Writes an outbox, read by an index whichever values a plan was made for."""
         return f"{table} WITH (INDEX({index}))"
+
+    def literal(self, text: str) -> str:
+        """Writes a text as a constant, of any characters."""
+        return f"N{super().literal(text)}"
+
+    def known_as(self, table: TableName, prefix: str) -> str:
+        """Writes a text: ``prefix``, and a table's name with its schema."""
+        if table.schema:
+            return super().known_as(table, prefix)
+        return f"{self.literal(prefix)} + {self.current_schema} + {self.literal('.' + table.table)}"
 
     def place(self, table: TableName) -> Mapping[str, object]:
         """Makes the parameter by which the database knows a table."""

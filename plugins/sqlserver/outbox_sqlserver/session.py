@@ -57,7 +57,7 @@ class SqlServerSession(Session):
     def columns(self, table: str) -> list[str] | None:
         """Returns the names of a table's columns in lower case, or ``None`` where there is no such table."""
         try:
-            with self.transaction(f"look at table {table}"):
+            with self.transaction(f"look at table {table}", reads=True):
                 described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
                 names = [str(column[0]).lower() for column in described]
                 self._finish()

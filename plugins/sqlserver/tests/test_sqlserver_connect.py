@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytds
 import pytest
-from outbox_sdk import AccessDenied, DriverError, Level
+from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
 from outbox_servers.services import free_port
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions
 from outbox_sqlserver.tds_socket import TdsSocket
@@ -67,22 +67,41 @@ def test_the_password_goes_through_tls_to_whom_the_authority_vouches_for(serve: 
     error = refused(dialect(server.port, f"CAFile={trusted}"))
     assert isinstance(error, AccessDenied)
     assert "Login failed for user 'scott'" in str(error)
-    assert "correct Uid and Pwd" in str(error)
+    assert "correct Uid in dataSource, or the password" in str(error)
     assert scrambled(SECRET) in server.login
     assert scrambled(SECRET) not in server.seen
+
+
+def test_a_password_stands_apart_needs_no_braces_and_may_change(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    for password in ("""it's "my" \\ p@ss/w%rd; {x}} #ö?&=: '""", "new"):
+        file.write_text(f"{password}\n")
+        for apart, retryable in ((password, False), (FileText((file,)), True)):
+            server = serve()
+            source = f"Server=localhost,{server.port};Database=shop;Uid=scott;Encrypt=no"
+            of = SqlServerDialect(SqlServerOptions(data_source=source, password=apart))
+            error = refused(of)
+            assert isinstance(error, AccessDenied)
+            assert error.retryable is retryable
+            assert scrambled(password) in server.login
+            assert password not in repr(of.options)
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        SqlServerOptions(data_source="Server=h;Pwd=one", password="two")
 
 
 def test_a_stranger_is_sent_nothing(serve: Serve, trusted: Path) -> None:
     server = serve(trusted)
     error = refused(dialect(server.port))
     assert not error.retryable
-    assert "CERTIFICATE_VERIFY_FAILED" in str(error) or "certificate" in str(error)
+    assert "an unknown authority has signed the server's certificate: set CAFile" in str(error)
     assert server.login == b""
 
 
 def test_another_name_is_sent_nothing(serve: Serve, trusted: Path) -> None:
     server = serve(trusted)
-    assert not refused(dialect(server.port, f"CAFile={trusted};HostNameInCertificate=db.example")).retryable
+    error = refused(dialect(server.port, f"CAFile={trusted};HostNameInCertificate=db.example"))
+    assert not error.retryable
+    assert "is for another host name" in str(error)
     assert server.login == b""
 
 

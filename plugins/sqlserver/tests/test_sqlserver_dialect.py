@@ -7,7 +7,7 @@ from typing import Any
 
 import pytds
 import pytest
-from outbox_sdk import ConfigError, Level, Record, RecordError, Stasher
+from outbox_sdk import ConfigError, Finding, Level, Record, RecordError, Stasher
 from outbox_sdk.portable import ErrorKind
 from outbox_sqlserver import SqlServerDialect, SqlServerIdiom, SqlServerOptions, connection, outbox_dialect
 from outbox_sqlserver.data_source import DataSource
@@ -159,8 +159,32 @@ def checked(monkeypatch: pytest.MonkeyPatch, **replies: Any) -> dict[str, Any]:
 
 def test_the_check_judges_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch)
-    for subject in ("connection", "version", "encryption", "isolation", "durability", "privileges", "fence"):
+    for subject in ("connection", "version", "isolation", "durability", "privileges", "fence"):
         assert found[subject].level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("Server=db", ""),
+        ("Server=db;Encrypt=no", "db in clear; Encrypt is no"),
+        ("Server=db;TrustServerCertificate=yes", "TrustServerCertificate is yes"),
+    ],
+)
+def test_the_check_warns_of_what_is_not_verified(
+    monkeypatch: pytest.MonkeyPatch, source: str, said: str
+) -> None:
+    monkeypatch.setattr(connection, "connect_plain", lambda _: FakeSqlServer(GOOD))
+
+    def transport(source: str) -> list[Finding]:
+        dialect = SqlServerDialect(SqlServerOptions(data_source=source))
+        return [finding for finding in dialect.check() if finding.subject == "transport"]
+
+    [finding] = transport(source)
+    assert finding.level is (Level.WARNING if said else Level.OK)
+    assert said in finding.message
+    assert not said or "CAFile=FILE" in finding.cure
+    assert transport(source.replace("=db", "=localhost")) == []
 
 
 @pytest.mark.parametrize(

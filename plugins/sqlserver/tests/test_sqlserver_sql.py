@@ -7,6 +7,7 @@ import sqlglot
 from outbox_sdk import ColumnIs, OlderThan, Origin
 from outbox_sdk.portable.intake import extra_columns
 from outbox_sdk.portable.origin_columns import OriginColumns
+from outbox_sdk.portable.schema_row import schema_query
 from outbox_sdk.portable.statements import UNCLAIMED, Statements
 from outbox_sdk.statement import Statement, Style
 from outbox_sqlserver import check, outbox_dialect
@@ -42,6 +43,7 @@ def statements() -> dict[str, str]:
     assert insert is not None
     found["insert"] = insert(OPTIONS.table, {}).sql
     found["insert of a cluster"] = insert(OPTIONS.table, {"cluster_id": 2}).sql
+    found["schema"] = schema_query(idiom, OPTIONS.fence)
     return found | {name: getattr(check, name) for name in ("SERVER", "DATABASE", "INDEXED", "ALLOWED")}
 
 
@@ -59,13 +61,19 @@ def test_a_statement_is_parsed_and_names_no_reserved_word(name: str) -> None:
 @pytest.mark.parametrize("value_type", ["text", "bytes"])
 def test_the_ddl_is_parsed(value_type: str) -> None:
     dialect = SqlServerDialect(SqlServerOptions(value_type=value_type))
-    for (table, batch), guarded in zip(dialect.create_statements().items(), dialect.ddl(), strict=True):
+    *tables, noted = dialect.ddl()
+    for (table, batch), guarded in zip(dialect.create_statements().items(), tables, strict=True):
         create = parsed(batch[0])
         assert isinstance(create, exp.Create)
         assert create.find(exp.Table) == exp.to_table(f"[{table}]", dialect="tsql")
         assert guarded == f"IF OBJECT_ID(N'[{table}]', N'U') IS NULL\nBEGIN\n{batch[0]}\nEND"
     assert ("VARBINARY(MAX)" in dialect.ddl()[0]) == (value_type == "bytes")
     parsed(extra_columns("[outbox]")[0])
+    name = "N'schema:' + SCHEMA_NAME() + N'.outbox'"
+    there, insert = noted.split("\n")
+    assert there == f"IF NOT EXISTS (SELECT 1 FROM [outbox_fence] WHERE name = {name} AND lane = -4)"
+    assert isinstance(parsed(insert), exp.Insert)
+    assert f"VALUES ({name}, -4" in insert
 
 
 def test_what_changes_rows_of_an_outbox_looks_them_up() -> None:
@@ -96,8 +104,9 @@ def test_the_columns_of_several_clusters_are_added() -> None:
     assert "ALTER TABLE [outbox] ADD [cluster_id] INTEGER DEFAULT 2 NOT NULL" in new
     assert "ALTER TABLE [outbox] ADD [it's arrived] DATETIME2(6)" in new
     assert "CREATE INDEX [outbox_cluster_id_id] ON [outbox] ([cluster_id], [id])" in new
-    session = SqlServerSession(FakeSqlServer(), dialect.idiom, "here")
-    (add, right), (_, arrived), (index,) = dialect.origin_upgrades(session)
+    session, columns = SqlServerSession(FakeSqlServer(), dialect.idiom, "here"), dialect.origin_columns()
+    assert columns is not None
+    (add, right), (_, arrived), (index,) = columns.missing(session)
     assert add == "ALTER TABLE [outbox] ADD [cluster_id] INTEGER DEFAULT 1 NOT NULL"
     assert right.endswith("EXEC(@former);\nALTER TABLE [outbox] ADD DEFAULT 2 FOR [cluster_id]")
     assert "= N'it''s arrived');" in arrived
