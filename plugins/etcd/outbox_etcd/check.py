@@ -8,14 +8,15 @@ from typing import Any
 
 from outbox_sdk import AccessDenied, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
+from outbox_sdk.hosts import is_local
 
 from outbox_etcd.client import connect, translated
-from outbox_etcd.options import EtcdOptions
+from outbox_etcd.options import EtcdOptions, address
 
 
 def findings(options: EtcdOptions) -> Sequence[Finding]:
     """Checks each member, and at the first that answers the permissions and the session; raises nothing."""
-    found, asked = [*options.findings()], False
+    found, asked = [*options.findings(), *_transport(options)], False
     if options.user is not None and options.ca_cert is None:
         message = "the password is sent over the network in clear"
         found.append(Finding(Level.WARNING, "etcd password", message, "turn TLS on: set caCert"))
@@ -42,6 +43,18 @@ def findings(options: EtcdOptions) -> Sequence[Finding]:
             with suppress(Exception):
                 client.close()
     return found
+
+
+def _transport(options: EtcdOptions) -> Sequence[Finding]:
+    """Judges the connections to other machines; a client with TLS always verifies the servers."""
+    remote = [each for each in options.endpoints if not is_local(address(each)[0])]
+    if not remote:
+        return []
+    if options.ca_cert is not None:
+        return [Finding(Level.OK, "etcd transport", "encrypted, and the servers' certificates are verified")]
+    message = f"the election crosses the network to {', '.join(remote)} in clear: TLS is off"
+    cure = "set caCert to the file of the authority that signed the servers' certificates"
+    return [Finding(Level.WARNING, "etcd transport", message, cure)]
 
 
 def _session(options: EtcdOptions, granted: int) -> Finding:

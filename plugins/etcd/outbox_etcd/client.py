@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-from outbox_sdk import AccessDenied, ConfigError, DriverError
+from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, present_text
 
 from outbox_etcd.options import EtcdOptions, address
 
@@ -49,6 +49,7 @@ def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOU
         ConfigError: A file with a certificate cannot be read.
     """
     host, port = address(endpoint)
+    password = None if options.password is None else present(options.password)
     with translated(endpoint):
         try:
             client = etcd.client(
@@ -59,7 +60,7 @@ def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOU
                 cert_key=options.client_key,
                 timeout=timeout,
                 user=options.user,
-                password=options.password,
+                password=password,
                 grpc_options=_CHANNEL,
             )
         except OSError as error:
@@ -69,6 +70,18 @@ def connect(options: EtcdOptions, endpoint: str, timeout: float = CONNECT_TIMEOU
             client.call_credentials = None
             client.watcher._credentials = None  # noqa: SLF001 - python-etcd3 has made it already
         return client
+
+
+def present(password: str | FileText) -> str:
+    """Returns the password as it is now.
+
+    Raises:
+        DriverError: Its file cannot be read (retryable), perhaps because it is just replaced.
+    """
+    try:
+        return present_text(password)
+    except ConfigError as error:
+        raise DriverError(str(error), retryable=True) from None
 
 
 @contextmanager

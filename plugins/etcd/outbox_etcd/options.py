@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from outbox_sdk import ConfigError
+from outbox_sdk import ConfigError, FileText
 from outbox_sdk.election import LeaseTimes, required_group
 
 _LEAST_SESSION = 2.0
@@ -28,7 +28,7 @@ class EtcdOptions(LeaseTimes):
         endpoints: The members of the cluster, ``host:port`` each.
         key_prefix: What precedes the election's name in the key.
         user: The user, if etcd has authentication enabled.
-        password: The user's password.
+        password: The user's password. One in a file is read anew at each connect, as certificates are.
         ca_cert: The file with the authority that signed the servers' certificates. It turns TLS on.
         client_cert: The file with this client's certificate.
         client_key: The file with its key.
@@ -38,7 +38,7 @@ class EtcdOptions(LeaseTimes):
     endpoints: Sequence[str] = ("localhost:2379",)
     key_prefix: str = "outbox/leader/"
     user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    password: str | FileText | None = field(default=None, repr=False)
     ca_cert: str | None = None
     client_cert: str | None = None
     client_key: str | None = field(default=None, repr=False)

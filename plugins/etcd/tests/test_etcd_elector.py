@@ -7,13 +7,15 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyetcd
 import pytest
 from outbox_etcd import EtcdOptions, create
+from outbox_etcd.check import _transport
 from outbox_etcd.lease import Connector, EtcdLease
-from outbox_sdk import AccessDenied, ConfigError, DriverError, Level
+from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
 from outbox_sdk.election import WatchedLease
 from outbox_servers.services import Etcd, EtcdServer
 from outbox_testkit.conformance.recording import RecordingCandidate
@@ -191,3 +193,50 @@ def test_a_session_that_etcd_does_not_grant_is_found(options: EtcdOptions) -> No
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         create(EtcdOptions("g", **settings)).start(RecordingCandidate())
+
+
+def test_a_password_that_changes_costs_no_leadership(secured: EtcdServer, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret-of-outbox\n")
+    options = EtcdOptions(
+        "mine", [secured.endpoint], user="outbox", password=FileText((password,)), session_timeout=6
+    )
+    elector, candidate = create(options), RecordingCandidate()
+    elector.start(candidate)
+    try:
+        candidate.wait(["acquired"])
+        _change_password(secured, "another-secret")
+        password.write_text("another-secret\n")
+        time.sleep(options.lease_duration + 1)
+        assert candidate.story == ["acquired"]
+        assert elector.lease() > 0
+        password.unlink()
+        with pytest.raises(DriverError, match="cannot read the file") as caught:
+            Connector(options)()
+        assert caught.value.retryable
+    finally:
+        elector.stop()
+        _change_password(secured, "secret-of-outbox")
+
+
+def _change_password(server: EtcdServer, password: str) -> None:
+    host, _, port = server.endpoint.partition(":")
+    client: Any = pyetcd.client(
+        host=host, port=int(port), timeout=10, user="root", password="secret-of-root", ca_cert=None
+    )
+    rpc = pyetcd.etcdrpc
+    change = rpc.AuthUserChangePasswordRequest(name="outbox", password=password)
+    rpc.AuthStub(client.channel).UserChangePassword(change, metadata=client.metadata)
+    client.close()
+
+
+def test_a_connection_in_clear_to_another_machine_is_warned_of() -> None:
+    options = EtcdOptions(leader_group_id="group", endpoints=["localhost:2379", "etcd-1:2379"])
+    [finding] = _transport(options)
+    assert finding.level is Level.WARNING
+    assert "etcd-1:2379 in clear" in finding.message
+    assert "localhost" not in finding.message
+    assert "set caCert" in finding.cure
+    [finding] = _transport(replace(options, ca_cert="ca.pem"))
+    assert finding.level is Level.OK
+    assert _transport(replace(options, endpoints=["[::1]:2379"])) == []

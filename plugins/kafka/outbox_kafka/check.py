@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -12,8 +12,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.errors import describe
+from outbox_kafka_client.files import present
+from outbox_kafka_client.transport import transport_findings
 from outbox_sdk import Finding, Level, OutboxError
 
+from outbox_kafka.check_topics import Access, look_up_access, topic_findings, topics_to_check
+from outbox_kafka.check_transactional_id import transactional_id_finding
 from outbox_kafka.check_transactions import (
     LOG_TOPIC,
     TransactionLog,
@@ -23,30 +27,34 @@ from outbox_kafka.check_transactions import (
 )
 from outbox_kafka.checkpoint_topic import unfit
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.options import KafkaOptions
 from outbox_kafka.topics import is_mock
 
 _TIMEOUT: Final = 5.0
 """Seconds to wait for each of the broker's answers."""
+
+_IDEMPOTENCE: Final = "Kafka idempotence"
 
 _SESSION_MS: Final = 10_000
 """Milliseconds of the election's session timeout by default."""
 
 
 def findings(
-    producer: Mapping[str, Any], shared: Mapping[str, Any], checkpoint_topic: str | None
+    producer: Mapping[str, Any], shared: Mapping[str, Any], options: KafkaOptions, *, transactional: bool
 ) -> Sequence[Finding]:
     """Checks settings, connection, permissions, and the broker's configuration; raises nothing.
 
     Args:
         producer: The settings of a producer, complete.
         shared: The user's settings alone.
-        checkpoint_topic: The topic of the checkpoints; ``None`` unless delivery is to be exactly-once.
+        options: The publisher's options.
+        transactional: Whether delivery is to be exactly-once.
     """
-    found = [_delivery_timeout(producer)]
-    transactional = checkpoint_topic is not None
+    found = [_delivery_timeout(producer), *transport_findings(producer, "Kafka transport")]
     if transactional:
         found.append(settings_finding(producer))
     try:
+        producer, shared = present(producer), present(shared)
         admin = KafkaAdmin(shared, driver_error)
         cluster = admin.wait_for_cluster(_TIMEOUT)
     except OutboxError as error:
@@ -54,11 +62,14 @@ def findings(
         return [*found, Finding(Level.ERROR, "Kafka broker", str(error), cure)]
     brokers = len(cluster.brokers)
     found.append(Finding(Level.OK, "Kafka broker", f"reached, one of {brokers}"))
-    if transactional and is_mock(cluster):
-        return [*found, mock_finding()]
-    found.append(_permission(admin, shared))
-    if checkpoint_topic is not None:
-        found.append(_checkpoints(admin, shared, checkpoint_topic))
+    if is_mock(cluster):
+        return [*found, mock_finding()] if transactional else found
+    found.extend(_permissions(admin, cluster, shared, options))
+    log = _transaction_log(admin, cluster) if transactional else TransactionLog()
+    if transactional:
+        found.append(_checkpoints(admin, shared, options.checkpoint_topic))
+        if not log.missing:  # asking would create it
+            found.append(transactional_id_finding(producer, _TIMEOUT))
     try:
         config = admin.broker_config(cluster, _TIMEOUT)
     except KafkaException as error:
@@ -67,7 +78,6 @@ def findings(
         return [*found, Finding(Level.WARNING, "Kafka broker settings", message, cure)]
     found.extend(broker_findings(config, brokers, producer))
     if transactional:
-        log = _transaction_log(admin, cluster)
         found.extend(transaction_findings(config, brokers, producer, log))
     return found
 
@@ -140,24 +150,39 @@ def _delivery_timeout(producer: Mapping[str, Any]) -> Finding:
     )
 
 
-def _permission(admin: KafkaAdmin, shared: Mapping[str, Any]) -> Finding:
-    subject = "Kafka idempotence"
+def _permissions(
+    admin: KafkaAdmin, cluster: ClusterMetadata, shared: Mapping[str, Any], options: KafkaOptions
+) -> Sequence[Finding]:
+    """Checks what this client may do with the cluster and with the topics of records."""
+    topics = topics_to_check(options.topics, cluster.topics, options.checkpoint_topic)
+    access = look_up_access(admin.client, topics, _TIMEOUT)
     try:
         description = admin.client.describe_cluster(
             include_authorized_operations=True, request_timeout=_TIMEOUT
         ).result()
     except KafkaException as error:
         message = f"cannot be looked up: {reason(error.args[0], shared)}"
-        return Finding(Level.WARNING, subject, message, "grant DESCRIBE on the cluster to see it here")
+        cure = "grant DESCRIBE on the cluster to see it here"
+        found = [Finding(Level.WARNING, _IDEMPOTENCE, message, cure)]
+        return [*found, *topic_findings(options.topics, access, shared, restricted=False)]
     operations = description.authorized_operations
+    restricted = operations is None or AclOperation.ALTER not in operations
+    return [
+        _idempotence(operations, writes=Access.WRITABLE in access.values()),
+        *topic_findings(options.topics, access, shared, restricted=restricted),
+    ]
+
+
+def _idempotence(operations: Collection[AclOperation] | None, *, writes: bool) -> Finding:
     if operations is None:
-        return Finding(Level.OK, subject, "unknown; since Kafka 2.8 WRITE on a topic is enough")
+        return Finding(Level.OK, _IDEMPOTENCE, "unknown; since Kafka 2.8 WRITE on a topic is enough")
     if AclOperation.IDEMPOTENT_WRITE in operations:
-        return Finding(Level.OK, subject, "permitted")
-    # Since Kafka 2.8, WRITE on any topic includes it; the answer does not show that.
-    message = "IDEMPOTENT_WRITE on the cluster is not granted; brokers older than 2.8 refuse the producer"
-    cure = "grant it; on newer brokers WRITE on any topic is enough"
-    return Finding(Level.WARNING, subject, message, cure)
+        return Finding(Level.OK, _IDEMPOTENCE, "permitted")
+    if writes:
+        return Finding(Level.OK, _IDEMPOTENCE, "permitted by WRITE on a topic, since Kafka 2.8")
+    message = "IDEMPOTENT_WRITE on the cluster is not granted, nor is WRITE on any topic that can be seen"
+    cure = "grant WRITE on the topics of the records; brokers older than 2.8 need IDEMPOTENT_WRITE, too"
+    return Finding(Level.WARNING, _IDEMPOTENCE, message, cure)
 
 
 def _replication(broker: Mapping[str, str], brokers: int) -> Finding:

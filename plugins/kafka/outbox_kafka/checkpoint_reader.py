@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.clients import Consumer
 from outbox_kafka_client.errors import describe, is_refusal
 from outbox_sdk import AccessDenied, DriverError
 

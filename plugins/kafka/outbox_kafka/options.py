@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from outbox_sdk.hooks import GIVEN
 
 
 @dataclass(frozen=True)
@@ -17,9 +19,11 @@ class KafkaOptions:
             default. Consumer settings are ignored, so that the mapping can be shared with an elector.
         checkpoint_topic: The compacted topic in which exactly-once delivery stores its checkpoints. It is
             created if it is missing, and must not be deleted: the checkpoints would be deleted with it.
+        topics: The topics that records may name, with ``*`` and ``?`` as wildcards; core gives them.
     """
 
     kafka: Mapping[str, Any] = field(
         default_factory=lambda: {"bootstrap.servers": "localhost:9092"}, repr=False
     )
     checkpoint_topic: str = field(default="outbox.checkpoints", metadata={"former": "markerTopic"})
+    topics: Sequence[str] = field(default=("*",), metadata=GIVEN)

@@ -44,7 +44,7 @@ def produce(
     send = producer.produce
     existing = frozenset[str]() if lookup is None else lookup.existing
     for index, record in enumerate(records):
-        _, topic, key, value, headers, partition, timestamp, _ = record
+        _, topic, key, value, headers, partition, timestamp, _, _ = record
         if lookup is not None and topic not in existing:
             lookup.add(record)
             continue

@@ -7,12 +7,16 @@ next sender used another producer, the broker would accept a delayed request beh
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from threading import Lock, Timer
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.clients import Producer
+from outbox_kafka_client.errors import is_tls_failure
+from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import config_error
 
 _KEEP_SECONDS = 900.0
@@ -27,7 +31,8 @@ class LaneProducer:
         log: Receives its log lines.
         on_error: Receives its errors, during ``poll``.
         has_delivered: Whether it has ever delivered a record.
-        has_unreported: Whether requests may be in the network for which there will be no report.
+        renewal: Says when files with its certificates have changed.
+        is_refused: Whether TLS has failed since the last delivery: a certificate is not accepted.
     """
 
     def __init__(self, lane: str, settings: Mapping[str, Any]) -> None:
@@ -43,13 +48,37 @@ class LaneProducer:
         self.key = _key(lane, settings)
         self.log = ClientLog()
         self.on_error: Callable[[KafkaError], None] = _ignore
-        self.has_delivered = self.has_unreported = False
+        self.has_delivered = self.is_refused = False
+        self._unreported_until = 0.0
+        self.renewal = Renewal(settings)
         try:
             self.producer = Producer({**settings, "logger": self.log, "error_cb": self._on_error})
         except KafkaException as error:
             raise config_error(error.args[0].str(), settings) from None  # the cause may quote a secret
 
+    @property
+    def has_unreported(self) -> bool:
+        """Whether requests may be in the network for which there will be no report."""
+        return time.monotonic() < self._unreported_until
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether no other producer may take its place, as only this one protects from such requests.
+
+        One that cannot connect any more protects from nothing.
+        """
+        return self.has_unreported and not self.is_refused
+
+    def note_unreported(self) -> None:
+        """Notes that there may be such requests, from now for as long as a network may delay them."""
+        self._unreported_until = time.monotonic() + _KEEP_SECONDS
+
+    def forget_unreported(self) -> None:
+        """Notes that this producer protects from such requests no more."""
+        self._unreported_until = 0.0
+
     def _on_error(self, error: KafkaError) -> None:
+        self.is_refused |= is_tls_failure(error)
         self.on_error(error)
 
 

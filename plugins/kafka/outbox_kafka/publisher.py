@@ -39,8 +39,7 @@ class KafkaPublisher:
             ConfigError: librdkafka does not know a setting or cannot parse its value; a setting would break
                 the order of records; or the transaction timeout is shorter than the delivery timeout.
         """
-        self._kafka = options.kafka
-        self._checkpoint_topic = options.checkpoint_topic
+        self._kafka, self._options = options.kafka, options
         validate(producer_settings(options.kafka))
         if options.kafka.get("transaction.timeout.ms") is not None:
             transactional_settings(options.kafka, _PREFIX)
@@ -75,7 +74,7 @@ class KafkaPublisher:
 
         name = f"{_PREFIX}{lane}"
         settings, user = transactional_settings(self._kafka, name), client_settings(self._kafka)
-        topic = ensure_checkpoint_topic(user, self._checkpoint_topic)
+        topic = ensure_checkpoint_topic(user, self._options.checkpoint_topic)
         store = CheckpointStore(user, topic, name, transaction_timeout_ms(settings) / 1000)
         return KafkaTransactionalSender(settings, store, partial(unwritable, user))
 
@@ -90,4 +89,4 @@ class KafkaPublisher:
         from outbox_kafka.check import findings  # noqa: PLC0415 - the client is imported late
 
         producer, user = producer_settings(self._kafka), client_settings(self._kafka)
-        return findings(producer, user, self._checkpoint_topic if transactional else None)
+        return findings(producer, user, self._options, transactional=transactional)

@@ -20,6 +20,7 @@ from outbox_kafka.errors import (
     reason,
     rejects_whole_batch,
 )
+from outbox_kafka.next_producer import NextProducer
 from outbox_kafka.produce import failure, produce
 from outbox_kafka.producer_pool import LaneProducer, acquire, release
 from outbox_kafka.timestamps import TimestampRefusal, diagnose
@@ -35,6 +36,9 @@ _SHORT_POLL_SECONDS = 0.005
 
 _FLUSH_SECONDS = 0.001
 """Seconds of one flush, which waits for the reports of all records and not only for the first."""
+
+_SETTLE_SECONDS = 1.0
+"""Seconds to wait, before certificates are read anew, until nothing is in flight."""
 
 _QUEUE_FULL = "Local: Queue full"
 
@@ -65,12 +69,13 @@ class KafkaSender:
         self._reasons: dict[int, str] = {}  # by error code, for many refused records
         self._awaiting_diagnosis: dict[str, list[MarkedRecord]] = {}
         self._background = BackgroundCalls()
+        self._next = NextProducer(lane, settings, self._background)
         self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
         self._producer: LaneProducer | None = acquire(lane, settings)
         self._producer.on_error = self._on_client_error
         self._lookup = TopicLookup(
             self._topics,
-            partial(look_up, self._producer.producer),
+            lambda topics, new: look_up(self._open_producer().producer, topics, new),
             self._background,
             self._produce_looked_up,
             self._refuse,
@@ -95,6 +100,8 @@ class KafkaSender:
         """
         if self._error is None:
             self._wait(timeout)
+        if self._error is None:
+            self._renew()
         reports = self._take_reports()
         if self._error and not (reports.delivered or reports.failed):
             raise self._error
@@ -109,23 +116,53 @@ class KafkaSender:
         lane = self._producer
         if lane is None:
             return Deliveries()
-        producer, deadline = lane.producer, time.monotonic() + timeout
-        while (len(producer) or self._unbatched or self._lookup) and self._error is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            self._poll_once(producer, min(left, _POLL_SECONDS))
-        lane.has_unreported = not self._fatal and (lane.has_unreported or len(producer) > 0)
+        producer = lane.producer
+        self._settle(producer, timeout)
+        if self._fatal:
+            lane.forget_unreported()
+        elif len(producer):
+            lane.note_unreported()
         producer.purge()
         # Reports the purged records, whose outcome is unknown; the sender ignores these reports.
         self._poll_once(producer, 0)
         self._background.close()  # its calls use the producer
-        if self._unbatched is not None:
-            self._unbatched.close()
-            self._unbatched = None
+        self._next.close()
+        self._drop_unbatched()
         self._producer = None
         release(lane)
         return self._take_reports()
+
+    def _settle(self, producer: Producer, timeout: float) -> bool:
+        """Waits up to ``timeout`` seconds for all reports; returns whether there are all."""
+        deadline = time.monotonic() + timeout
+        while busy := bool(len(producer) or self._unbatched or self._lookup):
+            left = deadline - time.monotonic()
+            if left <= 0 or self._error is not None:
+                break
+            self._poll_once(producer, min(left, _POLL_SECONDS))
+        return not busy
+
+    def _renew(self) -> None:
+        """Replaces the producer after certificates have changed, once nothing is in flight.
+
+        Nothing is sent meanwhile, as the caller waits.
+        """
+        former = self._open_producer()
+        self._next.prepare(former)
+        if not self._next:
+            return
+        settled = self._settle(former.producer, _SETTLE_SECONDS)
+        if settled and not self._background and not former.must_stay and self._error is None:
+            self._drop_unbatched()
+            self._producer = self._next.replace(former)
+        else:
+            former.renewal.postpone()
+            self._next.close()
+
+    def _drop_unbatched(self) -> None:
+        if self._unbatched is not None:
+            self._unbatched.close()
+            self._unbatched = None
 
     def _open_producer(self) -> LaneProducer:
         if self._producer is None:
@@ -199,7 +236,7 @@ class KafkaSender:
     def _take_reports(self) -> Deliveries:
         reports, self._reports = self._reports, Deliveries()
         if reports.delivered and self._producer:
-            self._producer.has_delivered = True
+            self._producer.has_delivered, self._producer.is_refused = True, False
         return reports
 
     # --- callbacks ----------------------------------------------------------------------------------
@@ -249,7 +286,8 @@ class KafkaSender:
             self._lookup.on_missing(record)
             return
         failed = failure(record, cause, self._settings)
-        self._open_producer().has_unreported |= failed.retryable
+        if failed.retryable:
+            self._open_producer().note_unreported()
         self._reports.failed.append(failed)
         if isinstance(cause, KafkaError) and cause.fatal():
             self._end(cause)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outbox_kafka_client.settings import as_text, client_settings, config_error
-from outbox_sdk import ConfigError
+from outbox_sdk import ConfigError, FileText
 
 _DEFAULTS: Mapping[str, object] = {
     "client.id": "outbox",
@@ -139,9 +139,11 @@ def validate(settings: Mapping[str, Any]) -> None:
 
     # The client parses the properties in order and stops at the first invalid one. An invalid last property
     # keeps it from creating a producer and its threads.
+    # What is in files may change, and is looked at when a client is opened.
     probe = "outbox.probe"
+    written = {name: value for name, value in settings.items() if not isinstance(value, FileText)}
     try:
-        Producer({**settings, probe: ""})
+        Producer({**written, probe: ""})
     except KafkaException as error:
         message = error.args[0].str()
         if f'"{probe}"' not in message:

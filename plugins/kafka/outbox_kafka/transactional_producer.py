@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.clients import Producer, try_files
 from outbox_kafka_client.errors import is_refusal
+from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import config_error
-from outbox_sdk import AccessDenied, DriverError, MarkedRecord
+from outbox_sdk import AccessDenied, DriverError, MarkedRecord, OutboxError
 
 from outbox_kafka.errors import is_unrecoverable, log_client_error, reason, transaction_error
 from outbox_kafka.produce import produce
@@ -53,7 +55,8 @@ class TransactionalProducer:
         self.error: DriverError | None = None
         self._settings = settings
         self._timeout = int(settings["transaction.timeout.ms"]) / 1000
-        log = ClientLog()
+        self._renewal = Renewal(settings)
+        self._log = log = ClientLog()
         try:
             self._producer: Producer | None = Producer(
                 {**settings, "logger": log, "error_cb": partial(log_client_error, log, settings)}
@@ -103,11 +106,32 @@ class TransactionalProducer:
         self._flush(0)
         if self.error is not None:
             raise self.error
+        if self._renewal.is_due():
+            self._end_for_renewal()
         try:
             self._client.begin_transaction()
         except KafkaException as error:
             raise self.end("nothing of the transaction was sent", error) from error
         return time.monotonic() + self._timeout
+
+    def _end_for_renewal(self) -> None:
+        """Ends the producer after its certificates have changed, so that the next one reads them.
+
+        Only the lane's restart may open another: in between, the lane could have got another owner, whom a
+        new producer would fence.
+
+        Raises:
+            DriverError: The producer has ended; without an error, the new certificates cannot be used yet.
+        """
+        try:
+            try_files(self._settings)
+        except OutboxError as error:
+            self._renewal.postpone()
+            name = self._settings["client.id"]
+            self._log.warn_once(f"{name}: changed certificates are not used yet: {error}")
+            return
+        self.error = DriverError("certificates have changed; open a new sender", retryable=True)
+        raise self.error
 
     def send(self, records: Sequence[MarkedRecord], errors: TransactionErrors) -> None:
         """Hands records to the client, so that they leave with the next ones; waits only for room.

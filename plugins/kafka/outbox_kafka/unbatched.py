@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.clients import Producer
 from outbox_sdk import MarkedRecord
 
 from outbox_kafka.produce import OnDelivery

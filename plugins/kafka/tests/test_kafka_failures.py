@@ -149,8 +149,13 @@ def test_lack_of_permission_fails_the_record(secured: SecuredKafka, topic: str) 
         kafka.prepare([f"{topic}-other"], 1)
     assert not caught.value.retryable
     findings = [each for each in kafka.check(transactional=True) if each.level is not Level.OK]
-    assert [each.level for each in findings] == [Level.ERROR, Level.WARNING]
-    assert ["grant DESCRIBE_CONFIGS" in each.cure for each in findings] == [True, True]
+    assert [(each.subject, each.level) for each in findings] == [
+        ("Kafka topics", Level.WARNING),
+        ("Kafka checkpoints", Level.ERROR),
+        ("Kafka transactional ids", Level.WARNING),
+        ("Kafka broker settings", Level.WARNING),
+    ]
+    assert ["grant DESCRIBE_CONFIGS" in each.cure for each in findings] == [False, True, False, True]
 
 
 def test_fatal_error_is_raised_after_the_reports_before_it(kafka_bootstrap: str, topic: str) -> None:

@@ -17,7 +17,9 @@ from outbox_sdk import DriverError
 
 from outbox_kafka_client.client_log import ClientLog
 from outbox_kafka_client.errors import is_refusal
+from outbox_kafka_client.files import present
 from outbox_kafka_client.settings import bootstrap_servers, config_error
+from outbox_kafka_client.tls import why_refused
 
 CreateError = Callable[[str, KafkaError, Mapping[str, Any]], DriverError]
 """Creates an error from what failed, Kafka's error, and the settings, whose secrets stay out of it."""
@@ -60,8 +62,9 @@ class KafkaAdmin:
 
         Raises:
             ConfigError: librdkafka refuses the settings.
+            DriverError: A file that they name cannot be used (retryable).
         """
-        self._settings = settings
+        self._settings = settings = present(settings)
         self._create_error = create_error
         self._errors: list[KafkaError] = []
         own = {name: value for name, value in settings.items() if name not in _PRODUCER_ONLY}
@@ -93,6 +96,8 @@ class KafkaAdmin:
             refusals = [each for each in self._errors if is_refusal(each)]
             if refusals or time.monotonic() > deadline:
                 what = f"cannot reach Kafka at {bootstrap_servers(self._settings)}"
+                if why := why_refused([each.str() for each in self._errors], self._settings):
+                    what = f"{what}: {why}"
                 raise self._create_error(what, (refusals or self._errors or [error])[0], self._settings)
             time.sleep(_RETRY_SECONDS)
 

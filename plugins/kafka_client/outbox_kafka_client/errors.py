@@ -29,6 +29,11 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _REFUSALS
 
 
+def is_tls_failure(error: KafkaError) -> bool:
+    """Returns whether TLS failed, because one side does not accept the certificate of the other."""
+    return error.code() == KafkaError._SSL or "SSL routines" in error.str()
+
+
 def concerns_all_brokers(error: KafkaError) -> bool:
     """Returns whether an error of the client concerns more than one connection."""
     return error.code() == KafkaError._ALL_BROKERS_DOWN or is_refusal(error)

@@ -6,18 +6,32 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from outbox_sdk import ConfigError
+from outbox_sdk import ConfigError, DriverError, FileText, present_text
 
 from outbox_kafka_client.properties import nearest
 
 _SECRET = re.compile(r"password|secret|token|\.pem$|jaas|oauthbearer\.config")
+_FILE = re.compile(r"(ssl\.[a-z.]+) failed")
+_KEEPS_FILES = ("sasl.", "ssl.")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')
 _REDACTED = "[redacted]"
 
 
 def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the user's settings in the form that the client takes; those without a value are left out."""
-    return {str(name): as_text(value) for name, value in kafka.items() if value is not None}
+    """Returns the user's settings in the form that our clients take; those without a value are left out.
+
+    A value that refers to files stays as it is among the settings of SASL and TLS; others are read now.
+
+    Raises:
+        ConfigError: A file cannot be read.
+    """
+    return {str(name): _setting(str(name), value) for name, value in kafka.items() if value is not None}
+
+
+def _setting(name: str, value: object) -> object:
+    if isinstance(value, FileText) and not name.startswith(_KEEPS_FILES):
+        return value.read()
+    return as_text(value)
 
 
 def as_text(value: object) -> object:
@@ -39,19 +53,32 @@ def bootstrap_servers(settings: Mapping[str, Any]) -> str:
 def redact(message: str, settings: Mapping[str, Any]) -> str:
     """Returns ``message`` without the values of secret settings."""
     for name, value in settings.items():
-        if value and isinstance(value, str) and _SECRET.search(name):
-            message = message.replace(value, _REDACTED)
+        if value and isinstance(value, str | FileText) and _SECRET.search(name):
+            message = message.replace(_content(value) or _REDACTED, _REDACTED)
     return message
 
 
-def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError:
+def config_error(message: str, settings: Mapping[str, Any]) -> ConfigError | DriverError:
     """Converts librdkafka's complaint about settings to a readable error without their secrets.
 
-    For an unknown property the error names the most similar one that librdkafka knows.
+    For an unknown property the error names the most similar one that librdkafka knows. For a file of TLS that
+    cannot be used it is a ``DriverError`` that a retry may cure, as somebody may just replace the file.
     """
+    file = _FILE.search(message)
+    if file is not None and (file[1].endswith(".location") or isinstance(settings.get(file[1]), FileText)):
+        what = redact(message, settings)
+        cure = "check that the file is there, and that certificate and key belong together"
+        return DriverError(f"what '{file[1]}' names cannot be used: {what}; {cure}", retryable=True)
     unknown = _UNKNOWN.search(message)
     if unknown is None:
         return ConfigError(f"Kafka setting refused: {redact(message, settings)}")
     guess = nearest(unknown[1])
     hint = f"; did you mean '{guess}'?" if guess else "; see librdkafka's CONFIGURATION.md for the names"
     return ConfigError(f"unknown Kafka setting '{unknown[1]}'{hint}")
+
+
+def _content(value: str | FileText) -> str:
+    try:
+        return present_text(value)
+    except ConfigError:
+        return ""

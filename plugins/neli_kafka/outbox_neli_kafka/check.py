@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from outbox_kafka_client.admin import KafkaAdmin
 from outbox_kafka_client.errors import describe
 from outbox_kafka_client.settings import bootstrap_servers, client_settings
+from outbox_kafka_client.transport import transport_findings
 from outbox_sdk import ConfigError, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
 
@@ -27,6 +28,7 @@ def findings(options: NeliOptions) -> Sequence[Finding]:
     except ConfigError as error:
         cure = "write a number of milliseconds"
         return [Finding(Level.ERROR, "election settings", str(error), cure)]
+    found.extend(transport_findings(settings, "election transport"))
     try:
         admin = KafkaAdmin(settings, driver_error)
         cluster = admin.wait_for_cluster(TIMEOUT)

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.clients import Producer
+from outbox_sdk import OutboxError
 
 
 class Heartbeats:
@@ -58,7 +60,7 @@ class Heartbeats:
                 self._producer = Producer({**self._settings, "logger": self._log, "error_cb": ignore})
             self._producer.produce(self._topic, f"{self._id} {self._count}", self._key)
             self._producer.poll(0)
-        except (BufferError, KafkaException) as error:
+        except (BufferError, KafkaException, OutboxError) as error:
             self._log.warn_once(f"cannot send a heartbeat to topic '{self._topic}': {error}")
 
     def receive(self, value: bytes | None, now: float) -> bool:

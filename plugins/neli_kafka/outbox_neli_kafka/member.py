@@ -8,16 +8,18 @@ from contextvars import copy_context
 from threading import Event, Thread, current_thread
 from typing import Final
 
+import confluent_kafka
 from confluent_kafka import (
     OFFSET_END,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
 from outbox_kafka_client.client_log import ClientLog
+from outbox_kafka_client.clients import Consumer, try_files
 from outbox_kafka_client.errors import concerns_all_brokers, describe
+from outbox_kafka_client.files import Renewal
 from outbox_kafka_client.settings import client_settings, config_error
 from outbox_sdk import Candidate, OutboxError
 from outbox_sdk.election.leadership import Leadership, LeadershipEvent, RefusalTimeout
@@ -67,6 +69,7 @@ class Member:
         self._leadership = Leadership(options.lease_duration)
         self._refusal_timeout = RefusalTimeout(options.stop_after)
         self._settings = consumer_settings(options)
+        self._renewal = Renewal(self._settings)
         self._log = ClientLog()
         self._heartbeats = Heartbeats(heartbeat_settings(options), options.topic, options.group, self._log)
         self._commit: Commit | None = None
@@ -131,6 +134,8 @@ class Member:
                 what = f"refused for {self._options.stop_after:g} s; {required(self._options)}"
                 self._fail(self._refusal, what)
                 break
+            if self._renewal.is_due():
+                self._reopen()
             self._confirm()
             message = self._consumer.poll(_POLL_SECONDS)
             if message is not None:
@@ -157,6 +162,29 @@ class Member:
         self._commit = None
         close(self._consumer, self._options.group)
         self._consumer = self._connect()
+        self._subscribe()
+
+    def _reopen(self) -> None:
+        """Takes this member's place with a client that has read the certificates anew; drains before.
+
+        The open connections would stay, but the next one that breaks could not be made again.
+        """
+        renewal = Renewal(self._settings)
+        try:
+            try_files(heartbeat_settings(self._options))
+            consumer = self._connect()
+        except OutboxError as error:
+            self._renewal.postpone()
+            text = f"election '{self._options.group}': changed certificates are not used yet: {error}"
+            self._log.warn_once(text)
+            return
+        log.info("election '%s': certificates have changed; new clients use them", self._options.group)
+        self._notify(self._leadership.revoked(self._clock()))
+        self._leadership.ended()
+        self._commit = None
+        self._heartbeats.close()
+        close(self._consumer, self._options.group)
+        self._consumer, self._renewal = consumer, renewal
         self._subscribe()
 
     def _leave(self) -> None:
@@ -254,7 +282,7 @@ class Member:
 
     # --- callbacks, which the client runs during poll and close -------------------------------------
 
-    def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_assign(self, consumer: confluent_kafka.Consumer, partitions: Sequence[TopicPartition]) -> None:
         # Earlier heartbeats and those of others do not matter, so the committed offset does not either.
         consumer.incremental_assign(
             [TopicPartition(each.topic, each.partition, OFFSET_END) for each in partitions]
@@ -265,12 +293,12 @@ class Member:
             self._confirm_at = self._heartbeat_at = float("-inf")
             self._notify(self._leadership.assigned(self._clock()))
 
-    def _on_revoke(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_revoke(self, _consumer: confluent_kafka.Consumer, partitions: Sequence[TopicPartition]) -> None:
         if _names_leadership(partitions):
             self._notify(self._leadership.revoked(self._clock()))
             self._leadership.ended()
 
-    def _on_lost(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_lost(self, _consumer: confluent_kafka.Consumer, partitions: Sequence[TopicPartition]) -> None:
         if _names_leadership(partitions):
             self._notify(self._leadership.lost(self._clock()))
 

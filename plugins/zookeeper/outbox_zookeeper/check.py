@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from outbox_sdk import AccessDenied, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
+from outbox_sdk.hosts import is_local
 
 from outbox_zookeeper.client import Client, required
 from outbox_zookeeper.options import ZooKeeperOptions
@@ -18,7 +19,7 @@ _SESSION = "election session"
 
 def findings(options: ZooKeeperOptions) -> Sequence[Finding]:
     """Checks times, connection, session and permissions; raises nothing."""
-    found = [*options.findings()]
+    found = [*options.findings(), *_transport(options)]
     if options.authentication == "sasl" and find_spec("puresasl") is None:
         cure = "install outbox-zookeeper with its extra: sasl"
         return [*found, Finding(Level.ERROR, _SERVER, "SASL needs the package pure-sasl", cure)]
@@ -36,6 +37,27 @@ def findings(options: ZooKeeperOptions) -> Sequence[Finding]:
     finally:
         client.stop()
     return found
+
+
+def _transport(options: ZooKeeperOptions) -> Sequence[Finding]:
+    """Judges the connections to other machines; a client with TLS always verifies the servers."""
+    servers = options.hosts.partition("/")[0].split(",")
+    remote = [each.strip() for each in servers if not is_local(_host(each.strip()))]
+    if not remote:
+        return []
+    if options.tls:
+        message = "encrypted, and the servers' certificates are verified"
+        return [Finding(Level.OK, "ZooKeeper transport", message)]
+    message = f"the election crosses the network to {', '.join(remote)} in clear: tls is false"
+    cure = (
+        "set tls to true, with the servers' port for TLS, and caFile to the authority that signed their "
+        "certificates"
+    )
+    return [Finding(Level.WARNING, "ZooKeeper transport", message, cure)]
+
+
+def _host(server: str) -> str:
+    return server[1:].partition("]")[0] if server.startswith("[") else server.partition(":")[0]
 
 
 def _session(client: Client, options: ZooKeeperOptions) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
@@ -12,7 +12,7 @@ from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
-from outbox_sdk import AccessDenied, ConfigError, DriverError
+from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, present_text
 
 from outbox_zookeeper.options import ZooKeeperOptions
 
@@ -73,8 +73,11 @@ class Client:
         self.request_timeout = CONNECT_TIMEOUT
         self.log = ClientLog()
         self.acl = OPEN_ACL_UNSAFE if options.user is None else CREATOR_ALL_ACL
+        settings = _settings(options)
+        self._sasl: dict[str, Any] = settings.get("sasl_options", {})
+        """kazoo's own, of which it takes the password at each connect."""
         try:
-            self._kazoo = KazooClient(**_settings(options), logger=self.log)
+            self._kazoo = KazooClient(**settings, logger=self.log)
         except exceptions.ConfigurationError as error:
             raise ConfigError(f"ZooKeeper's client refuses the settings: {error}") from None
         try:
@@ -114,8 +117,16 @@ class Client:
                 raise exceptions.ConnectionLoss
 
     def recover(self) -> None:
-        """Connects with a new session if kazoo has given up, as after refused credentials. Never raises."""
+        """Connects with a new session if kazoo has given up, as after refused credentials. Never raises.
+
+        Reads passwords in files anew.
+        """
         if self._kazoo.client_state in ("AUTH_FAILED", "CLOSED"):
+            with suppress(DriverError):  # the file is missing: the former password is tried again
+                present = _settings(self.options)
+                self._kazoo.auth_data = present.get("auth_data", set())
+                self._kazoo.keyfile_password = present.get("keyfile_password")
+                self._sasl.update(present.get("sasl_options", {}))
             self.stop()
             self._kazoo.start_async()
 
@@ -169,7 +180,7 @@ def _settings(options: ZooKeeperOptions) -> dict[str, Any]:
             "ca": options.ca_file,
             "certfile": options.certificate_file,
             "keyfile": options.key_file,
-            "keyfile_password": options.key_password,
+            "keyfile_password": _present(options.key_password),
         }
     return settings | _credentials(options)
 
@@ -177,8 +188,20 @@ def _settings(options: ZooKeeperOptions) -> dict[str, Any]:
 def _credentials(options: ZooKeeperOptions) -> dict[str, Any]:
     if options.user is None:
         return {}
+    password = _present(options.password)
     if options.authentication == "digest":
-        pairs: Sequence[tuple[str, str]] = [("digest", f"{options.user}:{options.password}")]
-        return {"auth_data": pairs}
-    sasl = {"mechanism": "DIGEST-MD5", "username": options.user, "password": options.password}
+        return {"auth_data": {("digest", f"{options.user}:{password}")}}
+    sasl = {"mechanism": "DIGEST-MD5", "username": options.user, "password": password}
     return {"sasl_options": sasl}
+
+
+def _present(password: str | FileText | None) -> str | None:
+    """Returns a password as it is now.
+
+    Raises:
+        DriverError: Its file cannot be read (retryable), perhaps because it is just replaced.
+    """
+    try:
+        return None if password is None else present_text(password)
+    except ConfigError as error:
+        raise DriverError(str(error), retryable=True) from None

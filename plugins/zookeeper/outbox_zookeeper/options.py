@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-from outbox_sdk import ConfigError
+from outbox_sdk import ConfigError, FileText
 from outbox_sdk.election import LeaseTimes, required_group
 
 
@@ -19,7 +19,7 @@ class ZooKeeperOptions(LeaseTimes):
         root: The node below which elections have their nodes. It is created if it is missing.
         user: Who authenticates; ``None`` for nobody. With a user, only that user may access the election's
             nodes.
-        password: The user's password.
+        password: The user's password. Passwords in files are read anew at each connect.
         authentication: ``digest`` for ZooKeeper's own scheme, ``sasl`` for SASL with DIGEST-MD5.
         tls: Whether connections are encrypted.
         ca_file: The authorities that certify servers, in PEM; ``None`` for those of the system.
@@ -32,13 +32,13 @@ class ZooKeeperOptions(LeaseTimes):
     hosts: str = "localhost:2181"
     root: str = "/outbox"
     user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    password: str | FileText | None = field(default=None, repr=False)
     authentication: Literal["digest", "sasl"] = "digest"
     tls: bool = False
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
-    key_password: str | None = field(default=None, repr=False)
+    key_password: str | FileText | None = field(default=None, repr=False)
     leader_group_id: str | None = None
 
     @property

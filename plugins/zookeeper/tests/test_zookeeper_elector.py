@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from outbox_sdk import AccessDenied, ConfigError, DriverError, Level
+from outbox_sdk import AccessDenied, ConfigError, DriverError, FileText, Level
 from outbox_sdk.election import LeaseElector, SessionLease
 from outbox_servers.services import ZooKeeper, ZooKeeperServer
 from outbox_testkit.conformance.recording import RecordingCandidate
 from outbox_zookeeper import ZooKeeperOptions, zookeeper_elector
+from outbox_zookeeper.check import _transport
+from outbox_zookeeper.client import Client
 from outbox_zookeeper.lease import ZooKeeperLease
 
 SESSION = 3.0
@@ -232,3 +235,48 @@ def test_an_unreachable_server_is_found_and_can_be_retried(
 def test_contradictions_are_refused(options: ZooKeeperOptions, wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         zookeeper_elector(replace(options, **wrong))
+
+
+def test_a_connection_in_clear_to_another_machine_is_warned_of() -> None:
+    options = ZooKeeperOptions("localhost:2181,zookeeper-1:2181/chroot", leader_group_id="group")
+    [finding] = _transport(options)
+    assert finding.level is Level.WARNING
+    assert "zookeeper-1:2181 in clear" in finding.message
+    assert "localhost" not in finding.message
+    assert "set tls to true" in finding.cure
+    [finding] = _transport(replace(options, tls=True))
+    assert finding.level is Level.OK
+    assert _transport(replace(options, hosts="[::1]:2181,127.0.0.1:2182")) == []
+
+
+def test_a_session_after_a_refusal_uses_the_present_password(
+    options: ZooKeeperOptions, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("first\n")
+    own = replace(options, root=f"/{options.leader_group_id}", user="owner", password=FileText((password,)))
+    client = Client(own)
+    try:
+        client.ask("ensure_path", own.election, acl=client.acl)
+        password.write_text("second\n")
+        client.stop()  # as kazoo does after a refusal
+        client.recover()
+        _until_connected(client)
+        with pytest.raises(AccessDenied):  # digest: another password makes another owner
+            client.ask("get_children", own.election)
+        password.unlink()
+        client.stop()
+        client.recover()
+        _until_connected(client)
+    finally:
+        client.stop()
+
+
+def _until_connected(client: Client) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return client.check_connected()
+        except DriverError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

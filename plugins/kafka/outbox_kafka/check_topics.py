@@ -1,0 +1,142 @@
+"""Checks whether this client may write to the topics of records, for ``outbox check``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from enum import Enum, auto
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
+    AclOperation,
+    AdminClient,
+    TopicDescription,
+)
+from outbox_kafka_client.settings import bootstrap_servers
+from outbox_sdk import Finding, Level
+
+from outbox_kafka.errors import is_missing_topic
+
+_SUBJECT: Final = "Kafka topics"
+
+_WILDCARDS: Final = frozenset("*?[")
+
+_ELECTIONS: Final = "outbox-*.neli"
+"""The topics of elections, by default, to which no record is published either."""
+
+_SHOWN: Final = 5
+"""Topics that a message names; it counts the others."""
+
+
+class Access(Enum):
+    """Whether this client may write to a topic."""
+
+    WRITABLE = auto()
+    REFUSED = auto()
+    MISSING = auto()
+    HIDDEN = auto()
+    """The broker does not tell."""
+
+
+def is_name(pattern: str) -> bool:
+    """Returns whether a pattern matches the topic of this name only."""
+    return not _WILDCARDS & set(pattern)
+
+
+def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -> list[str]:
+    """Returns the topics that records may name, in alphabetical order.
+
+    Args:
+        patterns: The topics that are permitted: names, or patterns of them.
+        visible: The existing topics that this client can see.
+        own: The topic of the checkpoints, to which no record is published.
+    """
+    others = [
+        topic
+        for topic in visible
+        if topic != own and not topic.startswith("__") and not fnmatchcase(topic, _ELECTIONS)
+    ]
+    matching = {topic for topic in others if any(fnmatchcase(topic, pattern) for pattern in patterns)}
+    return sorted(matching | set(filter(is_name, patterns)))
+
+
+def look_up_access(admin: AdminClient, topics: Sequence[str], timeout: float) -> Mapping[str, Access]:
+    """Asks the broker what this client may do with topics.
+
+    Args:
+        admin: The client.
+        topics: Their names.
+        timeout: Seconds to wait for the answer.
+    """
+    if not topics:
+        return {}
+    futures = admin.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout
+    )
+    return {topic: _access(future) for topic, future in futures.items()}
+
+
+def topic_findings(
+    patterns: Sequence[str], access: Mapping[str, Access], settings: Mapping[str, Any], *, restricted: bool
+) -> Iterator[Finding]:
+    """Judges what this client may do with topics.
+
+    Args:
+        patterns: The topics that are permitted. One that is named, and not only matched, must be writable.
+        access: Topic → what this client may do, of those to check.
+        settings: The client's settings, as text.
+        restricted: Whether the broker restricts this client at all, as far as it tells.
+    """
+    user = _user(settings)
+    topics = {state: [topic for topic in access if access[topic] is state] for state in Access}
+    named = [topic for topic in topics[Access.REFUSED] if topic in patterns]
+    matched = [topic for topic in topics[Access.REFUSED] if topic not in patterns]
+    for level, refused in ((Level.ERROR, named), (Level.WARNING, matched)):
+        if refused:
+            message = f"{user} may not write to {_listed(refused)}: a record for it parks its key"
+            yield Finding(level, _SUBJECT, message, _grant("Write", refused, settings))
+    if hidden := topics[Access.HIDDEN]:
+        message = f"whether {user} may write to {_listed(hidden)} cannot be seen: the broker does not tell"
+        yield Finding(Level.WARNING, _SUBJECT, message, _grant("Describe", hidden, settings))
+    if writable := topics[Access.WRITABLE]:
+        yield Finding(Level.OK, _SUBJECT, f"{user} may write to {_listed(writable)}")
+    if missing := topics[Access.MISSING]:
+        yield Finding(Level.OK, _SUBJECT, f"{_listed(missing)} not created yet")
+    if not access and restricted:
+        message = f"{user} sees no topic, so it may write to none of those that exist"
+        yield Finding(Level.WARNING, _SUBJECT, message, _grant("Write", ["TOPIC"], settings))
+
+
+def _access(future: Future[TopicDescription]) -> Access:
+    try:
+        granted = future.result().authorized_operations
+    except KafkaException as caught:
+        error = caught.args[0]
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # WRITE would include DESCRIBE
+            return Access.REFUSED
+        return Access.MISSING if is_missing_topic(error) else Access.HIDDEN
+    if granted is None:
+        return Access.HIDDEN
+    return Access.WRITABLE if AclOperation.WRITE in granted else Access.REFUSED
+
+
+def _user(settings: Mapping[str, Any]) -> str:
+    name = settings.get("sasl.username")
+    return f"user '{name}'" if name else "this user"
+
+
+def _listed(topics: Sequence[str]) -> str:
+    shown = ", ".join(f"'{topic}'" for topic in topics[:_SHOWN])
+    return shown if len(topics) <= _SHOWN else f"{shown} and {len(topics) - _SHOWN} more topics"
+
+
+def _grant(operation: str, topics: Sequence[str], settings: Mapping[str, Any]) -> str:
+    """Returns the command that grants an operation on the topics that the message names."""
+    principal = settings.get("sasl.username") or "NAME"
+    named = " ".join(f"--topic {topic}" for topic in topics[:_SHOWN])
+    return (
+        f"grant {operation.upper()}: kafka-acls --bootstrap-server {bootstrap_servers(settings)} --add "
+        f"--allow-principal User:{principal} --operation {operation} {named}"
+    )
