@@ -42,13 +42,17 @@ class Proxy:
         """Forwards again, first what was withheld."""
         self._speaking.set()
 
-    def close(self) -> None:
-        """Stops listening and ends all connections. Idempotent."""
-        _end(self._listener)
+    def cut(self) -> None:
+        """Ends all connections; new ones are accepted."""
         with self._lock:
             open_sockets = list(self._sockets)
         for each in open_sockets:
             _end(each)
+
+    def close(self) -> None:
+        """Stops listening and ends all connections. Idempotent."""
+        _end(self._listener)
+        self.cut()
         self._speaking.set()
         for thread in self._threads:
             thread.join()

@@ -61,6 +61,11 @@ class Conformance:
         return box
 
     @pytest.fixture
+    def apart(self, bare: Box, stack: ExitStack) -> Box:
+        """The outbox under test, without its tables, of which it shares none with other outboxes."""
+        return Box(bare.under.apart(), stack)
+
+    @pytest.fixture
     def bytes_box(self, bare: Box, stack: ExitStack) -> Box:
         """The outbox under test, with values of bytes."""
         box = Box(bare.under.of_bytes(), stack, bytes_values=True)

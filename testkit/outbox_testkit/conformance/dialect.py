@@ -17,9 +17,11 @@ from outbox_testkit.conformance.origins import OriginConformance, TakeoverConfor
 from outbox_testkit.conformance.outboxes import OutboxesConformance
 from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
+from outbox_testkit.conformance.schemas import SchemaConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
 from outbox_testkit.conformance.stashing import StashConformance
 from outbox_testkit.conformance.status import StatusConformance, TableConformance
+from outbox_testkit.conformance.watching import WatchConformance
 
 THEMES = {
     "stash": StashConformance,
@@ -41,6 +43,8 @@ THEMES = {
     "takeovers": TakeoverConformance,
     "status": StatusConformance,
     "tables": TableConformance,
+    "watching": WatchConformance,
+    "versions": SchemaConformance,
     "concurrency": ConcurrencyConformance,
     "cost": CostConformance,
     "simulation": SimulationConformance,
@@ -68,6 +72,8 @@ class DialectConformance(
     TakeoverConformance,
     StatusConformance,
     TableConformance,
+    WatchConformance,
+    SchemaConformance,
     ConcurrencyConformance,
     CostConformance,
     SimulationConformance,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from uuid import uuid4
 
 import pytest
@@ -97,6 +98,23 @@ class FenceConformance(Conformance):
                 table.enter(lane, lanes, used)
         assert table.enter(0, 2, token).token == token
 
+    def test_a_restored_fence_gives_no_token_twice(self, box: Box) -> None:
+        box.fill(12, keys=3)
+        saved = box.lead()
+        with _restored(box, saved.table.name):
+            (zombie,) = box.lead_all(1)
+            batch, values = zombie.batch(4)
+            ids = zombie.ids(8)[4:]
+        leader = box.lead()
+        assert saved.fence.token < leader.fence.token != zombie.fence.token
+        for name, act in acts(zombie, batch, ids).items():
+            with pytest.raises(LeadershipLost):
+                raise AssertionError(f"{name} returned {act()!r} under a token of lost history")
+        with pytest.raises(LeadershipLost):
+            zombie.table.enter(0, 1, zombie.fence.token)
+        assert leader.values(ALL) == [f"v{number}" for number in range(1, 13)]
+        assert values == ["v1", "v2", "v3", "v4"]
+
     def test_an_attempt_at_one_lane_ends_no_other_lane(self, box: Box) -> None:
         box.fill(60, keys=20)
         first, second = box.lead_all(2)
@@ -186,3 +204,19 @@ class FenceConformance(Conformance):
         assert [lane_status.holder for lane_status in hand.table.lane_statuses()] == ["test"]
         assert hand.table.transactional_lanes() == {}
         assert len(other.survey()) == 2
+
+
+@contextmanager
+def _restored(box: Box, name: str) -> Iterator[None]:
+    """Sets the fence back, at the end of the block, to what it was at its beginning, as a restore does."""
+    of_outbox = "name = '{}'".format(name.replace("'", "''"))
+    application = box.application()
+    with closing(application.cursor()) as cursor:
+        cursor.execute(f"SELECT lane, token, attempt FROM {box.options.fence} WHERE {of_outbox}")
+        saved = cursor.fetchall()
+        application.commit()
+        yield
+        for lane, token, epoch in saved:
+            values = f"token = {token}, attempt = {epoch}"
+            cursor.execute(f"UPDATE {box.options.fence} SET {values} WHERE {of_outbox} AND lane = {lane}")
+    application.commit()

@@ -73,7 +73,7 @@ class MemberConformance(Conformance):
         name = hand.table.lane_statuses()[0].holder
         for each in (name, str(box.options.table)):
             members.note(group, each, 4, 60)
-        assert hand.table.bump(2, "next") == hand.fence.token + 1
+        assert hand.table.bump(2, "next") > hand.fence.token
         assert [status.fence.lane for status in hand.table.lane_statuses()] == [0, 1]
         assert hand.table.transactional_lanes() == {}
         lease = box.dialect.lease()

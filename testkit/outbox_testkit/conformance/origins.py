@@ -173,7 +173,7 @@ class TakeoverConformance(Conformance):
         assert sorted(value for hand in hands for value in hand.values()) == sorted(values)
         hands[0].table.heartbeat(hands[0].fence, {})
         token = table.bump(1, "next")
-        assert table.bump(1, "next") == token + 1
+        assert table.bump(1, "next") > token
         assert table.takeovers() == [begun]
         table.end_takeover(2)
         box.lead()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import sleep
+
 import pytest
 from outbox_sdk import Capability, DeadLetterStatus, DriverError, Parked, Record
 
@@ -94,6 +96,35 @@ class ParkConformance(Conformance):
         assert table.parked().keys == 2
         letters.retry([heads["k1"], heads["k3"]])
         assert table.parked() == Parked(0, None)
+
+    def test_letters_that_were_skipped_long_ago_are_deleted_and_no_others(self, box: Box) -> None:
+        box.fill(20, keys=10)
+        heads = box.park(box.lead(), "k1", "k2", "k3", "k4")
+        letters, table = box.dead_letters(), box.connect()
+        assert table.forget_skipped(0, 10) == 0, "all are parked"
+        letters.skip([heads["k4"], heads["k2"], heads["k3"]])
+        assert table.forget_skipped(3600, 10) == 0, "they were skipped just now"
+        assert table.forget_skipped(0, 2) == 2
+        left = letters.find()
+        assert [(each.record.key, each.status) for each in left] == [
+            ("k1", DeadLetterStatus.PARKED),
+            ("k4", DeadLetterStatus.SKIPPED),
+        ]
+        assert table.forget_skipped(0, 2) == 1
+        assert table.forget_skipped(0, 2) == 0
+        assert [each.record.key for each in letters.find()] == ["k1"]
+        assert letters.redrive([heads["k2"]]) == []
+
+    def test_the_age_of_a_skipped_letter_counts_from_when_it_was_skipped(self, box: Box) -> None:
+        box.fill(20, keys=10)
+        heads = box.park(box.lead(), "k1")
+        letters, table = box.dead_letters(), box.connect()
+        (parked,) = letters.find()
+        sleep(0.3)
+        letters.skip([heads["k1"]])
+        (skipped,) = letters.find()
+        assert skipped.since > parked.since
+        assert table.forget_skipped(skipped.age + 30, 10) == 0
 
     def test_keys_that_differ_in_anything_are_different_keys(self, box: Box) -> None:
         keys = ["a", "A", "a ", " a", "á", "a\u0301", "ａ", "ß", "ss", "", " ", "a\t", *TEXTS]  # noqa: RUF001 - look-alikes

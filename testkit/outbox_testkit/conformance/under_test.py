@@ -51,6 +51,15 @@ class OutboxUnderTest:
         made = find(Seam.DIALECT, self.driver).options(**self.options)
         return replace(self, options={**self.options, "table": f"{made.table}_{suffix}"})
 
+    def apart(self) -> OutboxUnderTest:
+        """Returns the outbox with a fence and dead letters that no other one shares."""
+        made = find(Seam.DIALECT, self.driver).options(**self.options)
+        table = str(made.table).rsplit(".", maxsplit=1)[-1].strip('"')
+        return replace(
+            self,
+            options={**self.options, "fence_table": f"{table}_f", "dead_letter_table": f"{table}_d"},
+        )
+
     def of_bytes(self) -> OutboxUnderTest:
         """Returns an outbox whose values are bytes."""
         return replace(self, options={**self.options, **self.bytes_values})
