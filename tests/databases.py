@@ -187,7 +187,7 @@ class Lookout:
 
 
 class Postgres(Database):
-    """PostgreSQL, with goharvest's outbox table; the harvester creates the tables beside it."""
+    """PostgreSQL, with goharvest's outbox table."""
 
     driver = "postgres"
 
@@ -226,6 +226,7 @@ class Postgres(Database):
     def _create_outbox(self) -> None:
         with self.connect_at_once() as connection:
             connection.execute(GOHARVEST_DDL)
+        super()._create_outbox()
 
 
 class Portable(Database):

@@ -155,8 +155,15 @@ class Fleet:
         self._folder = folder
         self._shop = shop
 
-    def start(self, name: str, *, environment: Mapping[str, str] | None = None, **harvest: Any) -> Harvester:
-        """Starts a harvester; keyword arguments replace keys below ``harvest:``."""
+    def start(
+        self,
+        name: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        http: Mapping[str, str] | None = None,
+        **harvest: Any,
+    ) -> Harvester:
+        """Starts a harvester; keyword arguments replace keys below ``harvest:``; ``http`` is that section."""
         base = {
             "name": name,
             "baseKafkaConfig": {"bootstrap.servers": self._shop.kafka.bootstrap},
@@ -169,7 +176,7 @@ class Fleet:
             "engine": "inline",
             "limits": {"sendConcurrency": 4, "minMetricsInterval": "1s"},
         }
-        text = json.dumps({"harvest": {**base, **harvest}}, indent=1)
+        text = json.dumps({"harvest": {**base, **harvest}, "http": http or {}}, indent=1)
         return self.launch(name, text, environment=environment)
 
     def launch(

@@ -18,6 +18,8 @@ LATE_SECONDS = (0.2, 1.0)
 ROLLBACK_SHARE = 0.15
 MOST_RECORDS = 4
 """Sales in one transaction."""
+CALM_GLANCE = 0.02
+"""Seconds between two looks whether sales go on."""
 HELD_SECONDS = 0.01
 """How long a transaction stays open in a database where no other may write meanwhile."""
 
@@ -48,6 +50,8 @@ class SaleWriter(Writer):
         return self._shop.database.connect()
 
     def write(self, connection: Any) -> Written:
+        while self._shop.calm.is_set() and not self._ending.wait(CALM_GLANCE):
+            pass
         written = []
         for customer in self.random.choices(self._customers, k=self.random.randint(1, MOST_RECORDS)):
             self._numbers[customer] += 1

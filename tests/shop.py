@@ -55,6 +55,7 @@ class Shop:
         topic: The topic's name.
 
     Attributes:
+        calm: While it is set, writers begin no transaction.
         commits: Customer and number of each sale → the time of its commit request, in seconds since the
             epoch, whether or not it succeeded.
     """
@@ -64,6 +65,7 @@ class Shop:
         self.dsn = self.database.dsn
         self.kafka = kafka
         self.topic = topic
+        self.calm = Event()
         self.commits: dict[tuple[str, int], float] = {}
         self.renew_admin()
 

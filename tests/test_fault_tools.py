@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from .faults import judge
 from .faults.fault import AT_LEAST_ONCE, EXACTLY_ONCE, Strike
 from .faults.heartbeats import Beats
-from .faults.host import HOSTS
+from .faults.hosts import HOSTS
 from .faults.judge import Round
 from .faults.process_faults import KillLeader, LeaveInTurn
 from .faults.proxy import MYSQL, Proxy, Trap, commits
@@ -126,7 +126,7 @@ def test_a_request_to_commit_is_known_of_mysql() -> None:
     ("database", "kinds"),
     [
         ("postgres", {"kill-leader", "database-crash", "read-only"}),
-        ("mariadb", {"kill-leader", "database-crash"}),
+        ("mariadb", {"kill-leader", "database-crash", "read-only"}),
         ("sqlite", {"kill-leader"}),
     ],
 )

@@ -15,7 +15,7 @@ from .harvesters import Measure
 
 NAMES = (
     *("lost-replies", "cut-mid-statement", "cut-broker"),
-    *("read-only", "expired-password", "disk-full", "database-crash", "broker-crash"),
+    *("read-only", "expired-password", "disk-full", "database-crash", "broker-crash", "failover"),
 )
 """Killed and frozen leaders have their own tests, with tighter bounds: ``test_takeover``."""
 LEADERS = ("kill-leader", "freeze-leader")
@@ -25,7 +25,7 @@ SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"
 """Seconds after which the server ends a transaction of a frozen leader."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure) -> None:
     with Site(tmp_path, "inline", random.Random(7), harvesters=2) as site:
         strike(site, NAMES, measure)
@@ -36,7 +36,7 @@ def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure) -> No
     ("database", "delivery", "names"),
     [
         ("mysql", AT_LEAST_ONCE, [*LEADERS, "database-crash"]),
-        ("mariadb", EXACTLY_ONCE, [*LEADERS, "database-restart"]),
+        ("mariadb", EXACTLY_ONCE, [*LEADERS, "database-restart", "switchover"]),
         ("sqlite", EXACTLY_ONCE, LEADERS),
     ],
 )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from outbox_servers.services import Service, SparkStandalone
+from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
 
 from .harvesters import Fleet, Harvester, Measure, until
@@ -49,10 +51,32 @@ def lane_processes(family: Iterable[psutil.Process], shop: Shop) -> list[psutil.
     return found
 
 
+class Published:
+    """What a harvester says that it has published; makes sure that it never says less than before."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._last = 0.0
+
+    def read(self) -> float:
+        with urllib.request.urlopen(f"{self._address}/metrics", timeout=30) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        now = sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == "outbox_published_total"
+        )
+        assert now >= self._last
+        self._last = now
+        return now
+
+
 def attempts(shop: Shop) -> dict[int, tuple[int, int]]:
     """Returns lane → the leader's token, and how often the lane was started under it."""
     with shop.connect() as connection:
-        rows = connection.execute("SELECT lane, token::int, attempt::int FROM outbox_fence").fetchall()
+        fence = "SELECT lane, token::int, attempt::int FROM outbox_fence WHERE lane >= 0"
+        rows = connection.execute(fence).fetchall()
     return {lane: (token, attempt) for lane, token, attempt in rows}
 
 
@@ -68,21 +92,25 @@ def wait_for_new_attempts(shop: Shop, before: dict[int, tuple[int, int]], lanes:
 def test_a_killed_lane_worker_comes_back_and_a_killed_jvm_hands_over(
     shop: Shop, fleet: Fleet, measure: Measure
 ) -> None:
-    leader = fleet.start("a", engine="spark", elector=NELI)
+    leader = fleet.start("a", engine="spark", elector=NELI, http={"listen": "127.0.0.1:0"})
     leader.wait_for("leader acquired", START)
+    published = Published(leader.wait_for("serving on http://", 1).text.rpartition(" ")[2])
     standby = fleet.start("b", elector=NELI)
     until(lambda: fleet.members() == 2, "the standby is in the group", 60)
     with shop.selling():
         shop.wait_for_sales(200)
+        until(lambda: published.read() >= 100, "the leader counts what its workers publish", 30)
         workers = lane_processes(leader.family(), shop)
         assert len(workers) == 2, "the lanes run in two processes"
         before = attempts(shop)
         killed_at = time.time()
         workers[0].kill()
+        at_least = published.read()
         wait_for_new_attempts(shop, before, LANES // 2, 30)
         measure("killed lane worker to its lanes' new start", time.time() - killed_at)
         assert leader.running
         shop.wait_for_sales(200)
+        until(lambda: published.read() >= at_least + 100, "it counts those of the new worker, too", 30)
 
         (jvm,) = [process for process in leader.family() if process.name() == "java"]
         killed_at = time.time()

@@ -48,9 +48,9 @@ class Trial:
         return json.loads(done.stdout)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, interval: str = "1ms") -> Iterator[None]:
         """Writes records until the block ends, some of which are rolled back."""
-        options = ["--records", "0", "--interval", "1ms", "--batch", "3", "--keys", str(KEYS)]
+        options = ["--records", "0", "--interval", interval, "--batch", "3", "--keys", str(KEYS)]
         options += ["--topic", self.topic, "--ledger", str(self.ledger), "-f", str(self.settings)]
         with subprocess.Popen([*RUN, "pump", *options], stderr=subprocess.PIPE, text=True) as pump:
             ending = threading.Event()

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
-from .host import HOSTS
+from .hosts import HOSTS
 from .outage import measure
 from .report import Report
 from .rounds import FAULTS, deck, run_batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import tempfile
@@ -43,6 +44,8 @@ class SmallDisk:
 
     def __init__(self) -> None:
         self._root: Path | None = None
+        self._last = Path()
+        self._numbers = itertools.count(1)
         self.means = "trigger"
 
     def __enter__(self) -> Self:
@@ -60,13 +63,22 @@ class SmallDisk:
         """Moves the outbox table here, without its index."""
         if self._root is None:
             return
-        place = self._root / "table"
-        place.mkdir(mode=0o700)
-        owner = (postgres.folder / "data").stat()
-        os.chown(place, owner.st_uid, owner.st_gid)
+        place = self._place(postgres)
         with database.connect_at_once() as connection:
             connection.execute(sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(place))))
             connection.execute("ALTER TABLE outbox SET TABLESPACE small")
+
+    def move(self, postgres: PostgresServer) -> dict[Path, Path]:
+        """Makes room for the table of a replica; returns the present place and the replica's, if any."""
+        return {} if self._root is None else {self._last: self._place(postgres)}
+
+    def _place(self, postgres: PostgresServer) -> Path:
+        assert self._root is not None
+        place = self._last = self._root / f"table-{next(self._numbers)}"
+        place.mkdir(mode=0o700)
+        owner = (postgres.folder / "data").stat()
+        os.chown(place, owner.st_uid, owner.st_gid)
+        return place
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -26,6 +26,7 @@ class Beats:
     def __init__(self, dialect: Dialect) -> None:
         self._fence = Lookout(dialect)
         self._readings: dict[tuple[int, int, int], dict[float, Mapping[str, Any]]] = {}
+        self._tokens: set[int] = set()
         self._ending = Event()
         self._thread = Thread(target=self._look, name="beats", daemon=True)
 
@@ -38,6 +39,10 @@ class Beats:
     ) -> None:
         self._ending.set()
         self._thread.join()
+
+    def leaders_since(self, token: int) -> int:
+        """Returns how many leaders were seen that came after the one with that token."""
+        return sum(each > token for each in self._tokens)
 
     def risen(self, name: str) -> list[tuple[float, int]]:
         """Yields when a counter of any lane rose, in seconds since the epoch, and by how much."""
@@ -58,6 +63,7 @@ class Beats:
                     lane_statuses = self._fence.lane_statuses()
                 except DriverError:
                     continue  # the database is away
+                self._tokens.update(each.fence.token for each in lane_statuses)
                 for each in lane_statuses:
                     if each.heartbeat_at is not None:
                         lane = (each.fence.token, each.fence.lane, each.fence.epoch)

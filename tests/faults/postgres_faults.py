@@ -1,4 +1,4 @@
-"""Faults of PostgreSQL: a full disk, read-only mode, an expired account."""
+"""Faults of PostgreSQL: a full disk, an expired account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from psycopg import sql
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
 from .fault import AT_LEAST_ONCE, Fault, Strike
-from .host import USER, PostgresHost, Power
+from .host import Power
+from .hosts import USER, PostgresHost
 from .site import Site
 
 LASTING_SECONDS = 3.0
@@ -62,30 +63,12 @@ class FillDisk(PostgresFault):
                 connection.rollback()
                 if site.delivery == AT_LEAST_ONCE:
                     met = "a harvester meets the full disk"
-                    until(lambda: _has_said(site, _FREE_SPACE, at), met, 15, pause=0.1)
+                    until(lambda: site.has_said(_FREE_SPACE, at), met, 15, pause=0.1)
                 else:  # selections write nothing, and purges need no room
                     _wait_until_purged(connection, last)
                 time.sleep(LASTING_SECONDS / 2)
                 ended_at = time.time()
         return Strike(at, ended_at - at, facts={"means": disk.means, "sold": sold})
-
-
-class ReadOnlyDatabase(PostgresFault):
-    name = "read-only"
-    title = "default_transaction_read_only for the whole server, reloaded"
-    bound = "how long it lasts"
-
-    def strike(self, site: Site) -> Strike:
-        at = time.time()
-        with self.host(site).administrating() as connection:
-            connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
-            connection.execute("SELECT pg_reload_conf()")
-        until(lambda: _has_said(site, "read-only", at), "a harvester meets it", 10, pause=0.1)
-        time.sleep(LASTING_SECONDS)
-        with self.host(site).administrating() as connection:
-            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
-            connection.execute("SELECT pg_reload_conf()")
-        return Strike(at, time.time() - at)
 
 
 class ExpiredPassword(PostgresFault):
@@ -106,7 +89,7 @@ class ExpiredPassword(PostgresFault):
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [USER]
             )
             until(
-                lambda: _has_said(site, "password authentication failed", at),
+                lambda: site.has_said("password authentication failed", at),
                 "it is locked out",
                 10,
                 pause=0.1,
@@ -169,8 +152,4 @@ def _sell_each(
         site.shop.commits.update(((key, number), at) for key in keys)
 
 
-def _has_said(site: Site, words: str, since: float) -> bool:
-    return any(each.running and each.find(words, since) for each in site.slots.values())
-
-
-POSTGRES_FAULTS = (FillDisk(), ReadOnlyDatabase(), ExpiredPassword())
+POSTGRES_FAULTS = (FillDisk(), ExpiredPassword())

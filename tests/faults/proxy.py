@@ -70,6 +70,8 @@ class Proxy:
         port: The port on which it listens.
         delay: Seconds by which all data is delayed, in either direction.
         sprung: How many traps have cut their connection.
+        idle: For how many seconds a connection may be idle, and whether it is then reset; ``None`` for ever.
+        idle_ended: How many connections were ended for that.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class Proxy:
         self.port = free_port()
         self.delay = 0.0
         self.sprung = 0
+        self.idle_ended = 0
+        self.idle: tuple[float, bool] | None = None
         self._open = Event()
         self._open.set()
         self._connections: set[_Connection] = set()
@@ -108,6 +112,33 @@ class Proxy:
         with self._lock:
             for connection in self._connections:
                 connection.trap = trap
+
+    def forget_connections(self) -> int:
+        """Forwards nothing more for any open connection, not even its end; returns how many there were."""
+        with self._lock:
+            for connection in self._connections:
+                connection.forgotten = True
+            return len(self._connections)
+
+    def end_idle(self, seconds: float | None, *, reset: bool = False) -> None:
+        """Ends each present connection once it has had no data for so long, by RST or FIN.
+
+        Goes on until called with ``None``.
+        """
+        self.idle = None if seconds is None else (seconds, reset)
+        if self.idle:
+            with self._lock:
+                present = set(self._connections)
+            Thread(target=self._end_idle, args=(self.idle, present), name="proxy-idle", daemon=True).start()
+
+    def _end_idle(self, idle: tuple[float, bool], present: set[_Connection]) -> None:
+        seconds, reset = idle
+        while self.idle is idle and present:
+            for connection in [each for each in present if time.monotonic() > each.used + seconds]:
+                present.discard(connection)
+                self.idle_ended += 1
+                (connection.cut if reset else connection.finish)()
+            time.sleep(seconds / 10)
 
     def silence(self) -> None:
         """Forwards nothing until :meth:`speak`; connections stay open, and new ones are accepted."""
@@ -161,6 +192,8 @@ class _Connection:
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.trap: Trap | None = None
+        self.forgotten = False
+        self.used = time.monotonic()
         self._asked: bytes | None = None  # the client's request since the trap was set, if it may be a commit
         self._mute = False
         self._proxy = proxy
@@ -179,18 +212,26 @@ class _Connection:
         for end in self._client, self._server:
             _reset(end)
 
+    def finish(self) -> None:
+        """Tells both ends that nothing more will come."""
+        for end in self._client, self._server:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while data := source.recv(CHUNK):
+                self.used = time.monotonic()
                 if self._observe:
                     self._observe(data, source is self._client)
                 self._proxy.hold_back()
                 data, springs = self._trapped(data, from_client=source is self._client)
-                if data and not self._mute:
+                if data and not self._mute and not self.forgotten:
                     sink.sendall(data)
                 if springs:
                     self._spring()
-            sink.shutdown(socket.SHUT_WR)
+            if not self.forgotten:
+                sink.shutdown(socket.SHUT_WR)
         except OSError:
             self.cut()
         with self._lock:

@@ -18,8 +18,9 @@ from filelock import FileLock
 from outbox_servers.services import find_java
 from outbox_servers.services.kafka_home import kafka_home
 
+from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE
-from .host import HOSTS
+from .hosts import HOSTS
 from .judge import Round
 from .rounds import FAULTS
 from .site import Site
@@ -58,6 +59,7 @@ _SUMS = {
     "repeated": "repeats",
 }
 """The same for the table of databases."""
+FAILOVER_BEGIN, FAILOVER_END = "<!-- failover: begin -->", "<!-- failover: end -->"
 _TIMES = ("median stall", "longest stall", "its lower bound", "median takeover", "longest takeover")
 _OUTAGE_COLUMNS = (
     *(
@@ -138,6 +140,7 @@ class Report:
         self._data.write_text(_as_json(data) + "\n")
         text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
         text = _between(text, DATABASES_BEGIN, DATABASES_END, _databases(data))
+        text = _between(text, FAILOVER_BEGIN, FAILOVER_END, _failovers(data))
         text = _between(text, BEGIN, END, _faults(data))
         self._path.write_text(_between(text, OUTAGES_BEGIN, OUTAGES_END, _outages(data)))
 
@@ -217,6 +220,23 @@ def _databases(data: Mapping[str, Any]) -> str:
         cells += [f"{longest:.2f} s, `{fault}`", str(sum(kind["wrong"] for kind in kinds.values()))]
         rows.append(f"| {' | '.join(cells)} |\n")
     columns = ("database", "delivery", "engine", "rounds", *_SUMS.values(), "longest stall", "went wrong")
+    return _head(columns, 3) + "".join(rows)
+
+
+def _failovers(data: Mapping[str, Any]) -> str:
+    rows = []
+    for fault in FAILOVER_FAULTS:
+        for title, delivery, engine, kinds in _found(data):
+            if engine != "inline" or not (kind := kinds.get(fault.name)) or not kind["stalls"]:
+                continue
+            stalls = [stall for stall, _ in kind["stalls"]]
+            cells = [f"`{fault.name}`", title, f"`{delivery}`", str(kind["rounds"])]
+            cells += [f"{seconds:.1f} s" for seconds in (median(stalls), max(stalls))]
+            cells += [f"{max(floor for _, floor in kind['stalls']):.1f} s"]
+            cells += [f"{kind[name]:,}" for name in (*_SUMS, "wrong")]
+            rows.append(f"| {' | '.join(cells)} |\n")
+    times = ("median until flow", "worst until flow", "longest fault")
+    columns = ("fault", "database", "delivery", "rounds", *times, *_SUMS.values(), "went wrong")
     return _head(columns, 3) + "".join(rows)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
+from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault
 from .judge import Round, find_secrets, judge, longest_wait
 from .network_faults import NETWORK_FAULTS
@@ -22,6 +23,7 @@ FAULTS: tuple[Fault, ...] = (
     *SERVER_FAULTS,
     *POSTGRES_FAULTS,
     *NETWORK_FAULTS,
+    *FAILOVER_FAULTS,
     *OPERATOR_FAULTS,
 )
 RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
@@ -91,7 +93,7 @@ def one_round(site: Site, fault: Fault) -> Round:
         site.note("doing", said=site.host.doing())
         site.heal()
     if not fault.graceful:
-        each.leaders = site.token() - token + (each.strike.lost if each.strike else 0)
+        each.leaders = site.beats.leaders_since(token) + (each.strike.lost if each.strike else 0)
     site.note("recovered", fault=fault.name, stall=each.stall, leaders=each.leaders)
     return each
 

@@ -21,7 +21,8 @@ from outbox_servers.services import KafkaBroker
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import PARTITIONS, Shop  # noqa: TID252 - pytest gives tests no absolute name
 from .heartbeats import Beats
-from .host import HOSTS, Power
+from .host import Power
+from .hosts import HOSTS
 from .proxy import POSTGRES, Proxy, Speech
 from .witness import Witness
 
@@ -50,6 +51,7 @@ class Site:
         lanes: The number of lanes of harvesters that are started from now on.
         slots: The competing processes; :meth:`heal` replaces those that ended.
         may_end: The processes that a fault ends, or may end.
+        detour: The port of a pooler through which harvesters reach the database; ``None`` for none.
         election: The broker's last description of the group that elects a leader.
     """
 
@@ -78,6 +80,7 @@ class Site:
         self.slots: dict[str, Harvester] = {}
         self.may_end: set[str] = set()
         self.election = ""
+        self.detour: int | None = None
         self._letters = "abcdefgh"[:harvesters]
         self._generation = itertools.count(1)
         self._topics = itertools.count(1)
@@ -102,7 +105,7 @@ class Site:
         self.witness: Witness
         self.kafka: KafkaBroker
         self._stack.enter_context(self.host)
-        self.to_database = self._proxy(lambda: self.host.server.port, self.host.speech)
+        self.to_database = self._proxy(lambda: self.detour or self.host.server.port, self.host.speech)
         self.to_kafka = self._proxy(lambda: self.kafka.proxied_port)
         self.kafka = self._stack.enter_context(KafkaBroker(proxy_port=self.to_kafka.port))
         self._stack.callback(self._keep_logs)
@@ -201,6 +204,9 @@ class Site:
         for proxy in self.to_database, self.to_kafka:
             proxy.delay = 0.0
             proxy.speak()
+        self.to_database.end_idle(None)
+        self.detour = None
+        self.shop.calm.clear()
         self.host.restore()
         self.kafka.start()
         for letter, harvester in self.slots.items():
@@ -238,8 +244,12 @@ class Site:
         leader = until(self.leader, "one of them leads", 3 * self.session)
         return next((letter, each) for letter, each in self.slots.items() if each is leader)
 
+    def has_said(self, words: str, since: float) -> bool:
+        """Returns whether a running harvester has written a line with these words since then."""
+        return any(each.running and each.find(words, since) for each in self.slots.values())
+
     def token(self) -> int:
-        """Returns the fence's token: how many leaders there have been."""
+        """Returns the fence's token."""
         return max((each.fence.token for each in self._lane_statuses()), default=0)
 
     def acquired_at(self) -> float:
