@@ -129,7 +129,7 @@ class Debezium(Candidate):
 
         def build(folder: Path) -> None:
             say(f"fetching Debezium {DEBEZIUM} and Kafka Connect {CONNECT} from Maven Central (36 MB, once)")
-            fetch_jars(_JARS, folder / "jars", find_java(), say)
+            fetch_jars(_JARS, folder / "jars", find_java(), say, Path(__file__).with_name("jars.sha256"))
 
         try:
             self._jars = cached_folder(f"debezium-{DEBEZIUM}-connect-{CONNECT}", build, progress=say) / "jars"
