@@ -182,7 +182,9 @@ def test_kept_services_serve_until_they_are_stopped(folder: Path) -> None:
         settings = text.rstrip().rpartition(" ")[2]
         program = [sys.executable, "-m", "outbox_core", "status", "-f", settings]
         status = subprocess.run(program, capture_output=True, text=True, check=True, timeout=30)
-        assert "fence token 2" in status.stdout
+        former, present = map(int, re.findall(r"leads with fence token (\d+)", text))
+        assert former < present
+        assert f"fence token {present}" in status.stdout
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0
