@@ -18,6 +18,7 @@ from outbox_sdk.file_text import FileText, present_text
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hooks import Driver, Duration, Unit, hookimpl
 from outbox_sdk.intake import Intake, Taken
+from outbox_sdk.journal import Deed, Entry, Journal
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, OutboxTable
@@ -50,12 +51,14 @@ __all__ = [
     "DeadLetter",
     "DeadLetterStatus",
     "DeadLetters",
+    "Deed",
     "Deliveries",
     "Dialect",
     "Driver",
     "DriverError",
     "Duration",
     "Elector",
+    "Entry",
     "Failure",
     "Fence",
     "FileText",
@@ -64,6 +67,7 @@ __all__ = [
     "Insert",
     "Installed",
     "Intake",
+    "Journal",
     "LaneStatus",
     "LeadershipLost",
     "Lease",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from outbox_sdk.affinity import Condition
 from outbox_sdk.finding import Finding
+from outbox_sdk.journal import Journal
 from outbox_sdk.lease import Lease
 from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import OutboxTable
@@ -87,6 +88,18 @@ class Dialect(Protocol):
 
         Raises:
             DriverError: As for :meth:`connect`.
+        """
+        ...
+
+    def journal(self, *, read_only: bool = False) -> Journal:
+        """Connects to the journal of the outbox.
+
+        Args:
+            read_only: Whether only to read entries, see :meth:`watch`.
+
+        Raises:
+            DriverError: As for :meth:`connect`; tables of an earlier version have no journal yet, and
+                ``outbox migrate`` adds it. Nothing but this method asks for the journal's table.
         """
         ...
 
