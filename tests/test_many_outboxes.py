@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from outbox_core.config import configure
-from outbox_core.health import silence
+from outbox_core.snapshot import silence
 from outbox_sdk import Record, Stasher
 from outbox_servers.services import Kafka
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from outbox_sdk import LaneStatus, Origin, OutboxView, Takeover
 
@@ -104,3 +105,21 @@ def _taken_over(lanes: Iterable[LaneStatus]) -> dict[int, tuple[int, float]]:
 def taken_over_from(clusters: Sequence[ClusterState]) -> list[int]:
     """Returns the clusters of which records were taken over a short while ago, or deliberately are."""
     return [each.cluster for each in clusters if each.recent or each.takeover]
+
+
+def clusters_as_data(clusters: Sequence[ClusterState]) -> list[dict[str, Any]]:
+    """Returns clusters as JSON data: times in seconds, instants in ISO 8601."""
+    return [
+        {
+            "cluster": each.cluster,
+            "role": str(each.role),
+            "records": each.records,
+            "exact": each.exact,
+            "oldest_seconds": each.oldest,
+            "taken_over": each.taken_over,
+            "taken_over_seconds_ago": each.seconds_ago,
+            "takeover": each.takeover
+            and {"reason": each.takeover.reason, "since": each.takeover.since.isoformat()},
+        }
+        for each in clusters
+    ]

@@ -1,9 +1,8 @@
 """Whether an outbox is harvested without problems: one check of its database and its broker."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -16,14 +15,11 @@ from outbox_sdk.fence import LaneStatus
 from outbox_sdk.parking import Parked
 from outbox_sdk.upkeep import Upkeep
 
-from outbox_core.clusters import ClusterState, Role, cluster_states
+from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import MANY, dead_rows, is_old, kept
-from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
-
-SILENT_HEARTBEATS = 3.0
-"""The default number of missed heartbeats after which a lane counts as silent."""
+from outbox_core.snapshot import SILENT_HEARTBEATS, Snapshot, longest_blocked, silence
 
 
 class Code(StrEnum):
@@ -148,38 +144,6 @@ def examine(settings: HarvestSettings, thresholds: Thresholds | None = None) -> 
     )
 
 
-def present_lanes(lane_statuses: Iterable[LaneStatus]) -> list[LaneStatus]:
-    """Returns the lanes of the present leader, in the order given; none before the first.
-
-    There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong to an
-    earlier leader with more lanes; they are fenced for good.
-    """
-    held = list(lane_statuses)
-    count = next((lane_status.fence.lanes for lane_status in held if lane_status.fence.lane == 0), 0)
-    return [lane_status for lane_status in held if lane_status.fence.lane < count]
-
-
-def silence(lane: LaneStatus) -> float:
-    """Returns for how many seconds a lane has written no reading.
-
-    Before its first reading, that is since its leader raised the token; only then does the clock of this
-    machine matter beside the database's.
-    """
-    if lane.age is not None:
-        return lane.age
-    return (datetime.now(UTC) - lane.since).total_seconds()
-
-
-def longest_silence(settings: HarvestSettings, beats: float = SILENT_HEARTBEATS) -> float:
-    """Returns the seconds after which a lane without a reading counts as silent."""
-    return beats * max(settings.limits.min_metrics_interval, MIN_HEARTBEAT_SECONDS)
-
-
-def longest_blocked(lanes: Iterable[LaneStatus]) -> float:
-    """Returns the seconds since the first failure of the key that has failed longest; 0 for none."""
-    return max((lane.metrics.get("blocked_seconds", 0.0) for lane in lanes), default=0.0)
-
-
 class _Look:
     """One look at a service, on a thread of its own: what hangs there must not hang the examination."""
 
@@ -211,22 +175,24 @@ class _Look:
             self._outcome.put(error)
 
 
-def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[HealthProblem]:
-    origin = settings.affinity.create().origin()
-    with closing(dialect.watch()) as view:
-        lanes, backlog, parked = present_lanes(view.lane_statuses()), view.backlog(), view.parked()
-        upkeep = view.upkeep()
-        clusters = [] if origin is None else cluster_states(view, origin, lanes)
-    longest = longest_silence(settings, thresholds.silence)
-    speaking = [lane for lane in lanes if silence(lane) <= longest]
+def problems(snapshot: Snapshot, thresholds: Thresholds | None = None) -> list[HealthProblem]:
+    """Returns what is wrong according to the database, remarks included, in the order of :class:`Code`."""
+    limits = thresholds or Thresholds()
+    speaking = [lane for lane in snapshot.lanes if not snapshot.silent(lane)]
     return [
-        *_leader(lanes, speaking),
-        *_oldest(backlog, thresholds.oldest),
-        *_blocked(speaking, thresholds.blocked),
-        *_parked(parked, thresholds.parked),
-        *_dead_rows(upkeep, thresholds),
-        *(problem for cluster in clusters for problem in _cluster(cluster)),
+        *_leader(snapshot.lanes, speaking),
+        *_oldest(snapshot.backlog, limits.oldest),
+        *_blocked(speaking, limits.blocked),
+        *_parked(snapshot.parked, limits.parked),
+        *_dead_rows(snapshot.upkeep, limits),
+        *(problem for cluster in snapshot.clusters or () for problem in _cluster(cluster)),
     ]
+
+
+def _database(dialect: Dialect, settings: HarvestSettings, thresholds: Thresholds) -> list[HealthProblem]:
+    with closing(dialect.watch()) as view:
+        snapshot = Snapshot.take(view, settings, thresholds.silence)
+    return problems(snapshot, thresholds)
 
 
 def _leader(lanes: Sequence[LaneStatus], speaking: Sequence[LaneStatus]) -> list[HealthProblem]:

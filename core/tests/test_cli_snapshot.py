@@ -4,8 +4,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from outbox_core.cli.snapshot import Snapshot, as_data, as_text
+from outbox_core.cli.snapshot import as_text
 from outbox_core.config import parse
+from outbox_core.snapshot import Snapshot, as_data
 from outbox_sdk import Backlog, Fence, LaneStatus, OutboxTable, Parked
 from rich.console import Console
 

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,17 +21,15 @@ from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.prometheus import Prometheus
-from outbox_sdk import ConfigError, DriverError, OutboxError
+from outbox_core.snapshot import Snapshot, as_data
+from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
 
 from .http_client import TOKEN, Site
 
-DATA = {
-    "outbox": "outbox",
-    "backlog": {"records": 3, "exact": True, "oldest_seconds": 1.5},
-    "parked": {"keys": 0, "oldest_seconds": None},
-    "blocked_seconds": 0.0,
-    "upkeep": {"dead": 7, "snapshot": None},
-}
+SNAPSHOT = Snapshot(
+    "outbox", Backlog(3, exact=True, oldest=1.5), Parked(0, None), [], 15.0, None, Upkeep(dead=7)
+)
+DATA = as_data(SNAPSHOT)
 
 
 @dataclass
@@ -53,13 +51,13 @@ class Database:
         self.answers.set()
 
     @contextmanager
-    def view(self) -> Iterator[Callable[[HarvestSettings], Mapping[str, Any]]]:
-        def look(_: HarvestSettings) -> Mapping[str, Any]:
+    def view(self) -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+        def look(_: HarvestSettings) -> Snapshot:
             self.looks += 1
             assert self.answers.wait(60)
             if self.error is not None:
                 raise self.error
-            return DATA
+            return SNAPSHOT
 
         yield look
 

@@ -1,7 +1,6 @@
 """What ``outbox status`` shows of each cluster of origin, as data and as text."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -14,24 +13,6 @@ from outbox_core.config.duration import format_duration
 _HEADINGS = ("cluster", "", "backlog", "oldest", "taken over", "last taken", "takeover")
 _NUMBERS = frozenset({"cluster", "backlog", "oldest", "taken over", "last taken"})
 _ROLES = {Role.OWN: "own", Role.OTHER: "other", Role.ORPHAN: "orphan: nobody serves it"}
-
-
-def clusters_as_data(clusters: Sequence[ClusterState]) -> list[dict[str, Any]]:
-    """Returns clusters as JSON data: times in seconds, instants in ISO 8601."""
-    return [
-        {
-            "cluster": each.cluster,
-            "role": str(each.role),
-            "records": each.records,
-            "exact": each.exact,
-            "oldest_seconds": each.oldest,
-            "taken_over": each.taken_over,
-            "taken_over_seconds_ago": each.seconds_ago,
-            "takeover": each.takeover
-            and {"reason": each.takeover.reason, "since": each.takeover.since.isoformat()},
-        }
-        for each in clusters
-    ]
 
 
 def clusters_as_text(clusters: Sequence[ClusterState]) -> Table:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from outbox_sdk.errors import ConfigError
 
@@ -11,6 +10,7 @@ from outbox_core.config import HarvestSettings, Settings
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observe
+from outbox_core.snapshot import Snapshot, Watches
 
 _EXPORTERS = "OTEL_METRICS_EXPORTER"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -73,9 +73,6 @@ def _needs(extra: str, why: str) -> Iterator[None]:
 
 
 @contextmanager
-def _view() -> Iterator[Callable[[HarvestSettings], Mapping[str, Any]]]:
-    # Rich, which this needs, is imported only when somebody looks.
-    from outbox_core.cli.snapshot import Watches, as_data  # noqa: PLC0415
-
+def _view() -> Iterator[Callable[[HarvestSettings], Snapshot]]:
     with Watches() as watches:
-        yield lambda outbox: as_data(watches.snapshot(outbox))
+        yield watches.snapshot

@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outbox_core.cli.snapshot import Snapshot
 from outbox_core.clusters import taken_over_from
 from outbox_core.config.duration import format_duration
+from outbox_core.snapshot import Snapshot
 
 _HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
 _NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})

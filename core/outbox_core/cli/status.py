@@ -15,8 +15,9 @@ from outbox_core.cli.durations import seconds
 from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
 from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
 from outbox_core.cli.overview import overview
-from outbox_core.cli.snapshot import Snapshot, Watches, as_data, as_text
+from outbox_core.cli.snapshot import as_text
 from outbox_core.cli.terminal import output, print_message
+from outbox_core.snapshot import Snapshot, Watches, as_data
 
 
 def status(  # noqa: PLR0917 - typer makes each parameter an option

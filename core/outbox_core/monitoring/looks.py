@@ -16,6 +16,7 @@ from outbox_sdk import OutboxError
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.log_context import ContextThread
+from outbox_core.snapshot import Snapshot, as_data
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ _CONCURRENT = Semaphore(8)
 
 Data = Mapping[str, Any]
 """The state of an outbox, as in ``outbox status --json``."""
-View = Callable[[HarvestSettings], Data]
+View = Callable[[HarvestSettings], Snapshot]
 """Looks at an outbox; raises an ``OutboxError`` if that fails."""
 NewView = Callable[[], AbstractContextManager[View]]
 """Opens a view, which keeps a connection until it is left."""
@@ -42,13 +43,18 @@ class Look:
 
     Attributes:
         at: When it was complete, on the monotonic clock.
-        data: The state of the outbox; ``None`` if the look failed.
+        snapshot: The state of the outbox; ``None`` if the look failed.
         error: Why it failed, free of secrets.
     """
 
     at: float
-    data: Data | None
+    snapshot: Snapshot | None
     error: str = ""
+
+    @property
+    def data(self) -> Data | None:
+        """The state as data; ``None`` if the look failed."""
+        return None if self.snapshot is None else as_data(self.snapshot)
 
 
 class Looks:
@@ -137,10 +143,10 @@ class _Looker:
     def _look(self, view: View) -> Look:
         try:
             with _CONCURRENT:
-                data = view(self._outbox)
+                snapshot = view(self._outbox)
         except OutboxError as error:
             return Look(monotonic(), None, str(error))
         except Exception:
             log.exception("outbox '%s' cannot be looked at", self._outbox.title)
             return Look(monotonic(), None, "the look has failed; the harvester's log says why")
-        return Look(monotonic(), data)
+        return Look(monotonic(), snapshot)

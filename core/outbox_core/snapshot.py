@@ -1,0 +1,202 @@
+"""The state of an outbox and its harvest at one moment, according to the database."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from outbox_sdk.backlog import Backlog
+from outbox_sdk.errors import DriverError
+from outbox_sdk.fence import LaneStatus
+from outbox_sdk.outbox_view import OutboxView
+from outbox_sdk.parking import Parked
+from outbox_sdk.upkeep import Upkeep
+
+from outbox_core.clusters import ClusterState, cluster_states, clusters_as_data
+from outbox_core.config import HarvestSettings
+from outbox_core.dead_rows import as_data as upkeep_as_data
+from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
+
+SILENT_HEARTBEATS = 3.0
+"""The default number of missed heartbeats after which a lane counts as silent."""
+
+LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
+TRANSACTION_COLUMNS = ("aborted", "recovered")
+_NOTHING_KNOWN = Upkeep()
+_ABOUT_LEADER = frozenset({"elector", "silence_before"})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of an outbox at one moment.
+
+    Attributes:
+        outbox: The table.
+        backlog: The records in it.
+        parked: The parked keys.
+        lanes: The lanes of the present leader, ordered by number; empty before the first leader.
+        longest_silence: Seconds without a heartbeat after which a lane counts as silent.
+        clusters: The records of each cluster of origin; ``None`` where rows do not tell where they were
+            written.
+        upkeep: The dead rows, and who keeps them.
+    """
+
+    outbox: str
+    backlog: Backlog
+    parked: Parked
+    lanes: Sequence[LaneStatus]
+    longest_silence: float
+    clusters: Sequence[ClusterState] | None = None
+    upkeep: Upkeep = _NOTHING_KNOWN
+
+    @classmethod
+    def of(cls, settings: HarvestSettings) -> "Snapshot":
+        """Connects to the outbox and queries it now."""
+        with closing(settings.dialect.create().watch()) as view:
+            return cls.take(view, settings)
+
+    @classmethod
+    def take(
+        cls, view: OutboxView, settings: HarvestSettings, beats: float = SILENT_HEARTBEATS
+    ) -> "Snapshot":
+        """Queries the outbox now.
+
+        Args:
+            view: The outbox.
+            settings: Its settings.
+            beats: The heartbeats that a lane may miss before it counts as silent.
+        """
+        lanes = present_lanes(view.lane_statuses())
+        origin = settings.affinity.create().origin()
+        clusters = None if origin is None else cluster_states(view, origin, lanes)
+        longest = longest_silence(settings, beats)
+        backlog, parked = view.backlog(), view.parked()
+        return cls(settings.outbox, backlog, parked, lanes, longest, clusters, view.upkeep())
+
+    def silent(self, lane: LaneStatus) -> bool:
+        """Whether the lane has not written a heartbeat for too long."""
+        return silence(lane) > self.longest_silence
+
+    @property
+    def blocked(self) -> float:
+        """Seconds since the first failure of the key that has failed longest; 0 for none."""
+        return longest_blocked(lane for lane in self.lanes if not self.silent(lane))
+
+    def total(self, name: str) -> float:
+        """Returns the sum of a metric over the lanes; rates of silent lanes do not count."""
+        rate = name.endswith("_per_second")
+        counted = (lane for lane in self.lanes if not (rate and self.silent(lane)))
+        total: float = sum(lane.metrics.get(name, 0) for lane in counted)
+        return total
+
+    def metrics(self, lane: LaneStatus) -> dict[str, Any]:
+        """Returns a lane's last metrics, without batches if the lane is silent: they are out of date then."""
+        metrics = {name: value for name, value in lane.metrics.items() if name not in _ABOUT_LEADER}
+        if "batches" in metrics and self.silent(lane):
+            metrics["batches"] = []
+        return metrics
+
+    @property
+    def transactional_lanes(self) -> Sequence[LaneStatus]:
+        """The lanes that report batches: those of exactly-once delivery."""
+        return [lane for lane in self.lanes if "batches" in lane.metrics]
+
+
+class Watches:
+    """Connections to outboxes that are queried again and again; a context manager."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, OutboxView] = {}
+
+    def snapshot(self, settings: HarvestSettings) -> Snapshot:
+        """Queries an outbox now; connects if need be. One thread at a time for each outbox."""
+        try:
+            view = self._views.get(settings.title) or settings.dialect.create().watch()
+            self._views[settings.title] = view
+            return Snapshot.take(view, settings)
+        except DriverError:
+            self._close(settings.title)
+            raise
+
+    def _close(self, title: str) -> None:
+        view = self._views.pop(title, None)
+        if view is not None:
+            view.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for title in list(self._views):
+            self._close(title)
+
+
+def as_data(snapshot: Snapshot) -> dict[str, Any]:
+    """Returns the snapshot as JSON data: times in seconds, instants in ISO 8601."""
+    leader = snapshot.lanes[0] if snapshot.lanes else None
+    clusters = {} if snapshot.clusters is None else {"clusters": clusters_as_data(snapshot.clusters)}
+    return {
+        "outbox": snapshot.outbox,
+        "backlog": {
+            "records": snapshot.backlog.records,
+            "exact": snapshot.backlog.exact,
+            "oldest_seconds": snapshot.backlog.oldest,
+        },
+        "parked": {"keys": snapshot.parked.keys, "oldest_seconds": snapshot.parked.oldest},
+        "blocked_seconds": snapshot.blocked,
+        "upkeep": upkeep_as_data(snapshot.upkeep),
+        **clusters,
+        "leader": leader
+        and {
+            "name": leader.holder,
+            "token": leader.fence.token,
+            "since": leader.since.isoformat(),
+            "elector": leader.metrics.get("elector"),
+            "silence_before_seconds": leader.metrics.get("silence_before"),
+        },
+        "total": {name: snapshot.total(name) for name in (*LANE_COLUMNS, *TRANSACTION_COLUMNS)},
+        "lanes": [
+            {
+                "lane": lane.fence.lane,
+                "epoch": lane.fence.epoch,
+                "heartbeat": lane.heartbeat_at and lane.heartbeat_at.isoformat(),
+                "heartbeat_age_seconds": lane.age,
+                "silent": snapshot.silent(lane),
+                **snapshot.metrics(lane),
+            }
+            for lane in snapshot.lanes
+        ],
+    }
+
+
+def present_lanes(lane_statuses: Iterable[LaneStatus]) -> list[LaneStatus]:
+    """Returns the lanes of the present leader, in the order given; none before the first.
+
+    There is always a lane 0, so its row knows the present leader's number of lanes. Rows beyond belong to an
+    earlier leader with more lanes; they are fenced for good.
+    """
+    held = list(lane_statuses)
+    count = next((lane_status.fence.lanes for lane_status in held if lane_status.fence.lane == 0), 0)
+    return [lane_status for lane_status in held if lane_status.fence.lane < count]
+
+
+def silence(lane: LaneStatus) -> float:
+    """Returns for how many seconds a lane has written no reading.
+
+    Before its first reading, that is since its leader raised the token; only then does the clock of this
+    machine matter beside the database's.
+    """
+    if lane.age is not None:
+        return lane.age
+    return (datetime.now(UTC) - lane.since).total_seconds()
+
+
+def longest_silence(settings: HarvestSettings, beats: float = SILENT_HEARTBEATS) -> float:
+    """Returns the seconds after which a lane without a reading counts as silent."""
+    return beats * max(settings.limits.min_metrics_interval, MIN_HEARTBEAT_SECONDS)
+
+
+def longest_blocked(lanes: Iterable[LaneStatus]) -> float:
+    """Returns the seconds since the first failure of the key that has failed longest; 0 for none."""
+    return max((lane.metrics.get("blocked_seconds", 0.0) for lane in lanes), default=0.0)
