@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     import ssl
 
 WRONG_HOST = 62
-"""OpenSSL's code for a certificate that is for another host name; this one and the following: x509_vfy.h."""
+"""OpenSSL's code for a certificate that is for another host name; all codes: x509_vfy.h."""
 
-_WRONG_ADDRESS = 64
-_NOT_YET, _EXPIRED = 9, 10
-_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+
+class CertificateFault(Enum):
+    """Why a certificate cannot be verified; the values are OpenSSL's codes."""
+
+    WRONG_NAME = frozenset({WRONG_HOST, 64})
+    EXPIRED = frozenset({10})
+    NOT_YET_VALID = frozenset({9})
+    UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+    OTHER = frozenset[int]()
+
+    @classmethod
+    def of(cls, code: int | None) -> CertificateFault:
+        """Returns the fault that OpenSSL calls by this code (``verify_code``); ``OTHER`` for all others."""
+        return next((fault for fault in cls if code in fault.value), cls.OTHER)
 
 
 class Protection(Enum):
@@ -76,18 +87,19 @@ def certificate_cure(code: int | None, authority: str, reason: str = "") -> str:
         authority: The setting that names the file of the trusted authorities.
         reason: OpenSSL's own words (``verify_message``), if there are any.
     """
-    if code in (WRONG_HOST, _WRONG_ADDRESS):
+    fault = CertificateFault.of(code)
+    if fault is CertificateFault.WRONG_NAME:
         return (
             "the server's certificate is for another host name: connect by a name that it contains, or have "
             "it issued for this one"
         )
-    if code == _EXPIRED:
+    if fault is CertificateFault.EXPIRED:
         return "the server's certificate has expired: renew it on the server"
-    if code == _NOT_YET:
+    if fault is CertificateFault.NOT_YET_VALID:
         return (
             "the server's certificate is not valid yet: correct the clock of this machine, or the certificate"
         )
-    if code in _UNKNOWN_AUTHORITY:
+    if fault is CertificateFault.UNKNOWN_AUTHORITY:
         return (
             f"an unknown authority has signed the server's certificate: set {authority} to the file with the "
             "certificate of the authority that signed it"

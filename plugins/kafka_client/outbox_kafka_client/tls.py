@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from outbox_sdk.tls import CertificateFault
+
 _TIMEOUT: Final = 3.0
 """Seconds that one look at a broker's certificate may take."""
 
@@ -16,10 +18,6 @@ _ADDRESS = re.compile(r"ssl://(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:/]+)):(?P<port
 
 _NOT_VERIFIED: Final = "certificate verify failed"
 _REFUSED: Final = re.compile(r"alert (?:bad certificate|certificate|unknown ca|handshake failure)")
-
-# OpenSSL's codes of verification (x509_vfy.h).
-_EXPIRED, _NOT_YET, _HOST, _ADDRESS_MISMATCH = 10, 9, 62, 64
-_UNKNOWN: Final = frozenset({2, 18, 19, 20, 21})
 
 
 def why_refused(errors: Iterable[str], settings: Mapping[str, Any]) -> str | None:
@@ -48,17 +46,17 @@ def broker_problem(host: str, error: ssl.SSLCertVerificationError | None) -> str
         error: What OpenSSL says of the certificate; ``None`` if it was not seen.
     """
     whose = f"the certificate of the broker at {host}"
-    code = None if error is None else error.verify_code
-    if code in (_HOST, _ADDRESS_MISMATCH):
+    fault = CertificateFault.of(None if error is None else error.verify_code)
+    if fault is CertificateFault.WRONG_NAME:
         return (
             f"{whose} is for another host name: use a name that it contains in bootstrap.servers and in the "
             "brokers' advertised.listeners, or have the broker's certificate issued for this one"
         )
-    if code == _EXPIRED:
+    if fault is CertificateFault.EXPIRED:
         return f"{whose} has expired: renew it on the broker"
-    if code == _NOT_YET:
+    if fault is CertificateFault.NOT_YET_VALID:
         return f"{whose} is not valid yet: correct the clock of this machine, or the broker's certificate"
-    if code in _UNKNOWN:
+    if fault is CertificateFault.UNKNOWN_AUTHORITY:
         return (
             f"an unknown authority has signed {whose}: set ssl.ca.location to the file with the authority "
             "that signed it"

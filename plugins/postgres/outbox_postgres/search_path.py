@@ -9,7 +9,7 @@ change. Names that users write without a schema are looked for in the schemas le
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Self
 
 import psycopg
@@ -47,8 +47,10 @@ class Connection(AttentiveConnection):
         A setting of the session would do for all statements at once. But a pooler in transaction mode would
         hand it on with the session, and others could not write.
         """
-        with self.transaction() if self.watches and self._idle else nullcontext():
-            return super().execute(query, params, prepare=prepare, binary=binary)
+        if self.watches and self._idle:
+            with self.transaction():
+                return super().execute(query, params, prepare=prepare, binary=binary)
+        return super().execute(query, params, prepare=prepare, binary=binary)
 
     @contextmanager
     def transaction(self, *arguments: Any, **options: Any) -> Iterator[psycopg.Transaction]:
