@@ -8,6 +8,7 @@ from outbox_servers.services.kafka_cluster import KafkaCluster
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
 from outbox_servers.services.postgres import PostgresServer
 from outbox_servers.services.process import ServiceError, free_port
+from outbox_servers.services.prometheus import PrometheusServer
 from outbox_servers.services.service import Service
 from outbox_servers.services.spark import SparkStandalone
 from outbox_servers.services.zookeeper import ZooKeeperServer
@@ -24,6 +25,7 @@ __all__ = [
     "MySqlServer",
     "Postgres",
     "PostgresServer",
+    "PrometheusServer",
     "Service",
     "ServiceError",
     "SparkStandalone",
