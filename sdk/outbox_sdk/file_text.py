@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from outbox_sdk.errors import ConfigError
 
 MAX_BYTES = 64 * 1024
 """The longest file that is read."""
+
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,9 @@ class FileText:
         """Returns the text with each file's present content, without one newline at the content's end.
 
         Raises:
-            ConfigError: A file cannot be read: there is none, this user may not, it is not UTF-8, or longer
-                than ``MAX_BYTES``. The message names the path and quotes nothing of the content.
+            ConfigError: A file cannot be read: there is none, this user may not, it is a pipe or a device, it
+                is not UTF-8, or longer than ``MAX_BYTES``. The message names the path and quotes nothing of
+                the content.
         """
         return "".join(part if isinstance(part, str) else _content(part) for part in self.parts)
 
@@ -55,12 +60,19 @@ def present_text(value: str | FileText) -> str:
 
 def _content(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        # Without blocking: a named pipe could have no writer for ever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+            ordinary = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(MAX_BYTES + 1) if ordinary else b""
     except OSError as error:
         raise ConfigError(
             f"cannot read the file '{path}' that the configuration names: {error.strerror}"
         ) from None
+    if not ordinary:
+        raise ConfigError(
+            f"'{path}', which the configuration names, is no ordinary file: it is read again whenever "
+            "somebody connects, which a pipe or a device does not permit"
+        )
     if len(content) > MAX_BYTES:
         raise ConfigError(
             f"the file '{path}' that the configuration names is longer than {MAX_BYTES // 1024} KiB"

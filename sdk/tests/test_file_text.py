@@ -70,3 +70,10 @@ def test_what_is_no_file_or_closed_to_us_is_told(tmp_path: Path):
     closed.touch(mode=0)
     with pytest.raises(ConfigError, match="Permission denied"):
         FileText((closed,)).read()
+
+
+def test_a_named_pipe_without_a_writer_is_refused_at_once(tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="pipe', which the configuration names, is no ordinary file"):
+        FileText((pipe,)).read()
