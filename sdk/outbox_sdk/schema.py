@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the tables that this version of outbox creates, and that ``outbox migrate`` leads to.
 
 1: as the first version of outbox made them, and every one before versions were noted.
 2: the version is noted; the fence has all columns of today.
+3: there is a journal.
 """
+
+WITH_JOURNAL = 3
+"""The first version whose tables have a journal."""
 
 OLDEST = 1
 """What an outbox must know to work with tables of version ``SCHEMA``: later changes only added to them."""

@@ -14,7 +14,7 @@ from outbox_sdk.affinity import ColumnIs, Condition
 from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
-from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, JOURNAL_COLUMNS, OUTBOX_COLUMNS
 from outbox_sdk.portable.lease import LeaseStatements
 from outbox_sdk.portable.members import MemberStatements
 from outbox_sdk.portable.origins import OriginStatements, TakeoverStatements
@@ -35,7 +35,7 @@ class ScriptedConnection:
         log: What was asked for, in order: a statement with its parameters, ``commit``, ``rollback``.
     """
 
-    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *DEAD_LETTER_COLUMNS})
+    columns = sorted({*OUTBOX_COLUMNS, *FENCE_COLUMNS, *DEAD_LETTER_COLUMNS, *JOURNAL_COLUMNS})
 
     def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
         self.replies = dict(replies or {})

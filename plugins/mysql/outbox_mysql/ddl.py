@@ -11,7 +11,7 @@ LINE: Final = "LONGTEXT"
 """The type of a column for a short text."""
 
 # A binary collation; the dialect's statements compare keys byte for byte whatever the collation is.
-_END: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+TABLE_END: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 # With a default as long as a leader id, a mark updates rows in place, which takes half the time.
 _LEADER: Final = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin DEFAULT ''"
 
@@ -28,7 +28,7 @@ def outbox(table: str, *, binary: bool) -> str:
     kafka_header_values JSON,
     leader_id {_LEADER},
     PRIMARY KEY (id)
-) {_END}"""
+) {TABLE_END}"""
 
 
 def fence(table: str) -> str:
@@ -48,7 +48,7 @@ def fence(table: str) -> str:
     sender {LINE},
     marker_place {LINE},
     PRIMARY KEY (name, lane)
-) {_END}"""
+) {TABLE_END}"""
 
 
 def find(table: str) -> str:
@@ -69,4 +69,4 @@ def find(table: str) -> str:
     attempts INT NOT NULL,
     since DATETIME(6) NOT NULL,
     PRIMARY KEY (name, id)
-) {_END}"""
+) {TABLE_END}"""

@@ -14,7 +14,7 @@ from outbox_sdk.portable.upkeep_queries import UpkeepQueries
 from outbox_sdk.record import Record
 from outbox_sdk.statement import Style
 
-from outbox_mysql.ddl import KEY_BYTES, LINE
+from outbox_mysql.ddl import KEY_BYTES, LINE, TABLE_END
 from outbox_mysql.errors import cure, error_kind
 from outbox_mysql.upkeep import UPKEEP
 
@@ -32,6 +32,7 @@ class MySqlIdiom(Idiom):
     current_schema: ClassVar[str] = "DATABASE()"
     short_text_type: ClassVar[str] = LINE
     moment_type: ClassVar[str] = "DATETIME(6)"
+    table_end: ClassVar[str] = f" {TABLE_END}"
     indexes: ClassVar[str] = (
         "SELECT index_name, column_name FROM information_schema.statistics"
         " WHERE table_schema = COALESCE(NULLIF({schema}, ''), DATABASE()) AND table_name = {table}"

@@ -95,6 +95,10 @@ class OracleIdiom(Idiom):
         """Writes how many bytes a key has, or how many bytes or characters a large object."""
         return f"LENGTHB({column})" if column == "kafka_key" else f"SYS.DBMS_LOB.GETLENGTH({column})"
 
+    def text_type(self, octets: int) -> str:
+        """Writes the type of a column for any text of some bytes."""
+        return f"VARCHAR2({octets} BYTE)"
+
     def quote(self, name: str) -> str:
         """Quotes an identifier, folded to upper case unless it is quoted already."""
         return quoted(name)

@@ -1,4 +1,4 @@
-"""The tables that the dialect creates beside an outbox: its fence and its dead letters."""
+"""The tables that the dialect creates beside an outbox: its fence, its dead letters and its journal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outbox_sdk.portable import TableName
-from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS
+from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, JOURNAL_COLUMNS
 
-from outbox_postgres.ddl import FENCE_ADDITIONS, dead_letters_ddl, fence_ddl
+from outbox_postgres.ddl import FENCE_ADDITIONS, dead_letters_ddl, fence_ddl, journal_ddl
 from outbox_postgres.fault import Fault
 from outbox_postgres.names import quoted
 
@@ -23,7 +23,7 @@ class AuxiliaryTable:
         name: The table's name with its schema.
         ddl: What creates it.
         columns: The columns it must have.
-        privileges: What a harvester's user must be allowed to do with it.
+        privileges: What a harvester's user must be allowed to do with it; with the journal, an operator's.
         additions: Column → type, for those that a table made by an earlier version may lack.
     """
 
@@ -67,7 +67,7 @@ class AuxiliaryTable:
 
 
 def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[AuxiliaryTable, AuxiliaryTable]:
-    """Returns the definitions of the tables beside an outbox."""
+    """Returns the definitions of the tables beside an outbox that a harvester needs."""
     return (
         AuxiliaryTable(
             "fence table",
@@ -86,6 +86,18 @@ def auxiliary_tables(fence: TableName, dead_letters: TableName) -> tuple[Auxilia
             frozenset(DEAD_LETTER_COLUMNS),
             ("SELECT", "INSERT", "UPDATE", "DELETE"),
         ),
+    )
+
+
+def journal_table(journal: TableName) -> AuxiliaryTable:
+    """Returns the definition of a journal, which harvesters do not need."""
+    return AuxiliaryTable(
+        "journal table",
+        "journalTable",
+        journal,
+        journal_ddl(journal),
+        frozenset(JOURNAL_COLUMNS),
+        ("SELECT", "INSERT", "UPDATE"),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 from outbox_sdk import DriverError, Finding, Intake, Level
 
-from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables
+from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, journal_table
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.check_origin import check_origin
 from outbox_postgres.check_queries import SERVER_PROBES, TABLE_PROBES, Probe
@@ -105,6 +106,7 @@ def _outbox(connection: Connection, source: DataSource, options: PostgresOptions
         yield Finding(Level.ERROR, "outbox table", fault.message, fault.cure)
     for table in auxiliary_tables(layout.fence, layout.dead_letters):
         yield from _auxiliary(inspector, layout, table)
+    yield from _journal(inspector, layout)
     yield from check_version(catalogue, layout)
     yield from check_schemas(connection, layout, options.outbox)
     if not faults:
@@ -126,6 +128,17 @@ def _auxiliary(inspector: Inspector, layout: Layout, table: AuxiliaryTable) -> I
         yield Finding(Level.ERROR, table.subject, fault.message, fault.cure)
     if not faults:
         yield Finding(Level.OK, table.subject, f"{table.name} has the columns and privileges it needs")
+
+
+def _journal(inspector: Inspector, layout: Layout) -> Iterator[Finding]:
+    """Looks whether there is a journal; harvesters, who run without one, need no right to it."""
+    table = replace(journal_table(layout.journal), privileges=())
+    faults = list(inspector.auxiliary_faults(layout, table))
+    for fault in faults:
+        message = f"{fault.message}, in which operators note what they do"
+        yield Finding(Level.WARNING, table.subject, message, fault.cure)
+    if not faults:
+        yield Finding(Level.OK, table.subject, f"{table.name} has the columns it needs")
 
 
 def _ids(layout: Layout, options: PostgresOptions) -> Finding:

@@ -19,6 +19,7 @@ from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_postgres.errors import translated
 from outbox_postgres.inspector import Inspector
 from outbox_postgres.intake import PostgresIntake, WaitingIntake
+from outbox_postgres.journal import PostgresJournal
 from outbox_postgres.layout import Layout, find_layout
 from outbox_postgres.lease import PostgresLease
 from outbox_postgres.members import PostgresMembers
@@ -104,6 +105,12 @@ def open_dead_letters(options: PostgresOptions, *, read_only: bool) -> PostgresD
     return PostgresDeadLetters(catalogue.connection, source, layout)
 
 
+def open_journal(options: PostgresOptions, *, read_only: bool) -> PostgresJournal:
+    """Connects to the journal; the work behind ``PostgresDialect.journal``."""
+    source, catalogue, layout = _open(options, read_only=read_only, for_journal=True)
+    return PostgresJournal(catalogue.connection, source, layout)
+
+
 def open_lease(options: PostgresOptions) -> PostgresLease:
     """Connects to the lease; the work behind ``PostgresDialect.lease``."""
     source, catalogue, layout = _open(options)
@@ -138,7 +145,11 @@ def open_catalogue(
 
 
 def _open(
-    options: PostgresOptions, eligible: Sequence[Condition] = (), *, read_only: bool = False
+    options: PostgresOptions,
+    eligible: Sequence[Condition] = (),
+    *,
+    read_only: bool = False,
+    for_journal: bool = False,
 ) -> tuple[DataSource, Catalogue, Layout]:
     source = DataSource(options)
     connection = connect(source)
@@ -148,7 +159,8 @@ def _open(
             _set_up(connection, options, read_only=read_only)
             catalogue = Catalogue(connection)
             layout = find_layout(catalogue, options, writable=not read_only)
-            Inspector(catalogue, options, read_only=read_only).require(layout, eligible)
+            inspector = Inspector(catalogue, options, read_only=read_only)
+            inspector.require_journal(layout) if for_journal else inspector.require(layout, eligible)
         unless_it_works.pop_all()
     return source, catalogue, layout
 

@@ -56,9 +56,11 @@ def _placed(catalogue: Catalogue, options: PostgresOptions) -> PostgresOptions:
         with suppress(psycopg.errors.InsufficientPrivilege):  # what follows says what to grant
             require_known(layout, read_schema(catalogue, layout))
     outbox = found.name if found else catalogue.connection.new(options.outbox)
-    beside = (name.within(outbox.schema) for name in (options.fence, options.dead_letters))
-    fence, letters = map(str, beside)
-    return replace(options, table=str(outbox), fence_table=fence, dead_letter_table=letters)
+    names = (options.fence, options.dead_letters, options.journal)
+    fence, letters, journal = (str(name.within(outbox.schema)) for name in names)
+    return replace(
+        options, table=str(outbox), fence_table=fence, dead_letter_table=letters, journal_table=journal
+    )
 
 
 def _create_tables(

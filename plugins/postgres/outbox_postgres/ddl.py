@@ -21,11 +21,12 @@ def ddl(options: PostgresOptions) -> list[str]:
 
 
 def tables_ddl(options: PostgresOptions) -> dict[TableName, str]:
-    """Returns what creates the outbox, its fence and its dead letters where they do not exist, by table."""
+    """Returns what creates the outbox and the tables beside it where they do not exist, by table."""
     return {
         options.outbox: outbox_ddl(options),
         options.fence: fence_ddl(options.fence),
         options.dead_letters: dead_letters_ddl(options.dead_letters),
+        options.journal: journal_ddl(options.journal),
     }
 
 
@@ -135,6 +136,25 @@ def parked_index_ddl(letters: TableName) -> str:
     """Returns the statement that creates the index of the parked keys."""
     index = QuotedName("", parked_index(letters).table)
     return f"CREATE INDEX IF NOT EXISTS {index} ON {letters} (name, since) WHERE fate = 'parked'"
+
+
+def journal_ddl(journal: TableName) -> str:
+    """Returns the statements that create the journal, with an index for the last entries of an outbox."""
+    index = QuotedName("", with_suffix(journal.table, "_begun"))
+    return f"""CREATE TABLE IF NOT EXISTS {journal} (
+    name TEXT NOT NULL,
+    id UUID NOT NULL,
+    begun TIMESTAMP WITH TIME ZONE NOT NULL,
+    ended TIMESTAMP WITH TIME ZONE,
+    operator TEXT NOT NULL,
+    via TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    outcome TEXT,
+    PRIMARY KEY (name, id)
+);
+CREATE INDEX IF NOT EXISTS {index} ON {journal} (name, begun)"""
 
 
 def sequence_of(outbox: TableName) -> QuotedName:

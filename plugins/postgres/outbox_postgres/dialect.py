@@ -12,6 +12,7 @@ from outbox_postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
     from outbox_postgres.dead_letters import PostgresDeadLetters
+    from outbox_postgres.journal import PostgresJournal
     from outbox_postgres.lease import PostgresLease
     from outbox_postgres.members import PostgresMembers
     from outbox_postgres.table import PostgresTable
@@ -58,6 +59,12 @@ class PostgresDialect:
         from outbox_postgres.connection import open_dead_letters  # noqa: PLC0415 - loads psycopg only when it is needed
 
         return open_dead_letters(self._options, read_only=read_only)
+
+    def journal(self, *, read_only: bool = False) -> PostgresJournal:
+        """Connects to the journal of the outbox."""
+        from outbox_postgres.connection import open_journal  # noqa: PLC0415 - loads psycopg only when it is needed
+
+        return open_journal(self._options, read_only=read_only)
 
     def lease(self) -> PostgresLease:
         """Connects to the outbox's lease."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psycopg
-from outbox_sdk import AccessDenied, Condition, DriverError
+from outbox_sdk import SCHEMA, AccessDenied, Condition, DriverError
 from outbox_sdk.portable import TableName
 
-from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, grant, init_and
+from outbox_postgres.auxiliary_tables import AuxiliaryTable, auxiliary_tables, grant, init_and, journal_table
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.fault import Fault
 from outbox_postgres.layout import Layout
@@ -60,13 +60,24 @@ class Inspector:
         faults = list(self.faults(layout, eligible))
         for table in auxiliary_tables(layout.fence, layout.dead_letters):
             faults += self.auxiliary_faults(layout, table)
-        if faults:
-            reasons = "; ".join(f"{fault.message}: {fault.cure}" for fault in faults)
-            purpose = "watched" if self._read_only else "harvested"
-            message = f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}: {reasons}"
-            if all(fault.refusal for fault in faults):
-                raise AccessDenied(message)
-            raise DriverError(message, retryable=False)
+        purpose = "watched" if self._read_only else "harvested"
+        _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
+
+    def require_journal(self, layout: Layout) -> None:
+        """Checks that the journal can be written, or read.
+
+        Raises:
+            DriverError: As for :meth:`require`.
+        """
+        with suppress(psycopg.errors.InsufficientPrivilege):  # which is a fault below, with its cure
+            require_known(layout, read_schema(self._catalogue, layout))
+        fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
+        tables = (fence, journal_table(layout.journal))
+        faults = [fault for table in tables for fault in self.auxiliary_faults(layout, table)]
+        purpose = "read" if self._read_only else "written"
+        _refuse_if(
+            faults, f"the journal of {layout.outbox} in database '{layout.database}' cannot be {purpose}"
+        )
 
     def faults(self, layout: Layout, eligible: Sequence[Condition] = ()) -> Iterator[Fault]:
         """Returns what is wrong with the outbox table."""
@@ -89,7 +100,7 @@ class Inspector:
         found = self._catalogue.find(table.name)
         if found is None:
             granted = WATCHERS_PRIVILEGES if self._read_only else table.privileges
-            cure = init_and(grant(granted, table.name, layout.user))
+            cure = init_and(grant(granted, table.name, layout.user)) if granted else "run 'outbox init'"
             yield table.absent("run 'outbox migrate'" if self._is_earlier(layout) else cure)
             return
         yield from table.column_faults(self._catalogue.columns(found.oid))
@@ -98,7 +109,13 @@ class Inspector:
     def _is_earlier(self, layout: Layout) -> bool:
         fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
         found = self._catalogue.find(fence.name)
-        return found is not None and fence.upgrade(self._catalogue.columns(found.oid)) is not None
+        if found is None:
+            return False
+        try:
+            noted = read_schema(self._catalogue, layout)
+        except psycopg.errors.InsufficientPrivilege:
+            return False
+        return noted is None or noted.version < SCHEMA
 
     def _privilege_faults(
         self, layout: Layout, oid: int, table: TableName, harvesters: Sequence[str]
@@ -110,3 +127,12 @@ class Inspector:
                 grant(missing, table, layout.user),
                 refusal=True,
             )
+
+
+def _refuse_if(faults: Sequence[Fault], refused: str) -> None:
+    if not faults:
+        return
+    message = f"{refused}: {'; '.join(f'{fault.message}: {fault.cure}' for fault in faults)}"
+    if all(fault.refusal for fault in faults):
+        raise AccessDenied(message)
+    raise DriverError(message, retryable=False)

@@ -24,6 +24,7 @@ class Layout:
         outbox: The table with its schema.
         fence: The fence table with its schema.
         dead_letters: The table of dead letters with its schema.
+        journal: The journal with its schema; it need not exist.
         binary: Whether values are bytes.
         raw: Whether the database has no encoding, see ``sql_ascii``.
         time: The base type of ``create_time``.
@@ -40,6 +41,7 @@ class Layout:
     outbox: TableName
     fence: TableName
     dead_letters: TableName
+    journal: TableName
     binary: bool
     raw: bool
     time: str
@@ -88,6 +90,7 @@ def find_layout(catalogue: Catalogue, options: PostgresOptions, *, writable: boo
         outbox=name,
         fence=options.fence.within(name.schema),
         dead_letters=options.dead_letters.within(name.schema),
+        journal=options.journal.within(name.schema),
         binary=value is not None and value.base == "bytea",
         raw=is_raw(catalogue.connection),
         time=time.base if time else "timestamptz",

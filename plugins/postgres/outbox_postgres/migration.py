@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import psycopg
 from outbox_sdk import SCHEMA, AccessDenied, DriverError, Schema
 
-from outbox_postgres.auxiliary_tables import auxiliary_tables
+from outbox_postgres.auxiliary_tables import auxiliary_tables, journal_table
 from outbox_postgres.catalogue import Catalogue
 from outbox_postgres.connection import open_catalogue
 from outbox_postgres.ddl import later_note, parked_index, parked_index_ddl, sequence_ddl, sequence_of
@@ -68,7 +68,8 @@ def due_migrations(catalogue: Catalogue, layout: Layout) -> list[str]:
     found = read_schema(catalogue, layout)
     require_known(layout, found)
     due = []
-    for table in auxiliary_tables(layout.fence, layout.dead_letters):
+    beside = auxiliary_tables(layout.fence, layout.dead_letters)
+    for table in (*beside, journal_table(layout.journal)):
         relation = catalogue.find(table.name)
         if relation is None:
             due.append(table.ddl)

@@ -12,6 +12,8 @@ WAYS: dict[str, Callable[[PostgresDialect], Any]] = {
     "watch": lambda dialect: dialect.watch(),
     "dead letters": lambda dialect: dialect.dead_letters(),
     "dead letters to read": lambda dialect: dialect.dead_letters(read_only=True),
+    "journal": lambda dialect: dialect.journal(),
+    "journal to read": lambda dialect: dialect.journal(read_only=True),
     "lease": lambda dialect: dialect.lease(),
     "members": lambda dialect: dialect.members(),
 }

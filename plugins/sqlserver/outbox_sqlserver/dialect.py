@@ -49,12 +49,9 @@ class SqlServerDialect(PortableDialect):
         return connect_plain(self.options)
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create what does not exist of outbox, fence and dead letters."""
+        """Returns the statements that create the tables that do not exist, and note their version."""
         quoted = self.idiom.quote_table
-        tables = [
-            guarded(quoted(table), "\n".join(table_statements(self, table)))
-            for table in self.create_statements()
-        ]
+        tables = [guarded(quoted(table), "\n".join(table_statements(self, table))) for table in self.tables()]
         fence = quoted(self.options.fence)
         return [*tables, noted_once(fence, note_name(self), first_note(self))]
 

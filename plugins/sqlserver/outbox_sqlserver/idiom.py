@@ -119,6 +119,10 @@ class SqlServerIdiom(Idiom):
             f" ON target.{change.id_column} = listed.listed_id{condition}"
         )
 
+    def text_type(self, octets: int) -> str:
+        """Writes the type of a column for any text of some bytes in UTF-8: at least as many as in UTF-16."""
+        return f"NVARCHAR({octets}) COLLATE {BINARY}"
+
     def quote(self, name: str) -> str:
         """Quotes an identifier."""
         return "[" + name.replace("]", "]]") + "]"

@@ -33,7 +33,9 @@ class SqlServerOptions(PortableOptions):
     def __post_init__(self) -> None:
         PortableOptions.__post_init__(self)
         self.require_times("connect_timeout", "lock_timeout", "statement_timeout")
-        if any("%" in name for name in (self.table, self.fence_table, self.dead_letter_table)):
+        if any(
+            "%" in name for name in (self.table, self.fence_table, self.dead_letter_table, self.journal_table)
+        ):
             raise ConfigError("a table's name has a % in it, which the driver takes for a parameter")
         _ = self.source  # it is valid
 

@@ -16,7 +16,9 @@ from outbox_sdk.portable.columns import (
     OUTBOX_COLUMNS,
 )
 from outbox_sdk.portable.described import Described
+from outbox_sdk.portable.journal import journal_finding
 from outbox_sdk.portable.migration import migrations
+from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.readiness import missing_columns
 from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session
@@ -75,7 +77,7 @@ def no_index_on_id() -> Finding:
 def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
     wanted = (OUTBOX_COLUMNS, FENCE_COLUMNS, DEAD_LETTER_COLUMNS)
     subjects = ("outbox table", "fence", "dead letters")
-    for table, columns, subject in zip(dialect.create_statements(), wanted, subjects, strict=True):
+    for table, columns, subject in zip(_harvested(dialect), wanted, subjects, strict=True):
         found = session.columns(dialect.idiom.quote_table(table))
         if found is None:
             yield Finding(Level.ERROR, subject, f"there is no table '{table}'", "run 'outbox init'")
@@ -88,10 +90,16 @@ def _tables(dialect: Checked, session: Session) -> Iterator[Finding]:
             yield Finding(Level.OK, subject, f"'{table}' has its columns")
 
 
+def _harvested(dialect: Checked) -> Sequence[TableName]:
+    """Returns the tables without which there is no harvest."""
+    options = dialect.options
+    return (options.outbox, options.fence, options.dead_letters)
+
+
 def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
-    tables = dialect.create_statements()
-    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in tables):
+    if any(session.columns(dialect.idiom.quote_table(table)) is None for table in _harvested(dialect)):
         return  # which another finding reports
+    yield journal_finding(dialect, session)
     found = read_schema(session, dialect.options.fence, dialect.canonical_name(session))
     if reason := refusal(found):
         yield Finding(Level.ERROR, "version of the tables", reason, "upgrade outbox")

@@ -18,6 +18,13 @@ ADDED_FENCE_COLUMNS = ("sender", "marker_place")
 
 DEAD_LETTER_COLUMNS = ("name", *COLUMNS, "fate", "reason", "attempts", "since")
 
+JOURNAL_COLUMNS = (
+    "name", "id", "begun", "ended", "operator", "via", "verb", "subject", "reason", "outcome",
+)  # fmt: skip
+
+JOURNAL_TEXTS = {"operator": 400, "via": 40, "verb": 160, "subject": 2000, "reason": 2000, "outcome": 2000}
+"""The texts of a journal, and how many bytes of each it keeps, in UTF-8."""
+
 GUARD = -1
 """The lane of the fence's row that bumps and operators lock first. It carries the outbox's identity."""
 

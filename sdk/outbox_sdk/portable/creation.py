@@ -24,7 +24,7 @@ def table_statements(dialect: Described, table: TableName) -> Sequence[str]:
     added = extra_columns(dialect.idiom.quote_table(table)) if wanted else []
     if origin := dialect.origin_columns():
         added += origin.created()
-    return [*dialect.create_statements()[table], *(added if table == options.outbox else [])]
+    return [*dialect.tables()[table], *(added if table == options.outbox else [])]
 
 
 def note_name(dialect: Described) -> str:
@@ -49,7 +49,7 @@ def create(dialect: Described, session: Session) -> list[str]:
         DriverError: The user may not; the message contains the statements for somebody who may. Or there are
             tables that are too new.
     """
-    tables = dialect.create_statements()
+    tables = dialect.tables()
     if session.columns(session.idiom.quote_table(dialect.options.fence)) is not None:
         require_version(dialect, session)
     created = [str(table) for table in tables if _create_table(dialect, session, table)]

@@ -20,7 +20,7 @@ class Described(Protocol):
     def idiom(self) -> Idiom: ...  # noqa: D102 - see the class
     @property
     def address(self) -> str: ...  # noqa: D102 - see the class
-    def create_statements(self) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - see the class
+    def tables(self) -> Mapping[TableName, Sequence[str]]: ...  # noqa: D102 - see the class
     def canonical_name(self, session: Session) -> TableName: ...  # noqa: D102 - see the class
     def alterations(self, session: Session) -> Sequence[str]: ...  # noqa: D102 - see the class
     def origin_columns(self) -> OriginColumns | None: ...  # noqa: D102 - see the class

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, TypeVar
 
@@ -16,8 +16,10 @@ from outbox_sdk.portable.check import check
 from outbox_sdk.portable.columns import EXTRAS
 from outbox_sdk.portable.creation import create, first_note, table_statements
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
+from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.intake import PortableIntake
+from outbox_sdk.portable.journal import PortableJournal, journal_statements, require_journal
 from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.members import PortableMembers
 from outbox_sdk.portable.migration import additions, migrate, migrations
@@ -96,7 +98,13 @@ class PortableDialect(ABC):
         """Returns the statements that create outbox, fence and dead letters, in this order, by table.
 
         The columns are those of ``OUTBOX_COLUMNS``, ``FENCE_COLUMNS`` and ``DEAD_LETTER_COLUMNS``.
+        The journal is not among them: :meth:`tables` adds it.
         """
+
+    def tables(self) -> Mapping[TableName, Sequence[str]]:
+        """Returns the statements that create all tables: those of the plugin, and last the journal."""
+        journal = self.options.journal
+        return {**self.create_statements(), journal: journal_statements(self.idiom, journal)}
 
     def canonical_name(self, session: Session) -> TableName:  # noqa: ARG002 - for subclasses
         """Returns the outbox's name as the database knows it, however the configuration spells it.
@@ -140,6 +148,12 @@ class PortableDialect(ABC):
             session, outbox, options.fence, options.dead_letters, binary=options.binary
         )
 
+    def journal(self, *, read_only: bool = False) -> PortableJournal:
+        """Connects to the journal of the outbox."""
+        session, options = self.session(watches=read_only), self.options
+        outbox = self._required(session, require_journal)
+        return PortableJournal(session, outbox, options.journal)
+
     def lease(self) -> PortableLease:
         """Connects to the outbox's lease."""
         session, options = self.session(), self.options
@@ -168,12 +182,12 @@ class PortableDialect(ABC):
             return self.open_as_application()
 
     def ddl(self) -> Sequence[str]:
-        """Returns the statements that create outbox, fence and dead letters, and note their version."""
-        tables = self.create_statements()
+        """Returns the statements that create the tables, and note their version."""
+        tables = self.tables()
         return [*(each for table in tables for each in table_statements(self, table)), first_note(self)]
 
     def create(self) -> Sequence[str]:
-        """Creates outbox, fence and dead letters where they do not exist."""
+        """Creates the tables where they do not exist."""
         with closing(self.session()) as session:
             return create(self, session)
 
@@ -214,13 +228,16 @@ class PortableDialect(ABC):
             connection = self.open_to_watch() if watches else self.open()
             return self.session_type(connection, self.idiom, self.address, self.secrets, watches=watches)
 
-    def _required(self, session: Session) -> TableName:
+    def _required(self, session: Session, *more: Callable[[Described, Session], None]) -> TableName:
         """Makes sure that the tables are as they must be; closes the session if they are not."""
         try:
-            return require(self, session).name
+            outbox = require(self, session).name
+            for demand in more:
+                demand(self, session)
         except BaseException:
             session.close()
             raise
+        return outbox
 
     def _connected(self, kind: type[View], session: Session, eligible: Sequence[Condition]) -> View:
         options = self.options

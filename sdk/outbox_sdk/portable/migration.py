@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, schema_name
@@ -11,7 +12,7 @@ from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.schema_row import note_schema, read_schema
 from outbox_sdk.portable.session import Session
-from outbox_sdk.schema import SCHEMA
+from outbox_sdk.schema import SCHEMA, WITH_JOURNAL
 
 Together = Sequence[str]
 """The statements of one transaction."""
@@ -37,11 +38,25 @@ def migrations(dialect: Described, session: Session, command: str = "outbox migr
     found = read_schema(session, fence, outbox)
     if found and found.version > SCHEMA:
         return []  # they have all that this version needs, and more
-    statements = list(dialect.alterations(session))
+    together: list[Together] = [[statement] for statement in dialect.alterations(session)]
     if found is None or found.version < SCHEMA:
+        if found is None or found.version < WITH_JOURNAL:
+            together += _journal(dialect, session)
         name = session.idiom.literal(schema_name(str(outbox)))
-        statements.append(note_schema(session.idiom, fence, name, command, found))
-    return [[statement] for statement in statements]
+        together.append([note_schema(session.idiom, fence, name, command, found)])
+    return together
+
+
+def _journal(dialect: Described, session: Session) -> list[Together]:
+    """Returns the statements that create the journal, if it is not there.
+
+    Some databases say that a table is not permitted where there is none.
+    """
+    journal = dialect.options.journal
+    with suppress(AccessDenied):
+        if session.columns(session.idiom.quote_table(journal)) is not None:
+            return []
+    return [dialect.tables()[journal]]
 
 
 def migrate(dialect: Described, session: Session) -> list[str]:

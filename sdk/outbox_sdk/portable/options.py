@@ -21,6 +21,7 @@ class PortableOptions:
         table: The outbox table, optionally with its schema.
         fence_table: The fence table; without a schema it lives beside the outbox.
         dead_letter_table: The table of dead letters; without a schema it lives beside the outbox.
+        journal_table: The journal; without a schema it lives beside the outbox.
         value_type: What the value column holds, ``text`` or ``bytes``: in the DDL, and as it is in a
             table that exists.
         intake: A table of another layout whose rows are moved into the outbox before they are marked.
@@ -34,6 +35,7 @@ class PortableOptions:
     table: str = "outbox"
     fence_table: str = "outbox_fence"
     dead_letter_table: str = "outbox_dead_letters"
+    journal_table: str = "outbox_journal"
     value_type: str = "text"
     intake: Intake | None = None
     origin: Origin | None = field(default=None, metadata=GIVEN)
@@ -42,7 +44,7 @@ class PortableOptions:
         if self.value_type not in self.value_types:
             raise ConfigError(f"valueType is '{self.value_type}'; it can be {' or '.join(self.value_types)}")
         source = [self.intake.table] if self.intake else []
-        for name in (self.table, self.fence_table, self.dead_letter_table, *source):
+        for name in (self.table, self.fence_table, self.dead_letter_table, self.journal_table, *source):
             self.table_name(name)
         if self.intake and self.table_name(self.intake.table) == self.outbox:
             raise ConfigError(f"intake.table is '{self.intake.table}', the outbox itself")
@@ -91,6 +93,11 @@ class PortableOptions:
     def dead_letters(self) -> TableName:
         """The name of the table of dead letters, in the outbox's schema unless it names its own."""
         return self.table_name(self.dead_letter_table).within(self.outbox.schema)
+
+    @property
+    def journal(self) -> TableName:
+        """The journal's name, in the outbox's schema unless it names its own."""
+        return self.table_name(self.journal_table).within(self.outbox.schema)
 
     @property
     def binary(self) -> bool:

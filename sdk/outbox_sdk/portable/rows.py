@@ -102,6 +102,11 @@ def storable(text: str, encoding: str = "utf-8") -> str:
     return text.replace("\0", "\\0").encode(encoding, "backslashreplace").decode(encoding)
 
 
+def fitting(text: str, octets: int, encoding: str = "utf-8") -> str:
+    """Returns what a column of ``octets`` bytes can hold of a text, see :func:`storable`; it is cut."""
+    return storable(text, encoding).encode()[:octets].decode(errors="ignore")
+
+
 def json_array(texts: Sequence[str | None]) -> str | None:
     """Returns texts as a JSON array, or nothing for none."""
     return json.dumps(texts, ensure_ascii=False) if texts else None

@@ -28,6 +28,8 @@ class TableIdiom:
         present: The query for the present time, if it is another than ``SELECT`` and ``now``.
         short_text_type: The type of a column for a text of up to 4,000 characters.
         moment_type: The type of a column for a time.
+        table_end: What follows the columns of a table whose creation is not a dialect's own; such as that
+            its texts are compared byte for byte, where that is not so by default.
         brief_locks: The statement after which a session waits for locks of tables and rows for a second at
             most; empty if there is none.
     """
@@ -48,7 +50,12 @@ class TableIdiom:
     present: ClassVar[str] = ""
     short_text_type: ClassVar[str] = "VARCHAR(4000)"
     moment_type: ClassVar[str] = "TIMESTAMP WITH TIME ZONE"
+    table_end: ClassVar[str] = ""
     brief_locks: ClassVar[str] = ""
+
+    def text_type(self, octets: int) -> str:
+        """Writes the type of a column for any text of up to ``octets`` bytes in UTF-8, 4,000 at most."""
+        return f"VARCHAR({octets})"
 
     def quote(self, name: str) -> str:
         """Quotes an identifier."""

@@ -9,6 +9,7 @@ from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.cost import CostConformance
 from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
+from outbox_testkit.conformance.journal import JournalConformance
 from outbox_testkit.conformance.lease import LeaseConformance
 from outbox_testkit.conformance.marking import MarkConformance
 from outbox_testkit.conformance.members import MemberConformance
@@ -43,6 +44,7 @@ THEMES = {
     "takeovers": TakeoverConformance,
     "status": StatusConformance,
     "tables": TableConformance,
+    "journal": JournalConformance,
     "watching": WatchConformance,
     "versions": SchemaConformance,
     "concurrency": ConcurrencyConformance,
@@ -72,6 +74,7 @@ class DialectConformance(
     TakeoverConformance,
     StatusConformance,
     TableConformance,
+    JournalConformance,
     WatchConformance,
     SchemaConformance,
     ConcurrencyConformance,

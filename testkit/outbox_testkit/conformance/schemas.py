@@ -25,31 +25,41 @@ class Noted:
     """
 
     def __init__(self, apart: Box) -> None:
-        self._fence = apart.dialect.create()[FENCE]
+        self._tables = apart.dialect.create()
         self.box = apart
 
     def note(self, version: int, oldest: int) -> None:
         """Changes the note."""
-        self._execute(f"UPDATE {self._fence} SET token = {version}, attempt = {oldest}")
+        change = f"UPDATE {self._tables[FENCE]} SET token = {version}, attempt = {oldest}"
+        self._execute(f"{change} WHERE lane = {SCHEMA_LANE}")
 
     def forget(self) -> None:
         """Deletes the note, as if the version before notes had made the tables."""
-        self._execute(f"DELETE FROM {self._fence}")
+        self._execute(f"DELETE FROM {self._tables[FENCE]} WHERE lane = {SCHEMA_LANE}")
+
+    def drop(self, place: int) -> str:
+        """Drops a table by its place among those that ``create`` returns; returns its name."""
+        self._execute(f"DROP TABLE {self._tables[place]}")
+        return self._tables[place]
 
     def _execute(self, change: str) -> None:
         application = self.box.application()
         with closing(application.cursor()) as cursor:
-            cursor.execute(f"{change} WHERE lane = {SCHEMA_LANE}")
+            cursor.execute(change)
         application.commit()
 
 
-class SchemaConformance(Conformance):
-    """``schema``, ``migrations``, ``migrate``, and what is refused."""
+class NotedConformance(Conformance):
+    """A theme with an outbox whose note can be changed."""
 
     @pytest.fixture
     def noted(self, apart: Box) -> Noted:
         """The outbox under test, whose note can be changed."""
         return Noted(apart)
+
+
+class SchemaConformance(NotedConformance):
+    """``schema``, ``migrations``, ``migrate``, and what is refused."""
 
     def test_the_version_of_new_tables_is_noted(self, box: Box) -> None:
         assert box.dialect.schema() == NOTED

@@ -52,12 +52,17 @@ class OutboxUnderTest:
         return replace(self, options={**self.options, "table": f"{made.table}_{suffix}"})
 
     def apart(self) -> OutboxUnderTest:
-        """Returns the outbox with a fence and dead letters that no other one shares."""
+        """Returns the outbox with tables beside it that no other one shares."""
         made = find(Seam.DIALECT, self.driver).options(**self.options)
         table = str(made.table).rsplit(".", maxsplit=1)[-1].strip('"')
         return replace(
             self,
-            options={**self.options, "fence_table": f"{table}_f", "dead_letter_table": f"{table}_d"},
+            options={
+                **self.options,
+                "fence_table": f"{table}_f",
+                "dead_letter_table": f"{table}_d",
+                "journal_table": f"{table}_j",
+            },
         )
 
     def of_bytes(self) -> OutboxUnderTest:
