@@ -1,0 +1,210 @@
+"""The dashboard of outboxes: what it shows, row by row."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as models
+from outbox_core.dead_rows import MANY
+from outbox_core.monitoring import names
+
+from deploy.alerts import LIMITS, TAKEOVERS, TAKEOVERS_SECONDS
+from deploy.panels import OPERATIONS, SOURCE, Panel, Shown, curves, link, spread, states
+from deploy.queries import EACH, JOB, LANE, Query, chosen, most, quantile, quantiles, rate, total
+from deploy.series import GROUP, duration, exported, label
+from deploy.verdict import verdict
+
+
+def render(docs: str) -> str:
+    """Returns the dashboard as the text of a file; ``docs`` is the address of the folder of documents."""
+    made = dashboard.Dashboard("Outbox").uid("outbox").tags(["outbox"]).refresh("30s").time("now-3h", "now")
+    made.description("Transactional outboxes and their harvesters").timezone("browser").editable()
+    made.tooltip(models.DashboardCursorSync.CROSSHAIR)
+    made.link(link("Monitoring", f"{docs}/monitoring.md")).link(link("Operations", f"{docs}/operations.md"))
+    made.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    candidate = exported(names.CANDIDATE)
+    made.with_variable(_choice(JOB, "Job", f"label_values({candidate}, {JOB})"))
+    outboxes = f'label_values({candidate}{{{JOB}=~"${JOB}"}}, {names.OUTBOX})'
+    made.with_variable(_choice(names.OUTBOX, "Outbox", outboxes))
+    numbers = itertools.count(1)
+    for title, panels in _rows():
+        made.with_row(dashboard.Row(title).id(next(numbers)))
+        for shown in panels:
+            made.with_panel(shown.complete(docs, next(numbers)))
+    return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def _choice(name: str, title: str, query: str) -> dashboard.QueryVariable:
+    variable = dashboard.QueryVariable(name).label(title).query(query).datasource(SOURCE)
+    variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
+    return variable.multi(True).include_all(True).all_value(".*")
+
+
+def _rows() -> Iterator[tuple[str, list[Shown]]]:
+    yield "Verdict", verdict()
+    yield "Backlog and age", _backlog()
+    yield "Throughput and latency", _flow()
+    yield "Lanes", _lanes()
+    yield "Steps", _steps()
+    yield "Failures and parking", _failures()
+    yield "Leadership", _leadership()
+    yield "Database upkeep", _upkeep()
+
+
+def _backlog() -> list[Shown]:
+    backlog = Panel("Backlog", "Records that wait: returns to about 0.", "short", [most(names.BACKLOG)])
+    about = "Of the oldest record whose key is not parked; the line is the limit of the alarm."
+    age = Panel("Age", about, "s", [most(names.BACKLOG_AGE)], f"{OPERATIONS}outboxoldrecords", LIMITS.oldest)
+    return [curves(backlog, 12), curves(age, 12)]
+
+
+def _flow() -> list[Shown]:
+    topic = f"{names.OUTBOX}, {names.TOPIC}"
+    by_topic = [rate(names.PUBLISHED, topic, f"{EACH} {{{{{names.TOPIC}}}}}")]
+    stages = [
+        rate(metric, legend=f"{EACH} {word}")
+        for metric, word in (
+            (names.MARKED, "marked"),
+            (names.PUBLISHED, "published"),
+            (names.PURGED, "purged"),
+        )
+    ]
+    commit = "From the creation of a record until the broker's acknowledgement; PostgreSQL only."
+    sending = "From handing a record to the client until the broker's report."
+    buckets = Query(
+        f"sum by (le) (increase({chosen(names.DELIVERY_DURATION, '_bucket')}[$__interval]))", "{{le}}"
+    )
+    destination = label(names.DESTINATION)
+    sent = rate(names.SENT_MESSAGES, f"{names.OUTBOX}, {destination}", f"{EACH} {{{{{destination}}}}}")
+    return [
+        curves(Panel("Published, by topic", "Records per second.", "cps", by_topic), 12, stacked=True),
+        curves(Panel("Marked, published, purged", "Healthy: about equal.", "cps", stages), 12),
+        curves(Panel("From commit to acknowledgement", commit, "s", quantiles(names.DELIVERY_DURATION)), 12),
+        spread(Panel("From commit to acknowledgement, spread", commit, "s", [buckets]), 12),
+        curves(Panel("Sending", sending, "s", quantiles(names.OPERATION_DURATION)), 12),
+        curves(Panel("Messages sent, by topic", "With those that failed.", "cps", [sent]), 12),
+    ]
+
+
+def _lanes() -> list[Shown]:
+    by = f"{names.OUTBOX}, {names.LANE}"
+    panels = [
+        Panel(
+            "Published, by lane",
+            "Lanes have about equal shares of keys.",
+            "cps",
+            [rate(names.PUBLISHED, by, LANE)],
+        ),
+        Panel("In flight", "Published and not yet purged.", "short", [total(names.IN_FLIGHT, by, LANE)]),
+        Panel(
+            "Waiting", "Marked or selected, and not yet published.", "short", [total(names.WAITING, by, LANE)]
+        ),
+        Panel("Remarks", "A few after an incident.", "cps", [rate(names.REMARKS, by, LANE)]),
+    ]
+    return [curves(each, 6) for each in panels]
+
+
+def _steps() -> list[Shown]:
+    by, legend = f"{names.OUTBOX}, {names.STEP}", f"{EACH} {{{{{names.STEP}}}}}"
+    records, steps = (rate(names.BATCH_SIZE, by, legend, part=part).expression for part in ("_sum", "_count"))
+    return [
+        curves(
+            Panel(
+                "Duration of steps, p95",
+                "Milliseconds.",
+                "s",
+                [quantile(names.STEP_DURATION, 0.95, by, legend)],
+            ),
+            8,
+        ),
+        curves(
+            Panel("Steps", "Per second.", "cps", [rate(names.STEP_DURATION, by, legend, part="_count")]), 8
+        ),
+        curves(
+            Panel("Records of a step", "On average.", "short", [Query(f"{records} / {steps}", legend)]), 8
+        ),
+    ]
+
+
+def _failures() -> list[Shown]:
+    destination, error = label(names.DESTINATION), label(names.ERROR)
+    wrong = rate(
+        names.SENT_MESSAGES,
+        f"{names.OUTBOX}, {destination}",
+        f"{EACH} {{{{{destination}}}}}",
+        more=f'{error}!=""',
+    )
+    attempts = [
+        rate(metric, legend=f"{EACH} {word}")
+        for metric, word in (
+            (names.RETRIED, "retried"),
+            (names.ABORTED, "aborted"),
+            (names.RECOVERED, "recovered"),
+        )
+    ]
+    ages = [
+        Query(most(metric).expression, f"{EACH} {word}")
+        for metric, word in ((names.BLOCKED_AGE, "blocked"), (names.PARKED_AGE, "parked"))
+    ]
+    lane = f"{names.OUTBOX}, {names.LANE}"
+    panels = [
+        Panel("Parked keys", "Healthy: 0.", "short", [most(names.PARKED_KEYS)], f"{OPERATIONS}parked-keys"),
+        Panel("Blocked keys, by lane", "Healthy: 0.", "short", [total(names.BLOCKED_KEYS, lane, LANE)]),
+        Panel("Blocked and parked for", "Healthy: 0.", "s", ages, f"{OPERATIONS}parked-keys"),
+        Panel("Failed deliveries", "Records, or batches, per second. Healthy: 0.", "cps", attempts),
+        Panel("Failed messages, by topic", "Per second. Healthy: none.", "cps", [wrong]),
+    ]
+    return [*(curves(each, 8) for each in panels[:3]), *(curves(each, 12) for each in panels[3:])]
+
+
+def _leadership() -> list[Shown]:
+    by = f"{GROUP}, instance"
+    who = Panel(
+        "Who leads", "1 for the leader.", "none", [total(names.LEADER, by, f"{EACH} {{{{instance}}}}")]
+    )
+    often = Query(f"changes(({most(names.FENCE_TOKEN).expression})[{duration(TAKEOVERS_SECONDS)}:])", EACH)
+    durations = [
+        Query(quantile(metric, 0.95).expression, f"{EACH} {word}")
+        for metric, word in ((names.TAKEOVER_DURATION, "duration"), (names.TAKEOVER_SILENCE, "silence"))
+    ]
+    about = "Silence is what a takeover has cost at most; duration, from the election to its lanes."
+    takeovers = Panel(
+        "Takeovers",
+        "In half an hour.",
+        "none",
+        [often],
+        f"{OPERATIONS}outboxtakeoversoften",
+        TAKEOVERS + 1,
+    )
+    return [
+        states(who, 12, {0: ("stands by", "blue"), 1: ("leads", "green")}),
+        curves(Panel("Takeovers, p95", about, "s", durations), 6),
+        curves(takeovers, 6),
+    ]
+
+
+def _upkeep() -> list[Shown]:
+    page = f"{OPERATIONS}dead-rows"
+    others = f"{OPERATIONS}outboxtakenover"
+    return [
+        curves(
+            Panel("Dead rows", "Of the table.", "short", [most(names.DEAD_ROWS)], page, LIMITS.dead * MANY),
+            8,
+        ),
+        curves(
+            Panel(
+                "Oldest snapshot",
+                "That keeps dead rows.",
+                "s",
+                [most(names.SNAPSHOT_AGE)],
+                page,
+                LIMITS.snapshot,
+            ),
+            8,
+        ),
+        curves(Panel("Taken over", "Records of other clusters.", "cps", [rate(names.TAKEN_OVER)], others), 8),
+    ]

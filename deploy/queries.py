@@ -1,0 +1,62 @@
+"""The queries of the dashboard's panels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outbox_core.monitoring import names
+from outbox_core.monitoring.names import Metric
+
+from deploy.series import GROUP, exported
+
+JOB = "job"
+CHOSEN = f'{JOB}=~"${JOB}", {names.OUTBOX}=~"${names.OUTBOX}"'
+"""Selects the outboxes that the dashboard's variables name."""
+EACH = f"{{{{{names.OUTBOX}}}}}"
+"""What the series of an outbox is called."""
+LANE = f"{EACH} / {{{{{names.LANE}}}}}"
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, and what its series are called.
+
+    Attributes:
+        expression: The query.
+        legend: The name of each series; labels in double braces.
+    """
+
+    expression: str
+    legend: str
+
+
+def chosen(metric: Metric, part: str = "", more: str = "") -> str:
+    """Returns the series of a metric, or of a part of a histogram, that the variables select."""
+    return f"{exported(metric)}{part}{{{CHOSEN}{', ' if more else ''}{more}}}"
+
+
+def most(metric: Metric) -> Query:
+    """Returns the greatest value of an outbox over all processes."""
+    return Query(f"max by ({GROUP}) ({chosen(metric)})", EACH)
+
+
+def total(metric: Metric, by: str = GROUP, legend: str = EACH) -> Query:
+    """Returns the sum of an outbox over all processes."""
+    return Query(f"sum by ({by}) ({chosen(metric)})", legend)
+
+
+def rate(metric: Metric, by: str = GROUP, legend: str = EACH, *, part: str = "", more: str = "") -> Query:
+    """Returns what is counted per second over all processes."""
+    return Query(f"sum by ({by}) (rate({chosen(metric, part, more)}[$__rate_interval]))", legend)
+
+
+def quantile(metric: Metric, quantile: float, by: str = GROUP, legend: str = EACH) -> Query:
+    """Returns a quantile of a histogram over all processes."""
+    buckets = f"sum by (le, {by}) (rate({chosen(metric, '_bucket')}[$__rate_interval]))"
+    return Query(f"histogram_quantile({quantile}, {buckets})", f"{legend} p{quantile * 100:g}")
+
+
+def quantiles(metric: Metric) -> list[Query]:
+    """Returns the usual quantiles of a histogram."""
+    return [quantile(metric, each) for each in QUANTILES]
