@@ -1,0 +1,42 @@
+"""What an operator does to an outbox, and how it is noted: the same for commands and for pages.
+
+Each deed is noted in the outbox's journal before it is done, and its outcome afterwards. A deed that
+cannot be noted is refused before anything is done. Every function connects, does its work and disconnects;
+it may be called on any thread, and beside harvesters. All raise :class:`outbox_sdk.errors.OutboxError` with
+a message that names the cure.
+"""
+
+from outbox_core.operations.dead_letters import Changed, letters, redrive, retry, reveal, skip, waiting
+from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
+from outbox_core.operations.journalled import Operator, entries
+from outbox_core.operations.takeovers import (
+    TakeoverChanged,
+    UnknownCluster,
+    begin_takeover,
+    check_cluster,
+    end_takeover,
+)
+from outbox_core.operations.verbs import Verb, effect
+
+__all__ = [
+    "Changed",
+    "Forgotten",
+    "Operator",
+    "Raised",
+    "TakeoverChanged",
+    "UnknownCluster",
+    "Verb",
+    "begin_takeover",
+    "check_cluster",
+    "effect",
+    "end_takeover",
+    "entries",
+    "forget",
+    "letters",
+    "raise_fence",
+    "redrive",
+    "retry",
+    "reveal",
+    "skip",
+    "waiting",
+]

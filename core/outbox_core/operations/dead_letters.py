@@ -1,0 +1,114 @@
+"""What an operator does with dead letters."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
+
+from outbox_core.config import HarvestSettings
+from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.verbs import Verb
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a verb has done to dead letters.
+
+    Attributes:
+        verb: The verb.
+        changed: The ids of those that it changed, ascending.
+        gone: The ids of those that did not exist any more, or not in the required state, as asked for.
+        unnoted: Why the journal lacks the outcome; empty if it has it.
+    """
+
+    verb: Verb
+    changed: tuple[int, ...]
+    gone: tuple[int, ...]
+    unnoted: str = ""
+
+
+def retry(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
+    """Frees the keys of parked letters, so that their failed records are tried again."""
+    return _change(settings, Verb.RETRY, ids, operator)
+
+
+def skip(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
+    """Gives up the failed records of parked letters, undelivered, and frees their keys."""
+    return _change(settings, Verb.SKIP, ids, operator)
+
+
+def redrive(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
+    """Stashes the records of skipped letters again, behind all records that their keys have by now."""
+    return _change(settings, Verb.REDRIVE, ids, operator)
+
+
+def reveal(settings: HarvestSettings, key: str, ids: Sequence[int], operator: Operator) -> list[DeadLetter]:
+    """Returns letters of a key with values and headers, ordered by id; those that are gone are left out.
+
+    The journal notes it, as values may be confidential.
+    """
+    wanted = set(ids)
+    subject = _subject(settings, [(number, key) for number in sorted(wanted)])
+    with journalled(settings, Verb.REVEAL, subject, operator) as outcome:
+        with _open(settings, read_only=True) as dead:
+            found = [letter for letter in dead.find([key]) if letter.record.id in wanted]
+        outcome.text = _counted("shown", len(found), len(wanted) - len(found))
+    return found
+
+
+def letters(
+    settings: HarvestSettings, status: DeadLetterStatus | None = None, keys: Sequence[str] = ()
+) -> list[DeadLetter]:
+    """Returns dead letters without their values, ordered by id; reads only.
+
+    Args:
+        settings: The outbox.
+        status: In which state; ``None`` means both.
+        keys: Of which keys; none means all.
+    """
+    with _open(settings, read_only=True) as dead:
+        return dead.find(keys, status, values=False)
+
+
+def waiting(settings: HarvestSettings, keys: Sequence[str]) -> dict[str, int]:
+    """Returns how many rows of each key the outbox holds, parked heads included; may read the whole table."""
+    with _open(settings, read_only=True) as dead:
+        return {key: dead.waiting(key) for key in keys}
+
+
+def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:
+    wanted = sorted(set(ids))
+    if not wanted:
+        return Changed(verb, (), ())
+    with _open(settings, read_only=False) as dead:
+        keys = {letter.record.id: letter.record.key for letter in dead.find(values=False)}
+        subject = _subject(settings, [(number, keys.get(number)) for number in wanted])
+        with journalled(settings, verb, subject, operator) as outcome:
+            changed = _act(dead, verb, wanted)
+            gone = tuple(sorted({*wanted} - {*changed}))
+            outcome.text = _counted("changed", len(changed), len(gone))
+    return Changed(verb, tuple(changed), gone, outcome.unnoted)
+
+
+def _act(dead: DeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
+    if verb is Verb.RETRY:
+        return dead.retry(ids)
+    return dead.skip(ids) if verb is Verb.SKIP else dead.redrive(ids)
+
+
+def _subject(settings: HarvestSettings, records: Iterable[tuple[int, str | None]]) -> str:
+    """Returns the keys as log lines name them, with the ids of their records."""
+    named = [
+        f"record {number}" if key is None else f"key {settings.key_names.of(key)} (record {number})"
+        for number, key in records
+    ]
+    return ", ".join(named if len(named) == 1 else [f"{len(named)} records", *named])
+
+
+def _counted(done: str, count: int, gone: int) -> str:
+    return f"{count} {done}, {gone} gone" if gone else f"{count} {done}"
+
+
+def _open(settings: HarvestSettings, *, read_only: bool) -> "closing[DeadLetters]":
+    return closing(settings.dialect.create().dead_letters(read_only=read_only))

@@ -1,0 +1,114 @@
+"""What an operator does to the fence."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from outbox_sdk.errors import LeadershipLost
+from outbox_sdk.fence import LaneStatus, TransactionalLane
+from outbox_sdk.outbox_table import OutboxTable
+
+from outbox_core.config import HarvestSettings
+from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.verbs import Verb
+
+_MAX_TRIES = 5
+"""How often to raise the token if a leader raises it too, as one does whose lanes refuse to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The fence was raised.
+
+    Attributes:
+        token: The token now.
+        lanes: The number of lanes for which it holds.
+        holder: Who holds the fence now: the operator, until a leader raises it again.
+        fenced: Who held it before, and under which token; empty if nobody has ever led.
+        unnoted: Why the journal lacks the outcome; empty if it has it.
+    """
+
+    token: int
+    lanes: int
+    holder: str
+    fenced: str = ""
+    unnoted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Notes of lanes that publish in transactions were removed.
+
+    Attributes:
+        token: The token that was raised for it; ``None`` if there was nothing to forget.
+        holder: Who holds the fence now; ``None`` likewise.
+        notes: Lane → the note that was removed.
+        unnoted: Why the journal lacks the outcome; empty if it has it.
+    """
+
+    token: int | None = None
+    holder: str | None = None
+    notes: Mapping[int, TransactionalLane] = field(default_factory=dict)
+    unnoted: str = ""
+
+
+def raise_fence(settings: HarvestSettings, operator: Operator) -> Raised:
+    """Raises the token, so that the present leader can change nothing from now on."""
+    with closing(settings.dialect.create().connect()) as table:
+        held = table.lane_statuses()
+        fenced = held_by(held)
+        with journalled(settings, Verb.RAISE_FENCE, fenced, operator) as outcome:
+            lanes = lane_count(held, settings)
+            token = table.bump(lanes, operator.holder)
+            outcome.text = f"token {token}"
+    return Raised(token, lanes, operator.holder, fenced, outcome.unnoted)
+
+
+def forget(settings: HarvestSettings, operator: Operator) -> Forgotten:
+    """Treats all rows of lanes that publish in transactions as unpublished; raises the token for it.
+
+    Does nothing, and notes nothing, where the fence has no note of such a lane.
+
+    Raises:
+        LeadershipLost: Leaders raised the token again and again at the same time; some notes may be left.
+    """
+    with closing(settings.dialect.create().connect()) as table:
+        notes = table.transactional_lanes()
+        if not notes:
+            return Forgotten()
+        with journalled(settings, Verb.FORGET, lane_list(notes), operator) as outcome:
+            token = _end_notes(table, settings, operator.holder)
+            outcome.text = f"token {token}"
+    return Forgotten(token, operator.holder, notes, outcome.unnoted)
+
+
+def held_by(held: Sequence[LaneStatus]) -> str:
+    """Returns who holds the fence, and under which token; empty before the first leader."""
+    return f"{held[0].holder}, token {held[0].fence.token}" if held else ""
+
+
+def lane_count(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
+    """Returns the present number of lanes; before the first leader, that of the settings."""
+    return held[0].fence.lanes if held else settings.limits.send_concurrency
+
+
+def lane_list(notes: Mapping[int, TransactionalLane]) -> str:
+    """Returns the lanes that have notes, for people."""
+    return f"{'lane' if len(notes) == 1 else 'lanes'} {', '.join(map(str, notes))}"
+
+
+def _end_notes(table: OutboxTable, settings: HarvestSettings, holder: str) -> int:
+    """Removes the notes of all lanes; returns the token that was raised for it."""
+    tries = 0
+    while True:
+        tries += 1
+        lanes = lane_count(table.lane_statuses(), settings)
+        token = table.bump(lanes, holder)
+        try:
+            for lane in table.transactional_lanes():
+                table.set_transactional(table.enter(lane, lanes, token), None)
+        except LeadershipLost:
+            if tries == _MAX_TRIES:
+                raise
+        else:
+            return token

@@ -1,0 +1,113 @@
+"""Notes what an operator does in the journal of the outbox: before it is done, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from outbox_sdk.errors import DriverError, OutboxError
+from outbox_sdk.journal import Deed, Entry, Journal
+
+from outbox_core.config import HarvestSettings
+from outbox_core.operations.verbs import Verb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Who does something to an outbox, and why.
+
+    Attributes:
+        name: Who, such as a user at a machine.
+        via: By which way: ``cli`` or ``http``.
+        reason: Why; may be empty.
+    """
+
+    name: str
+    via: str
+    reason: str = ""
+
+    @property
+    def holder(self) -> str:
+        """The holder that the fence names once this operator has raised it."""
+        return f"operator {self.name}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a deed.
+
+    Attributes:
+        text: For the journal; set it once the deed is done.
+        unnoted: Why the journal does not have the text, although the deed is done; empty if it has.
+    """
+
+    text: str = "done"
+    unnoted: str = ""
+
+
+@contextmanager
+def journalled(settings: HarvestSettings, verb: Verb, subject: str, operator: Operator) -> Iterator[Outcome]:
+    """Notes a deed in the journal before the block, and afterwards its outcome or its error.
+
+    An error of the block is raised as it is. If only the outcome cannot be noted, nothing is raised, as the
+    deed is done: ``unnoted`` says why, and the log has a warning.
+
+    Raises:
+        DriverError: The deed cannot be noted; the block is not executed.
+    """
+    journal, entry = _begin(settings, Deed(operator.name, operator.via, verb, subject, operator.reason))
+    outcome = Outcome()
+    with closing(journal):
+        try:
+            yield outcome
+        except Exception as error:
+            outcome.text = _failure(error)
+            _end(settings, journal, entry, outcome)
+            raise
+        _end(settings, journal, entry, outcome)
+
+
+def entries(settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:
+    """Returns the last entries of the journal, the newest first, ``limit`` at most; reads only."""
+    with closing(settings.dialect.create().journal(read_only=True)) as journal:
+        return journal.entries(limit)
+
+
+def _begin(settings: HarvestSettings, deed: Deed) -> tuple[Journal, UUID]:
+    try:
+        journal = settings.dialect.create().journal()
+        try:
+            return journal, journal.begin(deed)
+        except BaseException:
+            journal.close()
+            raise
+    except DriverError as error:
+        message = f"nothing was done, as the journal cannot note it: {error}"
+        raise type(error)(message, retryable=error.retryable) from error
+
+
+def _end(settings: HarvestSettings, journal: Journal, entry: UUID, outcome: Outcome) -> None:
+    try:
+        try:
+            journal.end(entry, outcome.text)
+        except DriverError as error:
+            if not error.retryable:
+                raise
+            # The connection was idle during the deed, and may have been closed meanwhile.
+            with closing(settings.dialect.create().journal()) as anew:
+                anew.end(entry, outcome.text)
+    except OutboxError as error:
+        outcome.unnoted = f"the journal lacks the outcome ({outcome.text}): {error}"
+        log.warning("%s", outcome.unnoted)
+
+
+def _failure(error: Exception) -> str:
+    if not isinstance(error, OutboxError):
+        return f"failed: {type(error).__name__}"  # a defect, whose text may contain anything
+    unknown = isinstance(error, DriverError) and error.retryable
+    return f"{'not known whether it was done' if unknown else 'failed'}: {error}"

@@ -1,0 +1,123 @@
+"""What an operator does with the records of another cluster."""
+
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import dataclass
+
+from outbox_sdk.affinity import MAX_CLUSTER, Origin
+from outbox_sdk.errors import ConfigError, DriverError, OutboxError
+from outbox_sdk.outbox_table import OutboxTable
+
+from outbox_core.config import HarvestSettings
+from outbox_core.operations.fence import lane_count
+from outbox_core.operations.journalled import Operator, journalled
+from outbox_core.operations.verbs import Verb
+
+
+class UnknownCluster(OutboxError):  # noqa: N818 - reads as what is wrong with the number
+    """A cluster whose records cannot be taken over: the own one, or none that is known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverChanged:
+    """A takeover was begun or ended.
+
+    Attributes:
+        verb: Which of the two.
+        cluster: Of which cluster.
+        changed: Whether that is news; ``False`` if it was on already, or was not on.
+        token: The token that was raised for it; ``None`` if nobody has ever led.
+        unnoted: Why the journal lacks the outcome; empty if it has it.
+    """
+
+    verb: Verb
+    cluster: int
+    changed: bool
+    token: int | None
+    unnoted: str = ""
+
+
+def begin_takeover(settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+    """Has this cluster take the records of another one at once, until that is ended.
+
+    The operator's reason is stored beside the fence, too. Idempotent.
+
+    Raises:
+        ConfigError: The outbox has one cluster only.
+        UnknownCluster: It is no other cluster of which records could be here.
+    """
+    return _change(settings, Verb.TAKE_OVER, cluster, operator)
+
+
+def end_takeover(settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+    """Ends the deliberate takeover of a cluster; idempotent, and raises as :func:`begin_takeover`."""
+    return _change(settings, Verb.END_TAKEOVER, cluster, operator)
+
+
+def check_cluster(settings: HarvestSettings, verb: Verb, cluster: int) -> None:
+    """Raises as :func:`begin_takeover` where that, or the end, would be refused; reads only."""
+    origin = origin_of(settings)
+    with closing(settings.dialect.create().watch()) as view:
+        begins = verb is Verb.TAKE_OVER
+        found = view.origins() if begins else view.takeovers()
+        _refuse(cluster, origin, {each.cluster for each in found})
+
+
+def origin_of(settings: HarvestSettings) -> Origin:
+    """Returns how rows tell where they were written; raises ``ConfigError`` where they do not."""
+    origin = settings.affinity.create().origin()
+    if origin is None:
+        raise ConfigError(
+            f"outbox {settings.title} has one cluster only: with the affinity '{settings.affinity.driver}' "
+            "its records do not tell where they were written, and all are taken at once"
+        )
+    return origin
+
+
+def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
+    """Makes sure that a cluster is another one, and known or among those found.
+
+    Args:
+        cluster: The number that was given.
+        origin: Says which clusters are known.
+        found: The others that may be given: to begin, orphans, which have records here; to end, the
+            clusters that are taken over.
+
+    Raises:
+        UnknownCluster: It is none of them.
+    """
+    if cluster == origin.own:
+        raise UnknownCluster(f"this is cluster {cluster}: it takes its own records in any case")
+    if cluster not in origin.known and (cluster not in found or not 1 <= cluster <= MAX_CLUSTER):
+        others = ", ".join(str(each) for each in origin.known if each != origin.own)
+        raise UnknownCluster(f"there is no cluster {cluster}; the others are {others or 'none'}")
+
+
+def _change(settings: HarvestSettings, verb: Verb, cluster: int, operator: Operator) -> TakeoverChanged:
+    check_cluster(settings, verb, cluster)
+    with (
+        closing(settings.dialect.create().connect()) as table,
+        journalled(settings, verb, f"cluster {cluster}", operator) as outcome,
+    ):
+        if verb is Verb.TAKE_OVER:
+            changed = table.begin_takeover(cluster, operator.reason)
+            said = "began" if changed else "was on already"
+        else:
+            changed = table.end_takeover(cluster)
+            said = "ended" if changed else "was not on"
+        token = _raise_fence(table, settings, operator, said)
+        outcome.text = said if token is None else f"{said}, token {token}"
+    return TakeoverChanged(verb, cluster, changed, token, outcome.unnoted)
+
+
+def _raise_fence(table: OutboxTable, settings: HarvestSettings, operator: Operator, said: str) -> int | None:
+    """Fences the present leader, which does not know of the change; returns the token.
+
+    It does so also where nothing has changed: an earlier call may have ended before it raised the fence.
+    """
+    try:
+        held = table.lane_statuses()
+        return table.bump(lane_count(held, settings), operator.holder) if held else None
+    except DriverError as error:
+        message = f"the takeover {said}, but the present leader does not know yet; do it again: {error}"
+        raise type(error)(message, retryable=error.retryable) from error
