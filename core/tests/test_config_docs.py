@@ -13,7 +13,7 @@ import pytest
 from outbox_core.config import EngineSettings, Failures, Limits, LoggingSettings, parse
 from outbox_core.config.decode import Raw, camel, is_given
 from outbox_core.config.duration import format_duration
-from outbox_core.config.http import HttpSettings
+from outbox_core.config.http import HttpSettings, ProxySettings
 from outbox_core.config.reader import HarvestKeys
 from outbox_core.config.seams import DEFAULT_DRIVERS
 from outbox_sdk import FileText, Intake, Seam, Unit, find
@@ -69,6 +69,7 @@ def kind_of(hint: Any) -> str:
         Limits: "section",
         Failures: "section",
         Intake: "section",
+        ProxySettings: "section",
     }[inner]
 
 
@@ -104,6 +105,7 @@ def everything() -> dict[str, tuple[str, str | None]]:
         **expected(EngineSettings, "harvest.engine"),
         **expected(LoggingSettings, "logging"),
         **expected(HttpSettings, "http"),
+        **expected(ProxySettings, "http.proxy"),
         **expected(Intake, "harvest.dialect.intake"),
     }
     for seam in Seam:

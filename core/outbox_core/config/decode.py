@@ -158,7 +158,7 @@ def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
 
     Keys without a value are left out. In a mapping without types, such as Kafka's settings, YAML's booleans
     (``yes``, ``off``, …) become ``true`` and ``false``. With ``files`` a value that refers to files keeps the
-    references, except in a list.
+    references, except in a list within a mapping without types.
     """
     if isinstance(node, Section):
         return {
@@ -167,7 +167,7 @@ def _plain_data(node: Node, *, files: bool, untyped: bool = False) -> Any:
             if _has_value(node, key)
         }
     if isinstance(node, Items):
-        return [_plain_data(value, files=False, untyped=untyped) for value in node.values]
+        return [_plain_data(value, files=files and not untyped, untyped=untyped) for value in node.values]
     if files and node.files is not None:
         return node.files
     return str(node.boolean).lower() if untyped and node.boolean is not None else node.text

@@ -1,15 +1,27 @@
-"""The settings of the HTTP server: where it listens, and who may read."""
+"""The settings of the HTTP server: where it listens, and who may do what."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.file_text import FileText, present_text
 from outbox_sdk.hosts import is_local
 
 LEAST_TOKEN = 16
 """Characters that a token has at least; a shorter one could be guessed."""
+LONGEST_NAME = 100
+"""Characters that the name of an operator or of a user has at most."""
+EVERYBODY = "*"
+"""In a list of users: everybody who has signed in at the proxy."""
 
 _EXAMPLE = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
+
+Token = str | FileText
+"""A token, or the file that has it."""
 
 
 class Address(NamedTuple):
@@ -33,32 +45,99 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ProxySettings:
+    """A proxy that authenticates users, and names them in headers.
+
+    Attributes:
+        addresses: Where it connects from: IP addresses and networks. Nobody else's headers count.
+        user_header: The header that names the user, which the proxy sets or removes in every request.
+        groups_header: The header that names the user's groups, separated by commas, likewise; ``None`` for
+            none.
+        viewers: The users who may read; ``*`` for everybody who has signed in.
+        operators: The users who may also change something.
+        operator_groups: The groups whose members may.
+    """
+
+    addresses: tuple[str, ...]
+    user_header: str
+    groups_header: str | None = None
+    viewers: tuple[str, ...] = (EVERYBODY,)
+    operators: tuple[str, ...] = ()
+    operator_groups: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.addresses:
+            raise ConfigError("addresses names none: list the IP addresses that the proxy connects from")
+        _ = self.networks
+        for name in filter(None, (self.user_header, self.groups_header)):
+            if not (name.isascii() and name.replace("-", "").isalnum()):
+                raise ConfigError(f"'{name}' is no name of a header; write one such as X-Forwarded-User")
+        if self.operator_groups and self.groups_header is None:
+            raise ConfigError("operatorGroups needs groupsHeader, the header that names the user's groups")
+
+    @property
+    def networks(self) -> Sequence[IPv4Network | IPv6Network]:
+        """The addresses as networks.
+
+        Raises:
+            ConfigError: One is none, or is every address.
+        """
+        return [_network(address) for address in self.addresses]
+
+
+@dataclass(frozen=True)
 class HttpSettings:
     """What the process serves over HTTP.
 
     Attributes:
         listen: The address; ``None`` for no server.
-        viewer_tokens: Each lets its bearer read; none lets everybody read, on loopback only.
+        origin: How browsers reach the server through a proxy, such as ``https://outbox.example``; ``None`` if
+            they do at the address itself.
+        viewer_tokens: Each lets its bearer read.
+        operator_tokens: The name of an operator, which the journal notes → a token that lets its bearer also
+            change something.
+        proxy: A proxy that authenticates users; ``None`` for none.
+
+    Without tokens and a proxy everybody may read, on loopback only, and nobody change anything.
     """
 
     listen: str | None = None
-    viewer_tokens: tuple[str, ...] = field(default=(), repr=False)
+    origin: str | None = None
+    viewer_tokens: tuple[Token, ...] = field(default=(), repr=False)
+    operator_tokens: Mapping[str, Token] = field(default_factory=dict, repr=False)
+    proxy: ProxySettings | None = None
 
     def __post_init__(self) -> None:
-        for token in self.viewer_tokens:
-            if len(token) < LEAST_TOKEN or not token.isascii() or any(char.isspace() for char in token):
-                raise ConfigError(
-                    f"a token of viewerTokens is no use: it needs {LEAST_TOKEN} ASCII characters at least, "
-                    "and no blank; make one with 'openssl rand -hex 32'"
-                )
+        self._check_tokens()
+        if self.origin is not None and not _is_origin(self.origin):
+            raise ConfigError(
+                "origin is none: write scheme and host as in a browser's address line, without a path, "
+                "such as https://outbox.example"
+            )
+        if self.proxy is not None and self.origin is None:
+            raise ConfigError(
+                "proxy needs origin, the address of the proxy that browsers show, such as "
+                "https://outbox.example: requests from pages of other sites are known by it"
+            )
         if self.listen is None:
             return
         address = self.address
-        if not self.viewer_tokens and not address.is_loopback:
+        if self.is_open and not address.is_loopback:
             raise ConfigError(
                 f"listen is {address}, which other machines may reach, and anybody could read there: "
-                "set viewerTokens, or listen on 127.0.0.1"
+                "set viewerTokens, operatorTokens or proxy, or listen on 127.0.0.1"
             )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may read who reaches the server."""
+        return not (self.viewer_tokens or self.operator_tokens or self.proxy)
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether anybody can be an operator."""
+        proxy = self.proxy
+        return bool(self.operator_tokens or (proxy and (proxy.operators or proxy.operator_groups)))
 
     @property
     def address(self) -> Address:
@@ -76,3 +155,71 @@ class HttpSettings:
         if bracketed != (":" in host):
             raise ConfigError(f"listen is no address: an IPv6 address needs brackets; {_EXAMPLE}")
         return Address(host, int(port))
+
+    def _check_tokens(self) -> None:
+        for name in self.operator_tokens:
+            if not is_name(name):
+                raise ConfigError(
+                    "operatorTokens: the name of an operator is no use: the journal notes it, so write "
+                    f"{LONGEST_NAME} printable characters at most, without a blank around them"
+                )
+        named = [("viewerTokens", token) for token in self.viewer_tokens]
+        named += [(f"operatorTokens.{name}", token) for name, token in self.operator_tokens.items()]
+        tokens = [usable_token(token, key) for key, token in named]
+        if len(set(tokens)) < len(tokens):
+            raise ConfigError("two of viewerTokens and operatorTokens are the same: make one for each")
+
+
+def usable_token(token: Token, key: str) -> str:
+    """Returns a token as it is now.
+
+    Args:
+        token: The token, or its file.
+        key: The key of the token, for messages.
+
+    Raises:
+        ConfigError: Its file cannot be read, or it is too easy to guess. The message names the file and
+            quotes nothing of the token.
+    """
+    text = present_text(token)
+    if len(text) < LEAST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
+        files = token.parts if isinstance(token, FileText) else ()
+        paths = ", ".join(f"'{part}'" for part in files if isinstance(part, Path))
+        where = f" (the file {paths})" if paths else ""
+        raise ConfigError(
+            f"a token of {key}{where} is no use: it needs {LEAST_TOKEN} ASCII characters at least, "
+            "and no blank; make one with 'openssl rand -hex 32'"
+        )
+    return text
+
+
+def is_name(text: str) -> bool:
+    """Returns whether a text can name an operator or a user in the journal and in log lines."""
+    return 0 < len(text) <= LONGEST_NAME and text.isprintable() and text == text.strip()
+
+
+def _network(address: str) -> IPv4Network | IPv6Network:
+    try:
+        network = ip_network(address.strip())
+    except ValueError:
+        raise ConfigError(
+            f"addresses: '{address}' is neither an IP address nor a network; write 10.1.2.3, or 10.1.2.0/24 "
+            "with zeros behind its length"
+        ) from None
+    if network.prefixlen == 0:
+        raise ConfigError(f"addresses: {network} is everybody, who could name any user: list the proxies")
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+        raise ConfigError(f"addresses: write {network.network_address.ipv4_mapped} as an IPv4 address")
+    return network
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    given = host if port is None else f"{host}:{port}"
+    return parts.scheme in {"http", "https"} and bool(host) and text.lower() == f"{parts.scheme}://{given}"

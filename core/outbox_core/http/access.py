@@ -1,64 +1,203 @@
 """Who may do what over HTTP.
 
-There is one role yet: a *viewer* may read. Without tokens everybody is one who can reach the server, which
-then listens on loopback only (:class:`outbox_core.config.http.HttpSettings`).
+A *viewer* may read, an *operator* also change something. A client says who it is by a token, or by the cookie
+of a session that it began with a token, or a proxy names it. Where nothing of that is configured everybody is
+a viewer who can reach the server, which then listens on loopback only
+(:class:`outbox_core.config.http.HttpSettings`).
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
+from urllib.parse import quote
 
-from outbox_sdk.hosts import is_local
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from outbox_core.config.http import HttpSettings
+from outbox_core.http.clients import Client, Means, Role
+from outbox_core.http.origins import is_own_host, is_same_origin
+from outbox_core.http.proxies import TrustedProxy
+from outbox_core.http.refusals import RefusedError, refusal, wants_page
+from outbox_core.http.sessions import Sessions
+from outbox_core.http.tokens import Tokens, digest
+
+__all__ = ["Access", "Client", "Handler", "Means", "Role"]
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-
-class Role(StrEnum):
-    """What a client may be."""
-
-    VIEWER = "viewer"
+_ONCE = ("authorization", "cookie", "content-type", "host", "origin", "sec-fetch-site")
+_IN_ADDRESSES = ("token", "access_token")
 
 
 class Access:
-    """Decides who a client is.
+    """Decides who a client is, and refuses what it may not do; used on the thread of the server.
+
+    Handlers that it makes also answer a :class:`outbox_core.http.refusals.RefusedError` that they raise.
 
     Args:
-        settings: The tokens.
+        settings: Who may do what.
+
+    Attributes:
+        tokens: The tokens that clients may name.
+        sessions: The sessions of browsers.
     """
 
     def __init__(self, settings: HttpSettings) -> None:
-        self._viewer_tokens = [token.encode() for token in settings.viewer_tokens]
+        self.tokens = Tokens(settings)
+        self.sessions = Sessions()
+        self._settings = settings
+        self._proxy = None if settings.proxy is None else TrustedProxy(settings.proxy, settings.origin)
 
-    def role(self, request: Request) -> Role | None:
-        """Returns the role of the client; ``None`` for none."""
-        if not self._viewer_tokens:
-            # A page of another site can have a browser here ask this server by a name of that site's own.
-            return Role.VIEWER if is_local(request.url.hostname or "") else None
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+    def client(self, request: Request) -> Client | None:
+        """Returns who asks; ``None`` for somebody who may do nothing. Never raises."""
+        try:
+            return self._identified(request)
+        except RefusedError:
             return None
-        # All are compared, each in the same time, so that the time tells nothing.
-        matches = [hmac.compare_digest(given.strip().encode(), token) for token in self._viewer_tokens]
-        return Role.VIEWER if any(matches) else None
 
     def viewer(self, handler: Handler) -> Handler:
-        """Makes a handler that serves viewers only."""
+        """Makes a handler that serves viewers, and so operators, too. It must not change anything."""
+        return self._serving(Role.VIEWER, handler)
+
+    def operator_reads(self, handler: Handler) -> Handler:
+        """Makes a handler that serves operators only, and must not change anything either."""
+        return self._serving(Role.OPERATOR, handler)
+
+    def operator(self, handler: Handler) -> Handler:
+        """Makes a handler that changes something: by POST, for operators, and for no page of another site."""
 
         async def serve(request: Request) -> Response:
-            if self.role(request) is None:
-                return self._refusal()
+            self.require_own_post(request)
             return await handler(request)
+
+        return self._serving(Role.OPERATOR, serve)
+
+    def anybody(self, handler: Handler) -> Handler:
+        """Makes a handler that serves everybody, as one for signing in must."""
+
+        async def serve(request: Request) -> Response:
+            try:
+                self._require_sound(request)
+                return await handler(request)
+            except RefusedError as error:
+                return refusal(request, error)
 
         return serve
 
-    def _refusal(self) -> Response:
-        if self._viewer_tokens:
-            error = "a token of a viewer is needed: Authorization: Bearer TOKEN"
-            return JSONResponse({"error": error}, 401, {"WWW-Authenticate": "Bearer"})
-        return JSONResponse({"error": "ask by a name or address of loopback, such as 127.0.0.1"}, 403)
+    def require_own_post(self, request: Request) -> None:
+        """Makes sure that a request is a POST, and that no page of another site has a browser make it.
+
+        Raises:
+            RefusedError: It is none, or one may.
+        """
+        if request.method != "POST":
+            raise RefusedError(405, "this changes something: ask by POST", {"Allow": "POST"})
+        client = self.client(request)
+        if client is not None and client.means is Means.BEARER:
+            return
+        if not is_same_origin(request.headers, self._settings.origin):
+            raise RefusedError(
+                403,
+                "a page of another site may have made this request, so nothing was done: use the page of "
+                "this server, or a token in the header Authorization; behind a proxy set http.origin",
+            )
+
+    def cookie(self, request: Request) -> str:
+        """Returns the name of the cookie of sessions, with the port: browsers keep cookies by host only."""
+        _, port = request.scope.get("server") or ("", 0)
+        return f"__Host-outbox-{port}" if self.is_secure else f"outbox-{port}"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach the server by TLS, through a proxy."""
+        return (self._settings.origin or "").lower().startswith("https:")
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether somebody can sign in with a token."""
+        return bool(self._settings.viewer_tokens or self._settings.operator_tokens)
+
+    def _serving(self, role: Role, handler: Handler) -> Handler:
+        async def serve(request: Request) -> Response:
+            try:
+                client = self._identified(request)
+                if client is None and self._can_sign_in(request):
+                    return _to_sign_in(request)
+                self._require(role, client, request)
+                return await handler(request)
+            except RefusedError as error:
+                return refusal(request, error)
+
+        return serve
+
+    def _identified(self, request: Request) -> Client | None:
+        """Returns who asks; ``None`` for somebody who does not say.
+
+        Raises:
+            RefusedError: What it says of itself is wrong, or ambiguous.
+        """
+        self._require_sound(request)
+        if self._settings.is_open:
+            # A page of another site can have a browser here ask this server by a name of that site's own.
+            if not is_own_host(request.headers.get("host", ""), None):
+                raise RefusedError(403, "ask by a name or address of loopback, such as 127.0.0.1")
+            return Client("", Role.VIEWER, Means.NONE)
+        named = None if self._proxy is None else self._proxy.client(request)
+        return named or self._bearer(request) or self._session(request)
+
+    def _require_sound(self, request: Request) -> None:
+        for name in (*_ONCE, *(() if self._proxy is None else self._proxy.headers)):
+            if len(request.headers.getlist(name)) > 1:
+                raise RefusedError(400, f"the header {name} is there twice")
+        if any(name in request.query_params for name in _IN_ADDRESSES):
+            raise RefusedError(
+                400,
+                "a token has no place in an address, which logs and histories keep: replace it by a new one, "
+                "and send that in the header Authorization",
+            )
+
+    def _bearer(self, request: Request) -> Client | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        bearer = self.tokens.bearer(digest(given.strip()))
+        if bearer is None:
+            raise self._unknown(request)
+        return Client(bearer.name, bearer.role, Means.BEARER)
+
+    def _session(self, request: Request) -> Client | None:
+        identity = request.cookies.get(self.cookie(request), "")
+        token = self.sessions.token(identity)
+        bearer = None if token is None else self.tokens.bearer(token)
+        if bearer is None:
+            self.sessions.end(identity)
+            return None
+        return Client(bearer.name, bearer.role, Means.SESSION)
+
+    def _require(self, role: Role, client: Client | None, request: Request) -> None:
+        if client is None:
+            raise self._unknown(request)
+        if client.role >= role:
+            return
+        if not self._settings.has_operators:
+            raise RefusedError(
+                403,
+                "nobody may change anything here: configure http.operatorTokens or http.proxy with operators",
+            )
+        raise RefusedError(403, f"{client.name or 'this client'} may only read: an operator may do this")
+
+    def _unknown(self, request: Request) -> RefusedError:
+        doubt = "" if self._proxy is None else self._proxy.doubt(request)
+        ways = ["send a token: Authorization: Bearer TOKEN"] if self.takes_tokens else []
+        ways += [f"sign in at {self._settings.origin}"] if self._proxy is not None else []
+        sentence = f"{doubt}; {' or '.join(ways)}" if doubt else " or ".join(ways)
+        return RefusedError(401, sentence, {"WWW-Authenticate": "Bearer"})
+
+    def _can_sign_in(self, request: Request) -> bool:
+        return request.method in {"GET", "HEAD"} and wants_page(request) and self.takes_tokens
+
+
+def _to_sign_in(request: Request) -> Response:
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/login?next={quote(path, safe='')}", 303)

@@ -52,6 +52,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
+            proxy_headers=False,  # who may do what depends on the address that a client really has
             timeout_graceful_shutdown=_END_SECONDS,
         )
         # Whoever reaches the port could fill the log with requests that are none.
