@@ -1,0 +1,183 @@
+"""What happened between two looks at an outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from outbox_core.config.duration import format_duration
+from outbox_core.snapshot import Snapshot
+
+_OPERATOR = "operator "
+"""How the holder begins that the fence names after an operator has raised it."""
+_MOST_NAMED = 8
+"""So many lanes are named; more are counted."""
+
+
+class HappeningCode(StrEnum):
+    """The kinds of happenings; programs may rely on these names."""
+
+    LEADER_CHANGED = "leader-changed"
+    FENCE_RAISED = "fence-raised"
+    """By an operator."""
+    LANES_SILENT = "lanes-silent"
+    LANES_HEARD = "lanes-heard"
+    KEYS_PARKED = "keys-parked"
+    KEYS_FREED = "keys-freed"
+    TAKEOVER_BEGAN = "takeover-began"
+    """A deliberate one, as the one that ended."""
+    TAKEOVER_ENDED = "takeover-ended"
+    PROBLEM_BEGAN = "problem-began"
+    PROBLEM_ENDED = "problem-ended"
+    DATABASE_AWAY = "database-away"
+    DATABASE_BACK = "database-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to an outbox.
+
+    Attributes:
+        at: When it was seen, which is after it happened by the time between two looks at most.
+        code: What it is, for programs.
+        text: What it is, as a short sentence in one line without a full stop; free of secrets and of what
+            records contain.
+    """
+
+    at: datetime
+    code: HappeningCode
+    text: str
+
+
+Told = tuple[HappeningCode, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look has seen.
+
+    Attributes:
+        snapshot: The state of the outbox.
+        silent: The lanes that were silent at that moment; some fall silent without any change in the state.
+    """
+
+    snapshot: Snapshot
+    silent: frozenset[int]
+
+    @classmethod
+    def of(cls, at: datetime, snapshot: Snapshot) -> Self:
+        """Returns what was seen at an instant, by whose clock a lane without a heartbeat is silent."""
+        silent = (
+            lane.fence.lane
+            for lane in snapshot.lanes
+            if ((at - lane.since).total_seconds() if lane.age is None else lane.age)
+            > snapshot.longest_silence
+        )
+        return cls(snapshot, frozenset(silent))
+
+
+def changes(before: Seen, after: Seen, leader: str | None) -> Iterator[Told]:
+    """Compares two looks at an outbox.
+
+    Args:
+        before: The earlier one.
+        after: The later one.
+        leader: The harvester that led last, up to the earlier look; ``None`` if none was seen.
+    """
+    yield from _leader(before.snapshot, after.snapshot, leader)
+    yield from _silence(before, after)
+    yield from _takeovers(before.snapshot, after.snapshot)
+    yield from _parked(before.snapshot.parked.keys, after.snapshot.parked.keys)
+
+
+def harvester(snapshot: Snapshot) -> str | None:
+    """Returns the harvester that holds the fence; ``None`` if an operator does, or nobody ever has."""
+    holder = snapshot.lanes[0].holder if snapshot.lanes else _OPERATOR
+    return None if holder.startswith(_OPERATOR) else holder
+
+
+def _token(snapshot: Snapshot) -> int | None:
+    return snapshot.lanes[0].fence.token if snapshot.lanes else None
+
+
+def _leader(before: Snapshot, after: Snapshot, former: str | None) -> Iterator[Told]:
+    if not after.lanes or _token(before) == _token(after):
+        return
+    holder, leads = after.lanes[0].holder, harvester(after)
+    if leads is None:
+        yield HappeningCode.FENCE_RAISED, f"{holder} has raised the fence"
+    elif former is None:
+        yield HappeningCode.LEADER_CHANGED, f"{holder} leads{_after(before, after)}"
+    elif former == leads:
+        yield HappeningCode.LEADER_CHANGED, f"{holder} leads anew{_after(before, after)}"
+    else:
+        told = f"the leader changed from {former} to {holder}{_after(before, after)}"
+        yield HappeningCode.LEADER_CHANGED, told
+
+
+def _after(before: Snapshot, after: Snapshot) -> str:
+    """Says for how long no leader had been heard, at most where the new leader has not told it yet."""
+    leader = after.lanes[0]
+    silence = leader.metrics.get("silence_before")
+    if isinstance(silence, int | float):
+        return f", after {_seconds(silence)} of silence"
+    heard = max((lane.heartbeat_at for lane in before.lanes if lane.heartbeat_at), default=None)
+    if heard is None or heard > leader.since:
+        return ""
+    return f", after at most {_seconds((leader.since - heard).total_seconds())} of silence"
+
+
+def _silence(before: Seen, after: Seen) -> Iterator[Told]:
+    was = before.silent if _token(before.snapshot) == _token(after.snapshot) else frozenset()
+    every = [lane.fence.lane for lane in after.snapshot.lanes]
+    if fallen := after.silent - was:
+        nobody = ": nobody leads" if len(after.silent) == len(every) else ""
+        yield HappeningCode.LANES_SILENT, f"{_named(fallen, every)} silent{nobody}"
+    if heard := was - after.silent:
+        yield HappeningCode.LANES_HEARD, f"{_named(heard, every)} heard again"
+
+
+def _named(lanes: frozenset[int], every: Sequence[int]) -> str:
+    """Returns some lanes of all, with their verb."""
+    if len(lanes) == len(every):
+        return "the only lane is" if len(every) == 1 else f"all {len(every)} lanes are"
+    if len(lanes) > _MOST_NAMED:
+        return f"{len(lanes)} of {len(every)} lanes are"
+    names = ", ".join(map(str, sorted(lanes)))
+    return f"lane {names} of {len(every)} is" if len(lanes) == 1 else f"lanes {names} of {len(every)} are"
+
+
+def _takeovers(before: Snapshot, after: Snapshot) -> Iterator[Told]:
+    was = {each.cluster for each in before.clusters or () if each.takeover}
+    now = {each.cluster: each.takeover for each in after.clusters or () if each.takeover}
+    for cluster, takeover in now.items():
+        if cluster not in was:
+            reason = f": {' '.join(takeover.reason.split())}" if takeover.reason else ""
+            yield HappeningCode.TAKEOVER_BEGAN, f"the takeover of cluster {cluster} began{reason}"
+    for cluster in sorted(was - now.keys()):
+        yield HappeningCode.TAKEOVER_ENDED, f"the takeover of cluster {cluster} ended"
+
+
+def _parked(before: int, after: int) -> Iterator[Told]:
+    if after == before:
+        return
+    changed = abs(after - before)
+    keys = "1 key was" if changed == 1 else f"{changed:,} keys were"
+    left = f"{after:,} {'is' if after == 1 else 'are'} parked now" if after else "none is parked now"
+    if after > before:
+        yield HappeningCode.KEYS_PARKED, f"{keys} parked{f', {left}' if before else ''}"
+    else:
+        yield HappeningCode.KEYS_FREED, f"{keys} freed, {left}"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(max(0.0, round(seconds, 1)))
+
+
+def in_one_line(text: str, longest: int = 200) -> str:
+    """Returns a text without line breaks, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
