@@ -154,7 +154,7 @@ def journal_ddl(journal: TableName) -> str:
     outcome TEXT,
     PRIMARY KEY (name, id)
 );
-CREATE INDEX IF NOT EXISTS {index} ON {journal} (name, begun)"""
+CREATE INDEX IF NOT EXISTS {index} ON {journal} (name, begun, id)"""
 
 
 def sequence_of(outbox: TableName) -> QuotedName:

@@ -64,15 +64,14 @@ class Inspector:
         _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
 
     def require_journal(self, layout: Layout) -> None:
-        """Checks that the journal can be written, or read.
+        """Checks that the journal can be written, or read; of the outbox itself nothing is asked.
 
         Raises:
             DriverError: As for :meth:`require`.
         """
         with suppress(psycopg.errors.InsufficientPrivilege):  # which is a fault below, with its cure
             require_known(layout, read_schema(self._catalogue, layout))
-        fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
-        tables = (fence, journal_table(layout.journal))
+        tables = (*auxiliary_tables(layout.fence, layout.dead_letters), journal_table(layout.journal))
         faults = [fault for table in tables for fault in self.auxiliary_faults(layout, table)]
         purpose = "read" if self._read_only else "written"
         _refuse_if(

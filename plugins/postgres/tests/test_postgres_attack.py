@@ -12,6 +12,7 @@ from outbox_sdk import (
     OLDEST,
     SCHEMA,
     ColumnIs,
+    Deed,
     DriverError,
     Intake,
     Level,
@@ -73,7 +74,9 @@ def hostile(box: Outbox, schema: str) -> Iterator[HostileSchema]:
 def attacked(box: Outbox, hostile: HostileSchema) -> Iterator[Outbox]:
     """The outbox, created beside what is hostile; asserts at the end that nothing of that ran."""
     outbox = box.options.table
-    assert box.dialect.create() == [outbox, f"{outbox}_fence", f"{outbox}_dead_letters"]
+    assert box.dialect.create() == [
+        f"{outbox}{suffix}" for suffix in ("", "_fence", "_dead_letters", "_journal")
+    ]
     box.admin.execute(WRITE, (1, 30))
     box.admin.execute(WRITE, (2, 3))
     yield box
@@ -154,6 +157,10 @@ def test_an_operators_verbs(attacked: Outbox) -> None:
     heads = [record.id for record in marked[:3]]
     for head in heads:
         hand.table.park(hand.fence, hand.leader, [Poison(head, "bad", 1)], [head])
+    with closing(attacked.dialect.journal()) as journal:
+        entry = journal.begin(Deed("alice", "cli", "retry"))
+        journal.end(entry, "done")
+        assert [(each.id, each.outcome) for each in journal.entries()] == [(entry, "done")]
     letters = attacked.dead_letters()
     assert [letter.record.id for letter in letters.find()] == heads
     assert letters.find([marked[0].key])
@@ -187,9 +194,12 @@ def test_the_lease_and_the_members(attacked: Outbox) -> None:
 def test_init_and_upgrades_of_older_tables(attacked: Outbox) -> None:
     attacked.admin.execute("ALTER TABLE public.outbox_fence DROP COLUMN identity")
     attacked.admin.execute("ALTER TABLE public.outbox DROP COLUMN cluster_id, DROP COLUMN arrived")
-    attacked.admin.execute("DELETE FROM public.outbox_fence; DROP TABLE public.outbox_dead_letters")
-    assert attacked.dialect.create() == [f"{attacked.options.table}_dead_letters"]
-    assert len(attacked.dialect.migrate()) == 2
+    attacked.admin.execute("DELETE FROM public.outbox_fence")
+    attacked.admin.execute("DROP TABLE public.outbox_dead_letters, public.outbox_journal")
+    created = [f"{attacked.options.table}{suffix}" for suffix in ("_dead_letters", "_journal")]
+    assert attacked.dialect.create() == created
+    attacked.admin.execute("DROP TABLE public.outbox_journal")
+    assert len(attacked.dialect.migrate()) == 3
     assert attacked.dialect.schema() == Schema(SCHEMA, OLDEST)
     assert attacked.lead(eligible=SOURCES).mark(5)
     with closing(attacked.dialect.watch()) as view:

@@ -48,7 +48,12 @@ def test_several_processes_create_at_the_same_moment(make_outbox: MakeOutbox) ->
     boxes = [make_outbox() for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
         created = list(pool.map(lambda box: box.dialect.create(), boxes))
-    assert sorted(itertools.chain(*created)) == ["outbox", "outbox_dead_letters", "outbox_fence"]
+    assert sorted(itertools.chain(*created)) == [
+        "outbox",
+        "outbox_dead_letters",
+        "outbox_fence",
+        "outbox_journal",
+    ]
 
 
 TABLES = """
@@ -74,11 +79,13 @@ def test_connecting_creates_nothing_and_says_what_does(outbox: Outbox, way: str,
 
 
 def test_an_outbox_of_goharvest_needs_init_and_nothing_else(outbox: Outbox) -> None:
-    outbox.admin.execute("DROP TABLE outbox_fence, outbox_dead_letters; DROP SEQUENCE outbox_lease")
+    outbox.admin.execute(
+        "DROP TABLE outbox_fence, outbox_dead_letters, outbox_journal; DROP SEQUENCE outbox_lease"
+    )
     outbox.fill(2)
     with pytest.raises(DriverError, match="there is no fence table"):
         outbox.dialect.migrations()
-    assert outbox.dialect.create() == ["outbox_fence", "outbox_dead_letters"]
+    assert outbox.dialect.create() == ["outbox_fence", "outbox_dead_letters", "outbox_journal"]
     assert outbox.dialect.migrations() == []
     assert outbox.dialect.schema() == Schema(SCHEMA, OLDEST)
     assert len(outbox.lead().mark()) == 2

@@ -44,8 +44,9 @@ def schema_of(box: Outbox, table: str = "outbox") -> list[str]:
 
 def test_init_creates_in_the_first_schema_that_exists(on_path: OnPath) -> None:
     box = on_path("nowhere,app,public", ["app"])
-    assert box.dialect.create() == ["outbox", "outbox_fence", "outbox_dead_letters"]
-    assert [schema_of(box, f"outbox{suffix}") for suffix in ("", "_fence", "_dead_letters")] == [["app"]] * 3
+    assert box.dialect.create() == ["outbox", "outbox_fence", "outbox_dead_letters", "outbox_journal"]
+    suffixes = ("", "_fence", "_dead_letters", "_journal")
+    assert [schema_of(box, f"outbox{suffix}") for suffix in suffixes] == [["app"]] * 4
     assert box.connect().name == "app.outbox"
 
 
@@ -71,7 +72,7 @@ def test_of_two_tables_the_first_in_the_path_is_meant(on_path: OnPath) -> None:
 
 def test_names_of_schemas_may_need_quotes(on_path: OnPath) -> None:
     box = on_path('"We""ird, Schema",Mixed', [ODD, "Mixed"])
-    assert box.dialect.create() == ["outbox", "outbox_fence", "outbox_dead_letters"]
+    assert box.dialect.create() == ["outbox", "outbox_fence", "outbox_dead_letters", "outbox_journal"]
     assert box.dialect.find_outboxes("*") == ["outbox"]
     box.write()
     hand = box.lead()
@@ -124,9 +125,14 @@ def test_an_intake_is_found_in_the_path(on_path: OnPath) -> None:
 
 def test_every_session_of_ours_leaves_the_path_and_that_of_an_application_does_not(outbox: Outbox) -> None:
     show = "SHOW search_path"
-    lease, members = outbox.dialect.lease(), outbox.dialect.members()
-    with closing(lease), closing(members), closing(outbox.dialect.stash_connection()) as application:
-        ours = (outbox.connect(), outbox.dead_letters(), lease, members)
+    lease, members, journal = outbox.dialect.lease(), outbox.dialect.members(), outbox.dialect.journal()
+    with (
+        closing(lease),
+        closing(members),
+        closing(journal),
+        closing(outbox.dialect.stash_connection()) as application,
+    ):
+        ours = (outbox.connect(), outbox.dead_letters(), lease, members, journal)
         assert {ask(each._connection, show) for each in ours} == {"pg_catalog, pg_temp"}
         assert ask(application, show) == ask(outbox.admin, show) == '"$user", public'
     assert "VALUES (pg_catalog.clock_timestamp()," in insert("outbox").sql

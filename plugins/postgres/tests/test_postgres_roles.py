@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from outbox_postgres import PostgresDialect
-from outbox_sdk import AccessDenied, DeadLetterStatus, Level, Record, Stasher, TransactionalLane
+from outbox_sdk import AccessDenied, DeadLetterStatus, Deed, Level, Record, Stasher, TransactionalLane
 from psycopg.conninfo import make_conninfo
 
 from .earlier_version import statements_of
@@ -73,6 +73,8 @@ def roles(make_outbox: MakeOutbox) -> Iterator[Roles]:
         owner.admin.execute(f"CREATE ROLE {made.name(role)} LOGIN PASSWORD 's3cret'".encode())
     owner.admin.execute(grants(suffix).encode())
     owner.fill(20)
+    with closing(owner.dialect.journal()) as journal:
+        journal.end(journal.begin(Deed("owner", "cli", "retry")), "done")
     yield made
     for role in ROLES:
         owner.admin.execute(f"DROP OWNED BY {made.name(role)}; DROP ROLE {made.name(role)}".encode())
@@ -100,7 +102,14 @@ def look(dialect: PostgresDialect) -> None:
     assert {f.subject for f in dialect.check()} >= {"outbox table", "version of the tables", "primary key"}
 
 
+def read_journal(dialect: PostgresDialect) -> None:
+    with closing(dialect.journal(read_only=True)) as journal:
+        assert [entry.outcome for entry in journal.entries()] == ["done"]
+
+
 def operate(dialect: PostgresDialect) -> None:
+    with closing(dialect.journal()) as journal:
+        journal.end(journal.begin(Deed("operator", "cli", "retry")), "done")
     with closing(dialect.dead_letters()) as letters:
         (retried, skipped, *_) = letters.find(status=DeadLetterStatus.PARKED)
         assert letters.retry([retried.record.id]) == [retried.record.id]
@@ -149,6 +158,7 @@ def init(dialect: PostgresDialect) -> None:
 ACTIONS: dict[str, Callable[[PostgresDialect], None]] = {
     "stash": stash,
     "`status`, `health`, `check`, `parked list`, `fence show`": look,
+    "read the journal": read_journal,
     "`parked retry`, `parked skip`, `fence bump`, `takeover`": operate,
     "`parked redrive`": redrive,
     "`run`, in both modes": harvest,

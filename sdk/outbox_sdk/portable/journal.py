@@ -37,7 +37,7 @@ def journal_statements(idiom: Idiom, journal: TableName) -> list[str]:
     ended {idiom.moment_type}{texts},
     PRIMARY KEY (name, id)
 ){idiom.table_end}"""
-    return [created, idiom.create_index(journal, ("name", "begun"))]
+    return [created, idiom.create_index(journal, ("name", "begun", "id"))]
 
 
 def require_journal(dialect: Described, session: Session) -> None:
