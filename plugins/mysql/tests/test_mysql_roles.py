@@ -16,12 +16,22 @@ import pytest
 from outbox_core.cli import main
 from outbox_mysql import MySqlDialect, MySqlOptions
 from outbox_mysql.connection import open_plain
-from outbox_sdk import AccessDenied, Batch, Level, Poison, Stasher, TransactionalLane
+from outbox_sdk import (
+    AccessDenied,
+    Batch,
+    Deed,
+    DriverError,
+    Finding,
+    Level,
+    Poison,
+    Stasher,
+    TransactionalLane,
+)
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_testkit.conformance.under_test import Hand, plain, texts
 
 README = Path(__file__).parents[1] / "README.md"
-TABLES = ("outbox", "outbox_fence", "outbox_dead_letters")
+TABLES = ("outbox", "outbox_fence", "outbox_dead_letters", "outbox_journal")
 MAY: Mapping[str, Mapping[str, str]] = {
     "outbox_owner": dict.fromkeys(TABLES, "SELECT INSERT UPDATE ALTER"),
     "outbox_harvester": {
@@ -34,17 +44,25 @@ MAY: Mapping[str, Mapping[str, str]] = {
         "outbox": "SELECT INSERT DELETE",
         "outbox_fence": "SELECT INSERT UPDATE",
         "outbox_dead_letters": "SELECT UPDATE DELETE",
+        "outbox_journal": "SELECT INSERT UPDATE",
     },
     "outbox_application": {"outbox": "INSERT"},
 }
-CHANGED = {"outbox": "leader_id", "outbox_fence": "beat", "outbox_dead_letters": "kafka_value"}
+CHANGED = {
+    "outbox": "leader_id",
+    "outbox_fence": "beat",
+    "outbox_dead_letters": "kafka_value",
+    "outbox_journal": "outcome",
+}
 NEW = {
     "outbox": "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')",
     "outbox_fence": "INSERT INTO outbox_fence SET name = 'x', lane = 0, lanes = 0, token = 0, attempt = 0,"
     " holder = '', since = NOW(), reading = '', transacting = 0, identity = ''",
     "outbox_dead_letters": "INSERT INTO outbox_dead_letters SET name = 'x', id = 1, fate = 'parked',"
     " reason = '', attempts = 1, since = NOW()",
+    "outbox_journal": "INSERT INTO outbox_journal SET name = 'x', id = 'y', begun = NOW()",
 }
+DEED = Deed("operator", "cli", "retry", "k0")
 
 
 class Roles:
@@ -157,7 +175,8 @@ def test_each_user_has_the_rights_of_its_role_and_no_others(roles: Roles, user: 
 def test_the_application_stashes_and_nothing_else(roles: Roles) -> None:
     stash(roles, 3)
     dialect = roles.dialect("outbox_application")
-    for connect in (dialect.connect, dialect.watch, dialect.dead_letters, dialect.lease, dialect.members):
+    ways = (dialect.connect, dialect.watch, dialect.dead_letters, dialect.journal, dialect.lease)
+    for connect in (*ways, dialect.members):
         with pytest.raises(AccessDenied):
             connect()
 
@@ -185,7 +204,14 @@ def test_a_harvester_harvests_in_both_modes_and_elects(roles: Roles) -> None:
     with closing(roles.dialect("outbox_harvester").members()) as members:
         assert members.note("group", "one", 1, 60) == {"one": 1}
         members.leave("one")
-    assert [each for each in roles.dialect("outbox_harvester").check() if each.level is Level.ERROR] == []
+    found = roles.dialect("outbox_harvester").check()
+    assert [each for each in found if each.level is Level.ERROR or each.subject == "journal table"] == [
+        Finding(
+            Level.OK, "journal table", "this user may not read 'outbox_journal', and needs not to harvest"
+        )
+    ]
+    with pytest.raises(AccessDenied, match="outbox_journal"):
+        roles.dialect("outbox_harvester").journal()
 
 
 def test_a_watcher_sees_everything_and_check_says_what_it_lacks(roles: Roles) -> None:
@@ -203,6 +229,10 @@ def test_a_watcher_sees_everything_and_check_says_what_it_lacks(roles: Roles) ->
     with closing(dialect.dead_letters(read_only=True)) as letters:
         assert [letter.record.id for letter in letters.find()] == [marked[0].id]
         assert letters.waiting("k0") == 2
+    with closing(dialect.journal(read_only=True)) as journal:
+        assert journal.entries() == []
+    with closing(dialect.journal()) as journal, pytest.raises(AccessDenied):
+        journal.begin(DEED)
     assert dialect.migrations() == []
     lacking = [each.message for each in dialect.check() if each.level is Level.ERROR]
     assert [text.split(" on ")[0] for text in lacking] == [
@@ -234,6 +264,9 @@ def test_an_operator_decides_about_letters_leaders_and_takeovers(roles: Roles) -
     hand = roles.hand("outbox_harvester")
     heads = [record.id for record in hand.mark(6)[:3]]
     hand.park(heads, *heads)
+    with closing(roles.dialect("outbox_operator").journal()) as journal:
+        journal.end(journal.begin(DEED), "done")
+        assert [(entry.deed, entry.outcome) for entry in journal.entries()] == [(DEED, "done")]
     with closing(roles.dialect("outbox_operator").dead_letters()) as letters:
         assert letters.retry(heads[:1]) == heads[:1]
         assert letters.skip(heads[1:]) == heads[1:]
@@ -259,3 +292,24 @@ def test_only_the_owner_creates_and_migrates(roles: Roles, user: str) -> None:
         migrated = roles.owner.migrate()
     assert migrated == ["ALTER TABLE `outbox_fence` ADD marker_place LONGTEXT"]
     assert roles.owner.create() == []
+
+
+@pytest.mark.parametrize("user", [user for user in MAY if user != "outbox_application"])
+def test_tables_without_a_journal_are_told_from_one_that_is_not_permitted(roles: Roles, user: str) -> None:
+    admin, dialect = roles.admin.cursor(), roles.dialect(user)
+    admin.execute("RENAME TABLE outbox_journal TO outbox_hidden")
+    admin.execute("UPDATE outbox_fence SET token = 2 WHERE lane = -4")
+    try:
+        with pytest.raises(DriverError, match="run 'outbox migrate'"):
+            dialect.journal(read_only=True)
+        assert len(dialect.migrations()) == 3
+        (found,) = [each for each in dialect.check() if each.subject == "journal table"]
+        assert (found.level, found.cure) == (Level.WARNING, "run 'outbox migrate'")
+        with closing(dialect.watch()) as view:
+            assert view.backlog().records == 0
+        if user != "outbox_owner":
+            with pytest.raises(AccessDenied, match="let somebody who may run this: CREATE TABLE"):
+                dialect.migrate()
+    finally:
+        assert len(roles.owner.migrate()) == 3
+        admin.execute("DROP TABLE outbox_hidden")

@@ -77,9 +77,7 @@ def journal_finding(dialect: Described, session: Session) -> Finding:
     except AccessDenied:
         found = None
         if not lacks_journal(dialect, session):
-            return Finding(
-                Level.OK, subject, f"this user may not read '{journal}', and needs not for a harvest"
-            )
+            return Finding(Level.OK, subject, f"this user may not read '{journal}', and needs not to harvest")
     if found is None:
         maker = "outbox migrate" if lacks_journal(dialect, session) else "outbox init"
         seen = f"this user sees no table '{journal}', in which operators note what they do"
