@@ -15,6 +15,7 @@ from outbox_sdk.intake import Intake
 from outbox_sdk.portable import PortableIntake, Session, TableName
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds, without_runs
 from outbox_sdk.portable.columns import DEAD_LETTER_COLUMNS, FENCE_COLUMNS, JOURNAL_COLUMNS, OUTBOX_COLUMNS
+from outbox_sdk.portable.journal import JournalStatements
 from outbox_sdk.portable.lease import LeaseStatements
 from outbox_sdk.portable.members import MemberStatements
 from outbox_sdk.portable.origins import OriginStatements, TakeoverStatements
@@ -160,6 +161,8 @@ def _beside_statements(statements: Statements) -> Iterator[tuple[str, str]]:
         yield f"lease {name}", sql
     for name, sql in vars(MemberStatements(statements)).items():
         yield f"members {name}", sql
+    for name, sql in vars(JournalStatements(statements.idiom, TableName("shop", "journal"))).items():
+        yield f"journal {name}", sql
     for where, everywhere in (("here", False), ("everywhere", True)):
         yield f"find outboxes {where}", find_outboxes(statements.idiom, everywhere=everywhere)
 

@@ -99,6 +99,10 @@ class OracleIdiom(Idiom):
         """Writes the type of a column for any text of some bytes."""
         return f"VARCHAR2({octets} BYTE)"
 
+    def time_type(self) -> str:
+        """Writes the type of a column for a time that is read: in the session's zone, which is UTC."""
+        return "TIMESTAMP(6) WITH LOCAL TIME ZONE"
+
     def quote(self, name: str) -> str:
         """Quotes an identifier, folded to upper case unless it is quoted already."""
         return quoted(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import oracledb
@@ -39,6 +39,12 @@ def dialect_on(fake: FakeOracle, monkeypatch: pytest.MonkeyPatch) -> OracleDiale
     return OracleDialect(OracleOptions())
 
 
+def ways(dialect: OracleDialect) -> Sequence[Callable[[], object]]:
+    """Every way to connect."""
+    beside = (dialect.lease, dialect.members, dialect.dead_letters, dialect.journal)
+    return (dialect.connect, dialect.watch, *beside)
+
+
 def test_a_migration_adds_columns_with_short_waits_and_notes_the_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -58,7 +64,7 @@ def test_a_migration_adds_columns_with_short_waits_and_notes_the_version(
 def test_a_former_fence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FormerOracle(SCHEMA_OF_USER)
     dialect = dialect_on(fake, monkeypatch)
-    for connect in (dialect.connect, dialect.watch, dialect.lease, dialect.members, dialect.dead_letters):
+    for connect in ways(dialect):
         with pytest.raises(DriverError, match="run 'outbox migrate'"):
             connect()
     assert not fake.sent("ALTER TABLE")
@@ -74,7 +80,7 @@ def test_a_note_of_a_later_version_is_read_and_refused(monkeypatch: pytest.Monke
     fake = FakeOracle({**SCHEMA_OF_USER, "SELECT token, attempt": [(99, 99)]})
     dialect = dialect_on(fake, monkeypatch)
     assert dialect.schema() == Schema(99, 99)
-    for connect in (dialect.connect, dialect.watch, dialect.lease, dialect.members, dialect.dead_letters):
+    for connect in ways(dialect):
         with pytest.raises(DriverError, match="upgrade outbox"):
             connect()
 

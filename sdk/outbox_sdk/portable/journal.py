@@ -17,6 +17,7 @@ from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.rows import fitting
 from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session
+from outbox_sdk.portable.sources import quoted
 from outbox_sdk.schema import WITH_JOURNAL
 
 _NAME_LENGTH = 300
@@ -33,8 +34,8 @@ def journal_statements(idiom: Idiom, journal: TableName) -> list[str]:
     created = f"""CREATE TABLE {idiom.quote_table(journal)} (
     name {idiom.text_type(_NAME_LENGTH)} NOT NULL,
     id {idiom.text_type(_ID_LENGTH)} NOT NULL,
-    begun {idiom.moment_type} NOT NULL,
-    ended {idiom.moment_type}{texts},
+    begun {idiom.time_type()} NOT NULL,
+    ended {idiom.time_type()}{texts},
     PRIMARY KEY (name, id)
 ){idiom.table_end}"""
     return [created, idiom.create_index(journal, ("name", "begun", "id"))]
@@ -88,6 +89,32 @@ def journal_finding(dialect: Described, session: Session) -> Finding:
     return Finding(Level.OK, subject, f"'{journal}' has its columns")
 
 
+class JournalStatements:
+    """What is sent to a journal.
+
+    Args:
+        idiom: How the database writes SQL.
+        journal: The table of the journal.
+    """
+
+    def __init__(self, idiom: Idiom, journal: TableName) -> None:
+        table = quoted(idiom, journal)
+        self.begin = (
+            f"INSERT INTO {table} (name, id, begun, operator, via, verb, subject, reason)"
+            f" VALUES ({{name}}, {{id}}, {idiom.now}, {{operator}}, {{via}}, {{verb}}, {{subject}},"
+            " {reason})"
+        )
+        self.end = (
+            f"UPDATE {table} SET outcome = {{outcome}}, ended = {idiom.now}"
+            " WHERE name = {name} AND id = {id} AND ended IS NULL"
+        )
+        self.entries = idiom.limit(
+            "SELECT id, begun, ended, operator, via, verb, subject, reason, outcome"
+            f" FROM {idiom.snapshot_read(table)} WHERE name = {{name}} ORDER BY begun DESC, id DESC",
+            "{limit}",
+        )
+
+
 class PortableJournal:
     """The ``Journal`` of a portable outbox.
 
@@ -99,23 +126,9 @@ class PortableJournal:
 
     def __init__(self, session: Session, outbox: TableName, journal: TableName) -> None:
         self._session = session
-        self._idiom = idiom = session.idiom
+        self._idiom = session.idiom
         self._name = str(outbox)
-        table = idiom.quote_table(journal)
-        self._begin = (
-            f"INSERT INTO {table} (name, id, begun, operator, via, verb, subject, reason)"
-            f" VALUES ({{name}}, {{id}}, {idiom.now}, {{operator}}, {{via}}, {{verb}}, {{subject}},"
-            " {reason})"
-        )
-        self._end = (
-            f"UPDATE {table} SET outcome = {{outcome}}, ended = {idiom.now}"
-            " WHERE name = {name} AND id = {id} AND ended IS NULL"
-        )
-        self._entries = idiom.limit(
-            "SELECT id, begun, ended, operator, via, verb, subject, reason, outcome"
-            f" FROM {idiom.snapshot_read(table)} WHERE name = {{name}} ORDER BY begun DESC, id DESC",
-            "{limit}",
-        )
+        self._sql = JournalStatements(session.idiom, journal)
 
     def begin(self, deed: Deed) -> UUID:
         """Notes what is about to be done, durably."""
@@ -129,18 +142,18 @@ class PortableJournal:
         }
         fitted = {column: fitting(text, JOURNAL_TEXTS[column]) for column, text in texts.items()}
         with self._session.transaction("note a deed"):
-            self._session.execute(self._begin, name=self._name, id=str(entry), **fitted)
+            self._session.execute(self._sql.begin, name=self._name, id=str(entry), **fitted)
         return entry
 
     def end(self, entry: UUID, outcome: str) -> None:
         """Notes what came of it."""
         fitted = fitting(outcome, JOURNAL_TEXTS["outcome"])
         with self._session.transaction("note the outcome of a deed"):
-            self._session.execute(self._end, name=self._name, id=str(entry), outcome=fitted)
+            self._session.execute(self._sql.end, name=self._name, id=str(entry), outcome=fitted)
 
     def entries(self, limit: int = 100) -> list[Entry]:
         """Returns the last entries, the newest first."""
-        rows = self._session.query("read the journal", self._entries, name=self._name, limit=limit)
+        rows = self._session.query("read the journal", self._sql.entries, name=self._name, limit=limit)
         return [self._entry(row) for row in rows]
 
     def close(self) -> None:

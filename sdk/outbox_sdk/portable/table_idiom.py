@@ -57,6 +57,10 @@ class TableIdiom:
         """Writes the type of a column for any text of up to ``octets`` bytes in UTF-8, 4,000 at most."""
         return f"VARCHAR({octets})"
 
+    def time_type(self) -> str:
+        """Writes the type of a column for a time that is read, not only compared."""
+        return self.moment_type
+
     def quote(self, name: str) -> str:
         """Quotes an identifier."""
         return '"' + name.replace('"', '""') + '"'
