@@ -1,8 +1,8 @@
 """Upgrades an outbox while a harvester of an earlier version runs, and audits what a consumer gets.
 
-The earlier version makes the tables and leads. Meanwhile the present version is refused, migrates the tables,
-twice, and takes over; then the earlier one takes over again, as after a downgrade, and the present one at
-last. An application commits all the time.
+The earlier version makes the tables and leads. Meanwhile the present version is refused (or only stands by,
+if the tables have all columns that it needs), migrates the tables, twice, and takes over; then the earlier
+one takes over again, as after a downgrade, and the present one at last. An application commits all the time.
 
     python -m tests.upgrade 8f94570 --database postgres
 
