@@ -1,0 +1,187 @@
+"""The faults, and the alarms that each of them raises."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Any
+
+from outbox_servers.services import KafkaBroker, PostgresServer
+
+from .site import Site
+
+LARGE = "x" * 2_000_000
+"""A value that no broker takes by default."""
+EXACTLY_ONCE = {"delivery": "exactly-once"}
+CLUSTER = {
+    "affinity": {"driver": "cluster", "clusterID": 1, "clustersCount": 2, "maximumDelay": "1s"},
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault.
+
+    Attributes:
+        title: What is done.
+        alarms: The alarms that it raises.
+        strike: Begins it when it is entered, and ends it when it is left.
+        harvest: Settings of the harvesters below ``harvest:``.
+    """
+
+    title: str
+    alarms: tuple[str, ...]
+    strike: Callable[[Site], AbstractContextManager[None]]
+    harvest: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def kill_all(site: Site) -> Iterator[None]:
+    for each in site.harvesters.values():
+        each.kill()
+        each.wait(10)
+    yield
+    for name in list(site.harvesters):
+        site.start(name)
+
+
+@contextmanager
+def freeze_leader(site: Site) -> Iterator[None]:
+    frozen = site.harvesters[site.leader()]
+    frozen.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        frozen.send(signal.SIGCONT)
+
+
+@contextmanager
+def lead_besides(site: Site) -> Iterator[None]:
+    """One of two harvesters is started with an elector of its own, and leads as well."""
+    name = next(each for each in site.harvesters if each != site.leader())
+    site.harvesters[name].leave()
+    site.start(name, elector="static")
+    yield
+    site.harvesters[name].leave()
+    site.start(name)
+
+
+@contextmanager
+def kill_leaders(site: Site) -> Iterator[None]:
+    """A supervisor starts each killed leader again."""
+    ended = Event()
+
+    def again_and_again() -> None:
+        leader = site.leader()
+        while not ended.is_set():
+            left_at = site.harvesters[leader].send(signal.SIGTERM)
+            [standby] = site.harvesters.keys() - {leader}
+            site.harvesters[standby].wait_for("leader acquired", 30, left_at)
+            site.harvesters[leader].wait(30)
+            site.start(leader).wait_for("joined the election", 30)
+            leader = standby
+
+    thread = Thread(target=again_and_again, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def stop_broker(site: Site) -> Iterator[None]:
+    broker = site.servers.kafka
+    assert isinstance(broker, KafkaBroker)
+    broker.kill()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+@contextmanager
+def stop_database(site: Site) -> Iterator[None]:
+    server = site.servers.postgres
+    assert isinstance(server, PostgresServer)
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+@contextmanager
+def poison(site: Site) -> Iterator[None]:
+    site.stash(key="poison-", keys=1, value=LARGE)
+    yield
+    site.tell("parked", "skip", "poison-0", "--yes")
+
+
+@contextmanager
+def lose_replicas(site: Site) -> Iterator[None]:
+    """The topic of a key wants two replicas in sync, and has one."""
+    site.create_topic("insecure", replicas_in_sync=2)
+    site.stash(topic="insecure", key="blocked-")
+    yield
+    site.change_topic("insecure", replicas_in_sync=1)
+
+
+@contextmanager
+def forget_transaction(site: Site) -> Iterator[None]:
+    with closing(site.connect()) as forgotten:
+        forgotten.autocommit = False
+        forgotten.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        forgotten.execute("SELECT count(*) FROM outbox")
+        site.stash(20_000, keys=100)
+        yield
+
+
+@contextmanager
+def stop_vacuum(site: Site) -> Iterator[None]:
+    with site.connect() as connection:
+        connection.execute("ALTER TABLE outbox SET (autovacuum_enabled = off)")
+        site.stash(40_000, keys=100)
+        yield
+        connection.execute("ALTER TABLE outbox RESET (autovacuum_enabled)")
+        connection.execute("VACUUM outbox")
+
+
+@contextmanager
+def lose_cluster(site: Site) -> Iterator[None]:
+    """Records of another cluster arrive, and nobody harvests them there."""
+    ended = Event()
+
+    def flow() -> None:
+        while not ended.wait(0.3):
+            site.stash(key="other-", cluster=2)
+
+    thread = Thread(target=flow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+FAULTS = (
+    Fault("all harvesters are killed", ("OutboxNoLeader", "OutboxNoHarvester"), kill_all),
+    Fault("the leader is frozen (SIGSTOP)", ("OutboxProcessDown", "OutboxNoStandby"), freeze_leader),
+    Fault("a process leads besides the elected one", ("OutboxTwoLeaders",), lead_besides),
+    Fault("each leader ends, and is started again", ("OutboxTakeoversOften",), kill_leaders),
+    Fault("the broker is killed", ("OutboxOldRecords", "OutboxDeliveriesFail"), stop_broker),
+    Fault("a key's topic has too few replicas in sync", ("OutboxBlockedKey",), lose_replicas),
+    Fault("a record is too large for its topic", ("OutboxParkedKeys",), poison),
+    Fault("the database is stopped", ("OutboxDatabaseUnreachable",), stop_database),
+    Fault("a transaction stays open", ("OutboxOldSnapshot",), forget_transaction),
+    Fault("vacuum is switched off", ("OutboxDeadRows",), stop_vacuum),
+    Fault(
+        "a topic has too few replicas in sync", ("OutboxTransactionsAborted",), lose_replicas, EXACTLY_ONCE
+    ),
+    Fault("another cluster is lost", ("OutboxTakenOver",), lose_cluster, CLUSTER),
+)

@@ -1,0 +1,287 @@
+"""The alarms and the dashboard of ``deploy/``: what is committed, what it links to, and when alarms fire."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from outbox_core.health import REMARKS, Code
+from outbox_core.monitoring import names
+from outbox_core.monitoring.names import METRICS, Metric
+from outbox_servers.services.prometheus import find_installation
+
+from deploy.alerts import alarms
+from deploy.make import DOCS, FOLDER, files
+from deploy.panels import WIDTH
+from deploy.series import duration, exported
+
+from .test_documents import ROOT, headings
+
+RULES = FOLDER / "prometheus" / "outbox.rules.yaml"
+ALARMS = {each.name: each for each in alarms()}
+DASHBOARD = json.loads((FOLDER / "grafana" / "outbox.json").read_text("utf-8"))
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+PANELS = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
+NO_METRIC = {
+    Code.SILENT_LANE,
+    Code.ORPHANS,
+    Code.DATABASE_REFUSES,
+    Code.BROKER_UNREACHABLE,
+    Code.BROKER_REFUSES,
+}
+"""Problems that no metric tells of: what follows from them has an alarm."""
+
+
+def test_the_committed_files_are_those_that_the_program_makes() -> None:
+    for path, text in files(DOCS).items():
+        assert (FOLDER / path).read_text("utf-8") == text, "run: python -m deploy.make"
+
+
+def links(data: Any) -> Iterator[str]:
+    """Returns the addresses of documents in data, without that of their folder."""
+    return (found[1] for found in re.finditer(rf"{DOCS}/([\w./#-]+)", json.dumps(data)))
+
+
+def test_every_link_leads_to_a_section() -> None:
+    found = {*links(DASHBOARD), *links(yaml.safe_load(RULES.read_text("utf-8")))}
+    assert len(found) > len(ALARMS)
+    for link in found:
+        page, _, anchor = link.partition("#")
+        assert not anchor or anchor in headings(ROOT / "docs" / page), link
+
+
+def test_the_page_lists_every_alarm() -> None:
+    page = (FOLDER / "README.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| .* \| (\w+) \| (\w+) \|$", page, re.MULTILINE)
+    assert listed == [
+        (each.name, duration(each.seconds) if each.seconds else "0", each.severity.value)
+        for each in ALARMS.values()
+    ]
+
+
+def test_every_health_problem_that_a_metric_tells_of_has_an_alarm() -> None:
+    assert {each.problem for each in ALARMS.values()} - {None} == set(Code) - REMARKS - NO_METRIC
+
+
+# --- the dashboard ----------------------------------------------------------------------------------
+
+
+def test_the_dashboard_fits_the_types_of_grafanas_library_and_has_every_metric() -> None:
+    read = Dashboard.from_json(DASHBOARD)
+    assert json.loads(json.dumps(read, cls=JSONEncoder)) == DASHBOARD
+    queries = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
+    assert [each.name for each in METRICS if exported(each) not in queries] == []
+
+
+def test_panels_are_complete_and_do_not_overlap() -> None:
+    assert len({each["id"] for each in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= WIDTH, panel["title"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not taken & cells, panel["title"]
+        taken |= cells
+    for panel in PANELS:
+        assert panel["description"], panel["title"]
+        assert panel["links"], panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        for target in panel["targets"]:
+            assert (
+                target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            )
+
+
+# --- the alarms -------------------------------------------------------------------------------------
+
+
+def series(metric: Metric, instance: str = "a", **labels: str) -> str:
+    every = {"job": "outbox", "outbox": "shop", "instance": instance, **labels}
+    return exported(metric) + "{" + ", ".join(f'{name}="{value}"' for name, value in every.items()) + "}"
+
+
+def up(instance: str) -> str:
+    return f'up{{job="outbox", instance="{instance}"}}'
+
+
+@dataclass(frozen=True)
+class Case:
+    """A history of series, and when an alarm fires in it.
+
+    Attributes:
+        alarm: The alarm.
+        values: Series → its values, two a minute, as promtool writes them.
+        fires: The minutes at which it fires.
+        quiet: The minutes at which it does not.
+        figure: Its value, as its description has it.
+        labels: Its labels, without severity.
+    """
+
+    alarm: str
+    values: Mapping[str, str]
+    fires: Sequence[float]
+    quiet: Sequence[float]
+    figure: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: {"job": "outbox", "outbox": "shop"})
+
+
+CASES = [
+    Case(
+        "OutboxNoLeader",  # all were killed; after an hour the outbox is forgotten
+        {series(names.CANDIDATE): "1x10 stale", series(names.LEADER): "1x10 stale"},
+        (7, 60),
+        (5, 6, 70),
+    ),
+    Case(
+        "OutboxNoLeader",  # all live, and nobody leads for longer than a takeover takes
+        {
+            series(names.CANDIDATE): "1x60",
+            series(names.LEADER): "1x4 0x1 1x4 0x60",
+            series(names.LEADER, "b"): "0x60",
+        },
+        (10,),
+        (3, 5),
+    ),
+    Case("OutboxNoHarvester", {up("a"): "1x10 0x20", up("b"): "1x4 0x20"}, (8,), (4, 6), labels={}),
+    Case("OutboxNoHarvester", {'up{job="another"}': "1x20"}, (3,), (), labels={}),
+    Case(
+        "OutboxProcessDown",
+        {up("a"): "1x60", up("b"): "1x4 0x20 1x20"},
+        (9,),
+        (4, 15),
+        "",
+        {"job": "outbox", "instance": "b"},
+    ),
+    Case(
+        "OutboxNoStandby",
+        {series(names.CANDIDATE): "1x90", series(names.CANDIDATE, "b"): "1x10 0x60 1x10"},
+        (22,),
+        (5, 15, 37),
+        "1",
+    ),
+    Case(
+        "OutboxTwoLeaders",
+        {series(names.LEADER): "1x40", series(names.LEADER, "b"): "0x10 1x10 0x10"},
+        (8,),
+        (5, 6, 12),
+        "2",
+    ),
+    Case("OutboxTakeoversOften", {series(names.FENCE_TOKEN): "1 1 7 7 9 9 30 30 31 31x90"}, (), (5, 20)),
+    Case(
+        "OutboxTakeoversOften",  # of two processes, which take turns
+        {
+            series(names.FENCE_TOKEN): "1 1 stale _ 9 9 stale _ 31 31 31x90",
+            series(names.FENCE_TOKEN, "b"): "_ _ 7 7 stale _ 30 30 stale _ 40 40 40x90",
+        },
+        (6, 25),
+        (3, 45),
+        "5",
+    ),
+    Case(
+        "OutboxOldRecords",
+        {series(names.BACKLOG_AGE): "10x4 61x20 3x9", series(names.BACKLOG_AGE, "b"): "10x4 60x20 3x9"},
+        (9,),
+        (2, 5, 14),
+        "1m 1s",
+    ),
+    Case("OutboxBlockedKey", {series(names.BLOCKED_AGE): "0x4 61x9 0x9"}, (4,), (1, 3, 9), "1m 1s"),
+    Case("OutboxParkedKeys", {series(names.PARKED_KEYS): "0x4 2x9 0x9"}, (4,), (1, 3, 9), "2"),
+    Case(
+        "OutboxDeliveriesFail",
+        {series(names.RETRIED, lane="0"): "0x10 3+3x40 124x20", series(names.RETRIED, lane="1"): "0x70"},
+        (17, 25),
+        (5, 14, 32),
+        "100m",
+    ),
+    Case("OutboxDeliveriesFail", {series(names.RETRIED, lane="0"): "0x10 50x90"}, (), (6, 12, 20)),
+    Case(
+        "OutboxTransactionsAborted",
+        {series(names.ABORTED, lane="0"): "0x10 3+3x40 124x20"},
+        (17, 25),
+        (5, 14, 32),
+        "100m",
+    ),
+    Case("OutboxTakenOver", {series(names.TAKEN_OVER, lane="0"): "0x4 90x40"}, (3, 6), (1, 9), "90"),
+    Case(
+        "OutboxDatabaseUnreachable",
+        {series(names.DATABASE_UP): "1x4 0x20 1x9", series(names.DATABASE_UP, "b"): "1x9 0x9 1x20"},
+        (7,),
+        (3, 5, 13),
+    ),
+    Case(
+        "OutboxOldSnapshot",
+        {series(names.DEAD_ROWS): "2e+06x40", series(names.SNAPSHOT_AGE): "0x4 61x20 0x9"},
+        (9,),
+        (2, 5, 14),
+        "2M",
+    ),
+    Case(
+        "OutboxDeadRows",
+        {series(names.DEAD_ROWS): "1000001x60 5x9", series(names.SNAPSHOT_AGE): "0x45 61x9"},
+        (16, 21),
+        (10, 24, 32),
+        "1M",
+    ),
+    Case(
+        "OutboxDeadRows",
+        {series(names.DEAD_ROWS): "200000x60", series(names.SNAPSHOT_AGE): "0x60"},
+        (),
+        (30,),
+    ),
+]
+
+
+def test_the_rules_pass_promtool() -> None:
+    check("check", "rules", str(RULES))
+
+
+def test_every_alarm_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    assert {each.alarm for each in CASES if each.fires} == set(ALARMS)
+    assert {each.alarm for each in CASES if each.quiet} == set(ALARMS)
+
+
+def test_alarms_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    file = tmp_path / "tests.yaml"
+    tests = [
+        {
+            "interval": "30s",
+            "input_series": [{"series": name, "values": values} for name, values in case.values.items()],
+            "alert_rule_test": [*expected(case)],
+        }
+        for case in CASES
+    ]
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests}))
+    check("test", "rules", str(file))
+
+
+def expected(case: Case) -> Iterator[dict[str, Any]]:
+    """Returns when promtool asks, and what it must find."""
+    alarm = ALARMS[case.alarm]
+    texts = alarm.rule(DOCS)["annotations"]
+    said = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: case.labels[found[1]], texts["description"])
+    annotations = {**texts, "description": re.sub(r"{{ \$value.*?}}", case.figure, said)}
+    for minutes in case.quiet:
+        yield {"eval_time": f"{minutes * 60:g}s", "alertname": case.alarm, "exp_alerts": []}
+    for minutes in case.fires:
+        labels = {**case.labels, "severity": alarm.severity.value}
+        alerts = [{"exp_labels": labels, "exp_annotations": annotations}]
+        yield {"eval_time": f"{minutes * 60:g}s", "alertname": case.alarm, "exp_alerts": alerts}
+
+
+def check(*arguments: str) -> None:
+    done = subprocess.run(
+        [*find_installation().tool, *arguments], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
