@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 from outbox_core.config.settings import Choice
 from outbox_sdk import (
     Backlog,
     ColumnIs,
     Condition,
+    DeadLetter,
+    DeadLetterStatus,
+    DriverError,
     Fence,
     LaneStatus,
     LeadershipLost,
@@ -22,6 +27,7 @@ from outbox_sdk import (
     TransactionalLane,
     Upkeep,
 )
+from outbox_sdk.journal import Deed, Entry
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)
@@ -120,16 +126,106 @@ class FakeTable:
         self.closed = True
 
 
+class FakeLetters:
+    """Dead letters in a list, which records its calls.
+
+    Attributes:
+        kept: The letters.
+        asked: Verb and ids of each call that changes something.
+        gone: Ids of letters that somebody else changes first.
+        closed: Whether it was closed.
+    """
+
+    def __init__(self, *letters: DeadLetter) -> None:
+        self.kept = list(letters)
+        self.asked: list[tuple[str, list[int]]] = []
+        self.gone: set[int] = set()
+        self.closed = False
+
+    def find(
+        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
+    ) -> list[DeadLetter]:
+        return [
+            each if values else replace(each, record=each.record._replace(value=None))
+            for each in self.kept
+            if (not keys or each.record.key in keys) and (status is None or each.status is status)
+        ]
+
+    def waiting(self, key: str) -> int:
+        return 3
+
+    def _change(self, verb: str, ids: Sequence[int]) -> list[int]:
+        self.asked.append((verb, list(ids)))
+        return [number for number in ids if number not in self.gone]
+
+    def retry(self, ids: Sequence[int]) -> list[int]:
+        return self._change("retry", ids)
+
+    def skip(self, ids: Sequence[int]) -> list[int]:
+        return self._change("skip", ids)
+
+    def redrive(self, ids: Sequence[int]) -> list[int]:
+        return self._change("redrive", ids)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeJournal:
+    """A journal in a dictionary.
+
+    Attributes:
+        noted: What it holds, by id, in the order of the beginnings.
+        begins_with: The error that the next beginnings end with.
+        ends_with: The errors that the next ends have, one each.
+        closed: Whether it was closed.
+    """
+
+    def __init__(self) -> None:
+        self.noted: dict[UUID, Entry] = {}
+        self.begins_with: DriverError | None = None
+        self.ends_with: list[DriverError] = []
+        self.closed = False
+
+    def begin(self, deed: Deed) -> UUID:
+        if self.begins_with:
+            raise self.begins_with
+        entry = Entry(uuid4(), NOW + timedelta(seconds=len(self.noted)), deed, None)
+        self.noted[entry.id] = entry
+        return entry.id
+
+    def end(self, entry: UUID, outcome: str) -> None:
+        if self.ends_with:
+            raise self.ends_with.pop(0)
+        self.noted[entry] = replace(self.noted[entry], outcome=outcome)
+
+    def entries(self, limit: int = 100) -> Sequence[Entry]:
+        return [*reversed(self.noted.values())][:limit]
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class FakeDialect:
     """A dialect that connects to one table, or raises one error after the other; the last one stays.
 
     Attributes:
         table: The table.
+        letters: Its dead letters.
+        kept: Its journal.
         asked: How often it was asked to connect.
     """
 
-    def __init__(self, table: FakeTable | None = None, errors: Sequence[Exception] = ()) -> None:
+    def __init__(
+        self,
+        table: FakeTable | None = None,
+        errors: Sequence[Exception] = (),
+        letters: FakeLetters | None = None,
+        kept: FakeJournal | None = None,
+    ) -> None:
         self.table = table or FakeTable()
+        self.letters = letters or FakeLetters()
+        self.kept = kept or FakeJournal()
         self.asked = 0
         self._errors = list(errors)
 
@@ -141,6 +237,12 @@ class FakeDialect:
 
     def watch(self) -> FakeTable:
         return self.connect()
+
+    def dead_letters(self, *, read_only: bool = False) -> FakeLetters:
+        return self.letters
+
+    def journal(self, *, read_only: bool = False) -> FakeJournal:
+        return self.kept
 
 
 class FakePlugin:

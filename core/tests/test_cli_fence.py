@@ -13,7 +13,7 @@ from outbox_core.cli.invocation import Invocation
 from outbox_core.config import parse
 from outbox_sdk import Fence, LaneStatus, TransactionalLane
 
-from .fakes import FakeTable
+from .fakes import FakeJournal, FakeTable
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -23,6 +23,7 @@ class Table(FakeTable):
 
     Attributes:
         rivals: How many more times somebody else raises the token right behind ours.
+        kept: The journal.
         ended: Lane, lanes and token of each note that was ended.
     """
 
@@ -30,6 +31,7 @@ class Table(FakeTable):
         super().__init__()
         self.token = 7
         self.notes = {0: TransactionalLane(2, "box.0", "there"), 2: TransactionalLane(3)}
+        self.kept = FakeJournal()
         self.rivals = 0
         self.ended: list[tuple[int, int, int]] = []
 
@@ -40,6 +42,9 @@ class Table(FakeTable):
         return self
 
     watch = connect
+
+    def journal(self, *, read_only: bool = False) -> FakeJournal:
+        return self.kept
 
     def lane_statuses(self) -> Sequence[LaneStatus]:
         return [
@@ -138,7 +143,7 @@ def test_nothing_is_forgotten_unasked(table: Table, capsys: pytest.CaptureFixtur
     assert table.token == 7
 
 
-@pytest.mark.parametrize(("answer", "left"), [("y\n", []), ("n\n", [0, 2])])
+@pytest.mark.parametrize(("answer", "left"), [("y\n\n", []), ("n\n", [0, 2])])
 def test_forgetting_asks_on_a_terminal(
     answer: str,
     left: list[int],

@@ -1,16 +1,19 @@
 """How `outbox parked` shows dead letters, and acts on them."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
 import pytest
-from outbox_core.cli import main, parked
-from outbox_sdk import DeadLetter, DeadLetterStatus, MarkedRecord
+from outbox_core.cli import main
+from outbox_core.cli.invocation import Invocation
+from outbox_core.config import parse
+from outbox_sdk import DeadLetter, DeadLetterStatus, MarkedRecord, Seam
+
+from .fakes import FakeDialect, FakeJournal, FakeLetters, made
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -22,44 +25,6 @@ def letter(
     return DeadLetter(record, "too large", 5, NOON, 75.0, status)
 
 
-class Letters:
-    """Dead letters in a list, which records its calls."""
-
-    def __init__(self, *letters: DeadLetter) -> None:
-        self.kept = list(letters)
-        self.asked: list[tuple[str, list[int]]] = []
-        self.gone: set[int] = set()
-        self.closed = False
-
-    def find(
-        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
-    ) -> list[DeadLetter]:
-        return [
-            each if values else replace(each, record=each.record._replace(value=None))
-            for each in self.kept
-            if (not keys or each.record.key in keys) and (status is None or each.status is status)
-        ]
-
-    def waiting(self, key: str) -> int:
-        return 3
-
-    def _change(self, verb: str, ids: Sequence[int]) -> list[int]:
-        self.asked.append((verb, list(ids)))
-        return [number for number in ids if number not in self.gone]
-
-    def retry(self, ids: Sequence[int]) -> list[int]:
-        return self._change("retry", ids)
-
-    def skip(self, ids: Sequence[int]) -> list[int]:
-        return self._change("skip", ids)
-
-    def redrive(self, ids: Sequence[int]) -> list[int]:
-        return self._change("redrive", ids)
-
-    def close(self) -> None:
-        self.closed = True
-
-
 class Terminal(StringIO):
     """Standard input of a terminal, with an answer."""
 
@@ -68,15 +33,22 @@ class Terminal(StringIO):
 
 
 @pytest.fixture
-def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Letters]:
+def journal() -> FakeJournal:
+    return FakeJournal()
+
+
+@pytest.fixture
+def dead(journal: FakeJournal, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLetters]:
     """Letters of three keys: two are parked, one was skipped twice."""
-    letters = Letters(
+    letters = FakeLetters(
         letter(1, "a"),
         letter(2, "b"),
         letter(3, "c", DeadLetterStatus.SKIPPED),
         letter(4, "c", DeadLetterStatus.SKIPPED),
     )
-    monkeypatch.setattr(parked, "_open", lambda _, **__: closing(letters))
+    read = parse("harvest: {outboxTable: shop.outbox}", "f.yaml", {})
+    harvest = replace(read.harvest, dialect=made(Seam.DIALECT, FakeDialect(letters=letters, kept=journal)))
+    monkeypatch.setattr(Invocation, "settings", lambda *_: replace(read, outboxes=(harvest,)))
     yield letters
     assert letters.closed
 
@@ -92,7 +64,7 @@ def outcomes(out: str) -> dict[int, str]:
     return {told["id"]: told["outcome"] for told in json.loads(out)["letters"]}
 
 
-def test_what_is_parked_is_listed(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_what_is_parked_is_listed(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     code, out, err = call(capsys, "list")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines() if "orders" in line] == [
@@ -111,12 +83,12 @@ def test_what_is_parked_is_listed(dead: Letters, capsys: pytest.CaptureFixture[s
     }
 
 
-def test_what_was_skipped_is_listed_apart(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_what_was_skipped_is_listed_apart(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     _, out, _ = call(capsys, "list", "--skipped", "--json")
     assert [told["id"] for told in json.loads(out)["letters"]] == [3, 4]
 
 
-def test_nothing_is_parked(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_nothing_is_parked(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     dead.kept.clear()
     assert call(capsys, "list") == (0, "nothing is parked\n", "")
     assert call(capsys, "retry", "--all") == (0, "nothing is parked\n", "")
@@ -125,7 +97,7 @@ def test_nothing_is_parked(dead: Letters, capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_letter_is_shown_whole_to_programs_and_cut_for_people(
-    dead: Letters, capsys: pytest.CaptureFixture[str]
+    dead: FakeLetters, capsys: pytest.CaptureFixture[str]
 ):
     headers = (("h", "1"), ("h", b"\xff"), ("none", None))
     dead.kept = [letter(1, "a", value="x" * 5000, headers=headers, partition=2, timestamp_ms=9)]
@@ -142,7 +114,7 @@ def test_a_letter_is_shown_whole_to_programs_and_cut_for_people(
     assert "3 rows of this key in the outbox" in out
 
 
-def test_values_of_any_kind_are_shown(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_values_of_any_kind_are_shown(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     dead.kept = [letter(1, "a", value=b"\x00\x01"), letter(2, "a", value=None, fault="arrays differ")]
     _, out, _ = call(capsys, "show", "a")
     assert "00 01" in out
@@ -152,7 +124,7 @@ def test_values_of_any_kind_are_shown(dead: Letters, capsys: pytest.CaptureFixtu
     assert [told["value"] for told in json.loads(out)["letters"]] == [{"base64": "AAE="}, None]
 
 
-def test_strangers_data_do_not_steer_the_terminal(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_strangers_data_do_not_steer_the_terminal(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     dead.kept = [letter(1, "a\x1b[2J[red]", value="two\nlines\x1b[1m")]
     for arguments in (["list"], ["show", "a\x1b[2J[red]"], ["retry", "--all"], ["retry", "\x1b[2J"]):
         _, out, err = call(capsys, *arguments)
@@ -171,7 +143,7 @@ def test_strangers_data_do_not_steer_the_terminal(dead: Letters, capsys: pytest.
     ],
 )
 def test_a_verb_is_for_the_letters_that_were_listed(
-    arguments: list[str], asked: tuple[str, list[int]], dead: Letters, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], asked: tuple[str, list[int]], dead: FakeLetters, capsys: pytest.CaptureFixture[str]
 ):
     code, out, _ = call(capsys, *arguments, "--dry-run", "--json")
     assert (code, dead.asked) == (0, [])
@@ -182,7 +154,7 @@ def test_a_verb_is_for_the_letters_that_were_listed(
     assert "changed" in call(capsys, *arguments)[1]
 
 
-def test_a_letter_that_is_gone_is_told(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_a_letter_that_is_gone_is_told(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     dead.gone = {2}
     code, out, _ = call(capsys, "retry", "a", "b", "--json")
     assert (code, outcomes(out)) == (1, {1: "changed", 2: "gone"})
@@ -202,14 +174,14 @@ def test_a_letter_that_is_gone_is_told(dead: Letters, capsys: pytest.CaptureFixt
     ],
 )
 def test_a_key_that_is_unknown_stops_it_all(
-    arguments: list[str], told: str, dead: Letters, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], told: str, dead: FakeLetters, capsys: pytest.CaptureFixture[str]
 ):
     code, _, err = call(capsys, *arguments)
     assert (code, dead.asked) == (1, [])
     assert told in err
 
 
-def test_skipping_asks_first(dead: Letters, capsys: pytest.CaptureFixture[str]):
+def test_skipping_asks_first(dead: FakeLetters, capsys: pytest.CaptureFixture[str]):
     code, _, err = call(capsys, "skip", "a")
     assert (code, dead.asked) == (2, [])
     assert "add --yes" in err
@@ -220,11 +192,11 @@ def test_skipping_asks_first(dead: Letters, capsys: pytest.CaptureFixture[str]):
 def test_the_answer_counts(
     answer: bool,
     asked: list[tuple[str, list[int]]],
-    dead: Letters,
+    dead: FakeLetters,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("sys.stdin", Terminal("y\n" if answer else "n\n"))
+    monkeypatch.setattr("sys.stdin", Terminal("y\n\n" if answer else "n\n"))
     code, _, err = call(capsys, "skip", "a")
     assert (code, dead.asked) == (0 if answer else 1, asked)
     assert "Give up these records, undelivered?" in err

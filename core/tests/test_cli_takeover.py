@@ -186,7 +186,7 @@ def test_an_outbox_without_clusters_is_refused(
     ("arguments", "told"),
     [
         (("--from", "2", "--end", "3"), "give either --from or --end"),
-        (("--end", "2", "--reason", "x"), "--reason is for --from"),
+        (("--reason", "x"), "--reason is for --from and --end"),
     ],
 )
 def test_options_that_do_not_go_together(
@@ -205,7 +205,7 @@ def test_nothing_is_taken_over_unasked(table: Table, capsys: pytest.CaptureFixtu
     assert (table.taken_over, table.token) == ({}, 7)
 
 
-@pytest.mark.parametrize(("answer", "on"), [("y\n", [2]), ("n\n", [])])
+@pytest.mark.parametrize(("answer", "on"), [("y\n\n", [2]), ("n\n", [])])
 def test_a_terminal_is_told_what_it_does_and_asked(
     answer: str,
     on: list[int],

@@ -45,6 +45,8 @@ COMMANDS: dict[str, str] = {
     "fence": "See who holds the outbox, and take it away from a leader that does harm.",
     "takeover": "Take the records of another cluster over at once, and end it; "
     "without an option, list the takeovers.",
+    "journal": "List what operators have done to the outbox, the newest first: when, who, what, why, "
+    "and the outcome.",
     "pump": "Write records into the outbox, as an application would.",
     "audit": "Compare the records that an application committed with those in the topics.",
     "drivers": "List the drivers of every seam, installed or missing.",

@@ -5,39 +5,26 @@ from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.errors import LeadershipLost
 from outbox_sdk.fence import LaneStatus, TransactionalLane
-from outbox_sdk.outbox_table import OutboxTable
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core import operations
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
-from outbox_core.cli.raising import lane_count, operator
+from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
+from outbox_core.operations import Forgotten, Verb, effect
+from outbox_core.operations.fence import held_by, lane_list
 
-_EFFECT = (
-    "The present leader is fenced: from now on it cannot mark, purge or reset anything. It notices this at "
-    "its next statement, and stops its lanes. Then the process that the election names, usually the same "
-    "one, raises the token again and continues within a second or two. Nothing is lost; records in flight "
-    "are published again, unless delivery is exactly-once."
-)
-_FORGET_EFFECT = (
-    "All their rows are treated as unpublished: they are delivered, some perhaps for a second time. Nothing "
-    "is lost. Use this only for lanes that refuse to start because the broker has no checkpoint of them. End "
-    "every harvester of an earlier version first: the name under which it publishes is forgotten too, so no "
-    "process could fence it."
-)
 _Notes = Mapping[int, TransactionalLane]
 """Lane → its note in the fence."""
-_MAX_TRIES = 5
-"""How often to raise the token if a leader raises it too, as one does whose lanes refuse to start."""
 
 
 def show(
@@ -80,10 +67,11 @@ class _Holders(NamedTuple):
         return _as_table(self.held, self.noted, self.former) if self.held else "nobody has ever led"
 
 
-def bump(
+def bump(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
     file: FileOption = None,
     outbox: OutboxOption = None,
+    reason: ReasonOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -95,19 +83,21 @@ def bump(
     lost; records in flight are published again, unless delivery is exactly-once.
     """
     settings = operated_outbox(context, file, outbox)
-    with closing(settings.dialect.create().connect()) as table:
-        held = table.lane_statuses()
-        holder = f"{printable(held[0].holder)}, token {held[0].fence.token}" if held else "nobody yet"
-        about = Text(f"outbox {settings.outbox} is held by {holder}.\n{_EFFECT}")
+    if not yes:
+        holder = printable(held_by(_Holders.of(settings).held)) or "nobody yet"
+        about = Text(f"outbox {settings.outbox} is held by {holder}.\n{effect(Verb.RAISE_FENCE)}")
         confirm(about, "Raise the token?", yes=yes)
-        lanes, name = lane_count(held, settings), operator()
-        token = table.bump(lanes, name)
+    raised = operations.raise_fence(settings, operator(reason, yes=yes))
+    tell_unnoted(raised.unnoted)
     if json:
-        print_json({"outbox": settings.outbox, "token": token, "lanes": lanes, "holder": name})
+        told = {"token": raised.token, "lanes": raised.lanes, "holder": raised.holder}
+        print_json({"outbox": settings.outbox, **told})
         return
-    output().print(f"the token is {token} now, raised by {name}", markup=False, soft_wrap=True)
-    if held:
-        print_message(f"fenced: {holder}. The process that the election names acquires again by itself.")
+    said = f"the token is {raised.token} now, raised by {raised.holder}"
+    output().print(said, markup=False, soft_wrap=True)
+    if raised.fenced:
+        fenced = printable(raised.fenced)
+        print_message(f"fenced: {fenced}. The process that the election names acquires again by itself.")
 
 
 def forget(  # noqa: PLR0917 - typer makes each parameter an option
@@ -117,6 +107,7 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show which lanes have a note, and change nothing.")
     ] = False,
+    reason: ReasonOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -136,46 +127,23 @@ def forget(  # noqa: PLR0917 - typer makes each parameter an option
     another way (with its schema, say): restore the former spelling until the lane has started once.
     """
     settings = operated_outbox(context, file, outbox)
-    token, name = None, operator()
-    with closing(settings.dialect.create().connect()) as table:
-        noted = table.transactional_lanes()
-        if noted and not dry_run:
-            about = f"outbox {settings.outbox}: the fence notes transactions of {_lane_list(noted)}."
-            confirm(Text(f"{about}\n{_FORGET_EFFECT}"), "Forget what they may have published?", yes=yes)
-            token = _end_notes(table, settings, name)
+    done = Forgotten(notes=_Holders.of(settings).noted)
+    if done.notes and not dry_run:
+        about = f"outbox {settings.outbox}: the fence notes transactions of {lane_list(done.notes)}."
+        confirm(Text(f"{about}\n{effect(Verb.FORGET)}"), "Forget what they may have published?", yes=yes)
+        done = operations.forget(settings, operator(reason, yes=yes))
+        tell_unnoted(done.unnoted)
     if json:
-        effect = {"dry_run": dry_run, "token": token, "holder": None if token is None else name}
-        print_json({"outbox": settings.outbox, **effect, "lanes": _noted_as_data(noted)})
-    elif not noted:
+        told = {"dry_run": dry_run, "token": done.token, "holder": done.holder}
+        print_json({"outbox": settings.outbox, **told, "lanes": _noted_as_data(done.notes)})
+    elif not done.notes:
         output().print("the fence notes no lane that publishes in transactions")
-    elif token is None:
-        output().print(f"would be treated as unpublished: the rows of {_lane_list(noted)}")
+    elif done.token is None:
+        output().print(f"would be treated as unpublished: the rows of {lane_list(done.notes)}")
     else:
-        output().print(f"treated as unpublished from now on: the rows of {_lane_list(noted)}")
-        print_message(
-            f"The token is {token} now, raised by {name}. The leader starts its lanes anew by itself."
-        )
-
-
-def _end_notes(table: OutboxTable, settings: HarvestSettings, name: str) -> int:
-    """Removes the notes of all lanes; returns the token that was raised for it."""
-    tries = 0
-    while True:
-        tries += 1
-        lanes = lane_count(table.lane_statuses(), settings)
-        token = table.bump(lanes, name)
-        try:
-            for lane in table.transactional_lanes():
-                table.set_transactional(table.enter(lane, lanes, token), None)
-        except LeadershipLost:
-            if tries == _MAX_TRIES:
-                raise
-        else:
-            return token
-
-
-def _lane_list(noted: _Notes) -> str:
-    return f"{'lane' if len(noted) == 1 else 'lanes'} {', '.join(map(str, noted))}"
+        output().print(f"treated as unpublished from now on: the rows of {lane_list(done.notes)}")
+        raised = f"The token is {done.token} now, raised by {done.holder}."
+        print_message(f"{raised} The leader starts its lanes anew by itself.")
 
 
 def _noted_as_data(noted: _Notes) -> list[dict[str, Any]]:

@@ -7,17 +7,21 @@ from typing import Annotated
 
 import typer
 from outbox_sdk.errors import OutboxError
-from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus
+from rich.console import Group as Parts
 from rich.console import RenderableType
 
+from outbox_core import operations
 from outbox_core.cli.command import Command, Group
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.dead_letters import as_data, as_full_data, as_table, as_text
 from outbox_core.cli.exits import ExitCode
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, operated_outbox, watched_outboxes
+from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings
+from outbox_core.operations import Changed, Operator, Verb, effect
 
 _KeysArgument = Annotated[
     list[str] | None, typer.Argument(metavar="KEY…", show_default=False, help="The keys.")
@@ -41,8 +45,7 @@ def list_(
     status = DeadLetterStatus.SKIPPED if skipped else DeadLetterStatus.PARKED
 
     def look(settings: HarvestSettings) -> tuple[HarvestSettings, list[DeadLetter]]:
-        with _open(settings) as dead:
-            return settings, list(dead.find(status=status, values=False))
+        return settings, operations.letters(settings, status)
 
     def data(found: tuple[HarvestSettings, list[DeadLetter]]) -> dict[str, object]:
         settings, letters = found
@@ -72,7 +75,7 @@ def show(
     read the whole outbox.
     """
     settings = operated_outbox(context, file, outbox)
-    with _open(settings) as dead:
+    with closing(settings.dialect.create().dead_letters(read_only=True)) as dead:
         letters = dead.find([key])
         if not letters:
             raise OutboxError(f"{_key_list([key])} is neither parked nor skipped; see 'outbox parked list'")
@@ -91,6 +94,7 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
     outbox: OutboxOption = None,
     everything: _AllOption = False,
     dry_run: _DryRunOption = False,
+    reason: ReasonOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let parked keys flow again, their failed record first.
@@ -99,7 +103,10 @@ def retry(  # noqa: PLR0917 - typer makes each parameter an option
     repaired the record, with an SQL UPDATE of its row in the outbox. A record that fails again is parked
     again.
     """
-    _apply(_RETRY, _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json))
+    _apply(
+        _RETRY,
+        _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json, reason),
+    )
 
 
 def skip(  # noqa: PLR0917 - typer makes each parameter an option
@@ -109,6 +116,7 @@ def skip(  # noqa: PLR0917 - typer makes each parameter an option
     outbox: OutboxOption = None,
     everything: _AllOption = False,
     dry_run: _DryRunOption = False,
+    reason: ReasonOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -118,7 +126,8 @@ def skip(  # noqa: PLR0917 - typer makes each parameter an option
     dead letter, and 'outbox parked redrive' stashes it again.
     """
     _apply(
-        _SKIP, _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json, yes)
+        _SKIP,
+        _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json, reason, yes),
     )
 
 
@@ -129,13 +138,17 @@ def redrive(  # noqa: PLR0917 - typer makes each parameter an option
     outbox: OutboxOption = None,
     everything: _AllOption = False,
     dry_run: _DryRunOption = False,
+    reason: ReasonOption = None,
     json: JsonOption = False,
 ) -> None:
     """Stash skipped records again, behind all records that their keys have in the outbox now.
 
     They are delivered later than they were written, so consumers see them out of their original order.
     """
-    _apply(_REDRIVE, _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json))
+    _apply(
+        _REDRIVE,
+        _Request(operated_outbox(context, file, outbox), keys or [], everything, dry_run, json, reason),
+    )
 
 
 @dataclass(frozen=True)
@@ -143,23 +156,21 @@ class _Action:
     """An action on dead letters.
 
     Attributes:
-        name: Its name.
+        verb: Its name.
         status: The status of the letters that it applies to.
         question: The question to confirm; empty for none.
-        act: Applies the action to the letters with these ids, and returns the ids that changed.
+        act: Applies the action to the letters with these ids.
     """
 
-    name: str
+    verb: Verb
     status: DeadLetterStatus
     question: str
-    act: Callable[[DeadLetters, Sequence[int]], list[int]]
+    act: Callable[[HarvestSettings, Sequence[int], Operator], Changed]
 
 
-_RETRY = _Action("retry", DeadLetterStatus.PARKED, "", lambda dead, ids: dead.retry(ids))
-_SKIP = _Action(
-    "skip", DeadLetterStatus.PARKED, "Give up these records, undelivered?", lambda dead, ids: dead.skip(ids)
-)
-_REDRIVE = _Action("redrive", DeadLetterStatus.SKIPPED, "", lambda dead, ids: dead.redrive(ids))
+_RETRY = _Action(Verb.RETRY, DeadLetterStatus.PARKED, "", operations.retry)
+_SKIP = _Action(Verb.SKIP, DeadLetterStatus.PARKED, "Give up these records, undelivered?", operations.skip)
+_REDRIVE = _Action(Verb.REDRIVE, DeadLetterStatus.SKIPPED, "", operations.redrive)
 
 
 @dataclass(frozen=True)
@@ -171,29 +182,27 @@ class _Request:
     everything: bool
     dry_run: bool
     json: bool
+    reason: str | None
     yes: bool = False
 
 
 def _apply(action: _Action, request: _Request) -> None:
     if bool(request.keys) == request.everything:
         raise typer.BadParameter("name keys, or give --all", param_hint="KEY…")
-    with _open(request.settings, read_only=request.dry_run) as dead:
-        letters = _selected(dead, action, request)
-        ids = [letter.record.id for letter in letters]
-        if request.dry_run:
-            outcomes = dict.fromkeys(ids, "would change")
-        else:
-            if letters and action.question:
-                confirm(as_table(letters), action.question, yes=request.yes)
-            changed = set(action.act(dead, ids)) if letters else set()
-            outcomes = {number: "changed" if number in changed else "gone" for number in ids}
+    letters = _selected(action, request)
+    ids = [letter.record.id for letter in letters]
+    if request.dry_run:
+        outcomes = dict.fromkeys(ids, "would change")
+    else:
+        changed = set(_act(action, request, letters, ids).changed) if letters else set()
+        outcomes = {number: "changed" if number in changed else "gone" for number in ids}
     _print_outcomes(action, request, letters, outcomes)
     if "gone" in outcomes.values():
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _selected(dead: DeadLetters, action: _Action, request: _Request) -> list[DeadLetter]:
-    letters = dead.find(request.keys, action.status, values=False)
+def _selected(action: _Action, request: _Request) -> list[DeadLetter]:
+    letters = operations.letters(request.settings, action.status, request.keys)
     there = {letter.record.key for letter in letters}
     unknown = [key for key in dict.fromkeys(request.keys) if key not in there]
     if unknown:
@@ -204,12 +213,22 @@ def _selected(dead: DeadLetters, action: _Action, request: _Request) -> list[Dea
     return letters
 
 
+def _act(action: _Action, request: _Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
+    if action.question:
+        confirm(Parts(as_table(letters), effect(action.verb)), action.question, yes=request.yes)
+    else:
+        print_message(effect(action.verb))
+    done = action.act(request.settings, ids, operator(request.reason, yes=request.yes))
+    tell_unnoted(done.unnoted)
+    return done
+
+
 def _print_outcomes(
     action: _Action, request: _Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
 ) -> None:
     if request.json:
         data = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]
-        print_json({"verb": action.name, "dry_run": request.dry_run, "letters": data})
+        print_json({"verb": action.verb, "dry_run": request.dry_run, "letters": data})
         return
     if not letters:
         output().print(f"nothing is {action.status}")
@@ -217,10 +236,6 @@ def _print_outcomes(
     output().print(as_table(letters, outcomes))
     if gone := sum(outcome == "gone" for outcome in outcomes.values()):
         print_message(f"{gone} of {len(letters)} did not exist any more: they were changed at the same time")
-
-
-def _open(settings: HarvestSettings, *, read_only: bool = True) -> "closing[DeadLetters]":
-    return closing(settings.dialect.create().dead_letters(read_only=read_only))
 
 
 def _key_list(keys: Sequence[str]) -> str:

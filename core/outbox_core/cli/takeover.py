@@ -1,36 +1,26 @@
 """``outbox takeover``: takes the records of another cluster over at once, for a planned failover."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from outbox_sdk.affinity import MAX_CLUSTER, Origin, Takeover
-from outbox_sdk.errors import ConfigError
-from outbox_sdk.outbox_table import OutboxTable
+from outbox_sdk.affinity import Takeover
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core import operations
 from outbox_core.cli.command import Command
 from outbox_core.cli.confirmation import YesOption, confirm
 from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
 from outbox_core.cli.outboxes import Chosen, OutboxOption, one_outbox
-from outbox_core.cli.raising import lane_count, operator
+from outbox_core.cli.reason import ReasonOption, operator, tell_unnoted
 from outbox_core.cli.terminal import output, print_json, print_message, printable
 from outbox_core.config import HarvestSettings, Settings
-
-_BEGIN_EFFECT = (
-    "This cluster takes the records of cluster {0} at once, whatever their age, until you end it. Stop the "
-    "harvesters of cluster {0} first: those that run go on, and then each of its records is delivered twice. "
-    "The fence is raised, so that the present leader's lanes begin anew within a second or two."
-)
-_END_EFFECT = (
-    "From now on this cluster takes records of cluster {0} only once they are old enough, also those that it "
-    "has taken before and not delivered. The fence is raised, so that the present leader's lanes "
-    "begin anew within a second or two."
-)
+from outbox_core.operations import TakeoverChanged, UnknownCluster, Verb, effect
+from outbox_core.operations.takeovers import origin_of
 
 
 def takeover(  # noqa: PLR0917 - typer makes each parameter an option
@@ -45,9 +35,7 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
         int | None,
         typer.Option("--end", metavar="CLUSTER", show_default=False, help="End the takeover of this one."),
     ] = None,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", show_default=False, help="Why, for 'outbox status'; with --from.")
-    ] = "",
+    reason: ReasonOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -67,27 +55,23 @@ def takeover(  # noqa: PLR0917 - typer makes each parameter an option
     """
     if from_ is not None and end is not None:
         raise typer.BadParameter("give either --from or --end")
-    if reason and from_ is None:
-        raise typer.BadParameter("--reason is for --from")
+    if reason and from_ is None and end is None:
+        raise typer.BadParameter("--reason is for --from and --end")
     invocation: Invocation = context.obj
     settings = log_warnings_only(invocation.settings(file))
     if from_ is None and end is None:
         _list(settings, outbox, json=json)
         return
     chosen = one_outbox(settings, outbox)
-    origin = _origin(chosen)
-    with closing(chosen.dialect.create().connect()) as table:
-        if from_ is not None:
-            _refuse(from_, origin, {each.cluster for each in table.origins()})
-            _ask(_BEGIN_EFFECT, "Take over?", chosen, from_, yes=yes)
-            changed = table.begin_takeover(from_, reason)
-        else:
-            assert end is not None  # noqa: S101 - one of the two was given
-            _refuse(end, origin, {each.cluster for each in table.takeovers()})
-            _ask(_END_EFFECT, "End the takeover?", chosen, end, yes=yes)
-            changed = table.end_takeover(end)
-        done = _Done(chosen.outbox, from_, end, changed, _raise_fence(table, chosen))
-    print_json(done.as_data()) if json else done.tell()
+    if from_ is not None:
+        _ask(chosen, Verb.TAKE_OVER, from_, "Take over?", yes=yes)
+        done = operations.begin_takeover(chosen, from_, operator(reason, yes=yes))
+    else:
+        assert end is not None  # noqa: S101 - one of the two was given
+        _ask(chosen, Verb.END_TAKEOVER, end, "End the takeover?", yes=yes)
+        done = operations.end_takeover(chosen, end, operator(reason, yes=yes))
+    tell_unnoted(done.unnoted)
+    print_json(_as_data(chosen.outbox, done)) if json else _tell(done)
 
 
 class _Listed(NamedTuple):
@@ -98,7 +82,7 @@ class _Listed(NamedTuple):
 
     @classmethod
     def of(cls, settings: HarvestSettings) -> "_Listed":
-        _origin(settings)
+        origin_of(settings)
         with closing(settings.dialect.create().watch()) as view:
             return cls(settings.outbox, view.takeovers())
 
@@ -121,43 +105,28 @@ class _Listed(NamedTuple):
         return table
 
 
-class _Done(NamedTuple):
-    """What the command has done.
+def _as_data(outbox: str, done: TakeoverChanged) -> dict[str, Any]:
+    begun = done.verb is Verb.TAKE_OVER
+    return {
+        "outbox": outbox,
+        "began": done.cluster if begun else None,
+        "ended": None if begun else done.cluster,
+        "changed": done.changed,
+        "token": done.token,
+    }
 
-    Attributes:
-        outbox: The table.
-        began: The cluster that is taken over, or ``None``.
-        ended: The cluster whose takeover has ended, or ``None``.
-        changed: Whether that is news.
-        token: The token that was raised; ``None`` if nobody has ever led.
-    """
 
-    outbox: str
-    began: int | None
-    ended: int | None
-    changed: bool
-    token: int | None
-
-    def as_data(self) -> dict[str, Any]:
-        return {
-            "outbox": self.outbox,
-            "began": self.began,
-            "ended": self.ended,
-            "changed": self.changed,
-            "token": self.token,
-        }
-
-    def tell(self) -> None:
-        if self.began is not None:
-            now = "are taken over at once from now on" if self.changed else "were taken over at once already"
-            said = f"the records of cluster {self.began} {now}"
-        elif self.changed:
-            said = f"the takeover of cluster {self.ended} has ended"
-        else:
-            said = f"there was no takeover of cluster {self.ended}"
-        output().print(said, markup=False, soft_wrap=True)
-        if self.token is not None:
-            print_message(f"The token is {self.token} now. The leader starts its lanes anew by itself.")
+def _tell(done: TakeoverChanged) -> None:
+    if done.verb is Verb.TAKE_OVER:
+        now = "are taken over at once from now on" if done.changed else "were taken over at once already"
+        said = f"the records of cluster {done.cluster} {now}"
+    elif done.changed:
+        said = f"the takeover of cluster {done.cluster} has ended"
+    else:
+        said = f"there was no takeover of cluster {done.cluster}"
+    output().print(said, markup=False, soft_wrap=True)
+    if done.token is not None:
+        print_message(f"The token is {done.token} now. The leader starts its lanes anew by itself.")
 
 
 def _list(settings: Settings, outbox: str | None, *, json: bool) -> None:
@@ -165,46 +134,12 @@ def _list(settings: Settings, outbox: str | None, *, json: bool) -> None:
     chosen.show(chosen.look(_Listed.of), _Listed.as_data, _Listed.as_text, json=json)
 
 
-def _origin(settings: HarvestSettings) -> Origin:
-    origin = settings.affinity.create().origin()
-    if origin is None:
-        raise ConfigError(
-            f"outbox {settings.title} has one cluster only: with the affinity '{settings.affinity.driver}' "
-            "its records do not tell where they were written, and all are taken at once"
-        )
-    return origin
-
-
-def _refuse(cluster: int, origin: Origin, found: Collection[int]) -> None:
-    """Makes sure that a cluster is another one, and known or among those found.
-
-    Args:
-        cluster: The number that was given.
-        origin: Says which clusters are known.
-        found: The others that may be given: to begin, orphans, which have records here; to end, the
-            clusters that are taken over.
-
-    Raises:
-        typer.BadParameter: It is none of them.
-    """
-    if cluster == origin.own:
-        raise typer.BadParameter(f"this is cluster {cluster}: it takes its own records in any case")
-    if cluster not in origin.known and (cluster not in found or not 1 <= cluster <= MAX_CLUSTER):
-        others = ", ".join(str(each) for each in origin.known if each != origin.own)
-        raise typer.BadParameter(f"there is no cluster {cluster}; the others are {others or 'none'}")
-
-
-def _ask(effect: str, question: str, settings: HarvestSettings, cluster: int, *, yes: bool) -> None:
-    confirm(Text(f"outbox {settings.outbox}: {effect.format(cluster)}"), question, yes=yes)
-
-
-def _raise_fence(table: OutboxTable, settings: HarvestSettings) -> int | None:
-    """Fences the present leader, which does not know of the change; returns the token.
-
-    It does so also where nothing has changed: an earlier call may have ended before it raised the fence.
-    """
-    held = table.lane_statuses()
-    return table.bump(lane_count(held, settings), operator()) if held else None
+def _ask(settings: HarvestSettings, verb: Verb, cluster: int, question: str, *, yes: bool) -> None:
+    try:
+        operations.check_cluster(settings, verb, cluster)
+    except UnknownCluster as error:
+        raise typer.BadParameter(str(error)) from error
+    confirm(Text(f"outbox {settings.outbox}: {effect(verb, cluster=cluster)}"), question, yes=yes)
 
 
 COMMAND = Command(

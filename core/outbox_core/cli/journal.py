@@ -1,0 +1,84 @@
+"""``outbox journal``: lists what operators have done to an outbox."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from outbox_sdk.journal import Entry
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from outbox_core import operations
+from outbox_core.cli.command import Command
+from outbox_core.cli.invocation import FileOption, JsonOption
+from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
+from outbox_core.cli.terminal import printable
+from outbox_core.config import HarvestSettings
+
+
+def journal(
+    context: typer.Context,
+    file: FileOption = None,
+    outbox: OutboxOption = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="List so many entries at most.")] = 100,
+    json: JsonOption = False,
+) -> None:
+    """List what operators have done to the outbox, the newest first: when, who, what, why, and the outcome.
+
+    Each deed is noted before it is done, and its outcome afterwards. An entry without an outcome is of a
+    program that was ended in between: what it was to do may have been done or not.
+    """
+
+    def look(settings: HarvestSettings) -> _Listed:
+        return _Listed(settings.outbox, operations.entries(settings, limit))
+
+    chosen = watched_outboxes(context, file, outbox)
+    chosen.show(chosen.look(look), _Listed.as_data, _Listed.as_text, json=json)
+
+
+class _Listed(NamedTuple):
+    """The last entries of one outbox's journal."""
+
+    outbox: str
+    entries: Sequence[Entry]
+
+    def as_data(self) -> dict[str, Any]:
+        return {"outbox": self.outbox, "entries": [_as_data(entry) for entry in self.entries]}
+
+    def as_text(self) -> RenderableType:
+        if not self.entries:
+            return "no operator has done anything yet"
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("when", "who", "via", "what", "to what", "why", "outcome"):
+            table.add_column(heading, overflow="fold")
+        for entry in self.entries:
+            deed = entry.deed
+            outcome = "not known: interrupted" if entry.outcome is None else entry.outcome
+            table.add_row(
+                entry.at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
+                *(
+                    Text(printable(text))
+                    for text in (deed.operator, deed.via, deed.verb, deed.subject, deed.reason)
+                ),
+                Text(printable(outcome), "yellow" if entry.outcome is None else ""),
+            )
+        return table
+
+
+def _as_data(entry: Entry) -> dict[str, Any]:
+    deed = entry.deed
+    return {
+        "id": str(entry.id),
+        "at": entry.at.isoformat(),
+        "operator": deed.operator,
+        "via": deed.via,
+        "verb": deed.verb,
+        "subject": deed.subject,
+        "reason": deed.reason,
+        "outcome": entry.outcome,
+    }
+
+
+COMMAND = Command(journal, ("outbox journal -f outbox.yaml", "outbox journal --limit 10 --json"))
