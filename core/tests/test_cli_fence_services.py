@@ -61,7 +61,7 @@ def test_the_fence_before_anybody_has_led(file: Path):
     assert "none yet" in shown
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1)])
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n\n", 0), (b"n\n", 1)])
 def test_a_bump_asks_on_a_terminal(answer: bytes, code: int, file: Path):
     before = json.loads(told(file, "fence", "bump", "--yes", "--json"))["token"]
     ours, theirs = pty.openpty()
