@@ -1,5 +1,6 @@
 """What an operator does with dead letters."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
 from outbox_core.operations.verbs import Verb
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ def reveal(settings: HarvestSettings, key: str, ids: Sequence[int], operator: Op
         with _open(settings, read_only=True) as dead:
             found = [letter for letter in dead.find([key]) if letter.record.id in wanted]
         outcome.text = _counted("shown", len(found), len(wanted) - len(found))
+    if outcome.unnoted:
+        log.warning("%s", outcome.unnoted)
     return found
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk.errors import DriverError, OutboxError
+from outbox_sdk.errors import AccessDenied, DriverError, OutboxError
 from outbox_sdk.journal import Deed, Entry, Journal
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.verbs import Verb
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ def journalled(settings: HarvestSettings, verb: Verb, subject: str, operator: Op
     """Notes a deed in the journal before the block, and afterwards its outcome or its error.
 
     An error of the block is raised as it is. If only the outcome cannot be noted, nothing is raised, as the
-    deed is done: ``unnoted`` says why, and the log has a warning.
+    deed is done: ``unnoted`` says why.
 
     Raises:
         DriverError: The deed cannot be noted; the block is not executed.
@@ -87,7 +84,9 @@ def _begin(settings: HarvestSettings, deed: Deed) -> tuple[Journal, UUID]:
             journal.close()
             raise
     except DriverError as error:
-        message = f"nothing was done, as the journal cannot note it: {error}"
+        needs = "; operators need the rights to SELECT, INSERT and UPDATE on the journal"
+        cure = needs if isinstance(error, AccessDenied) else ""
+        message = f"nothing was done, as the journal cannot note it: {error}{cure}"
         raise type(error)(message, retryable=error.retryable) from error
 
 
@@ -103,7 +102,6 @@ def _end(settings: HarvestSettings, journal: Journal, entry: UUID, outcome: Outc
                 anew.end(entry, outcome.text)
     except OutboxError as error:
         outcome.unnoted = f"the journal lacks the outcome ({outcome.text}): {error}"
-        log.warning("%s", outcome.unnoted)
 
 
 def _failure(error: Exception) -> str:
