@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -277,6 +278,13 @@ class FakeClusters:
 
     def origin(self) -> Origin | None:
         return self._origin
+
+
+class Terminal(StringIO):
+    """Standard input of a terminal, with answers."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Made(Choice[Any]):

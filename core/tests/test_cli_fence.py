@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from io import StringIO
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from outbox_core.cli.invocation import Invocation
 from outbox_core.config import parse
 from outbox_sdk import Fence, LaneStatus, TransactionalLane
 
-from .fakes import FakeJournal, FakeTable
+from .fakes import FakeJournal, FakeTable, Terminal
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -64,13 +63,6 @@ class Table(FakeTable):
         assert noted is None
         super().set_transactional(fence, noted)
         self.ended.append((fence.lane, fence.lanes, fence.token))
-
-
-class Terminal(StringIO):
-    """Standard input of a terminal, with an answer."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from io import StringIO
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from outbox_core.cli.invocation import Invocation
 from outbox_core.config import parse
 from outbox_sdk import DeadLetter, DeadLetterStatus, MarkedRecord, Seam
 
-from .fakes import FakeDialect, FakeJournal, FakeLetters, made
+from .fakes import FakeDialect, FakeJournal, FakeLetters, Terminal, made
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -23,13 +22,6 @@ def letter(
 ) -> DeadLetter:
     record = MarkedRecord(number, "orders", key, "v")._replace(**parts)
     return DeadLetter(record, "too large", 5, NOON, 75.0, status)
-
-
-class Terminal(StringIO):
-    """Standard input of a terminal, with an answer."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from io import StringIO
 
 import pytest
 from outbox_core.cli import main
@@ -13,7 +12,7 @@ from outbox_core.cli.invocation import Invocation
 from outbox_core.config import Settings, parse
 from outbox_sdk import MAX_CLUSTER, Fence, LaneStatus, OriginBacklog, Seam, Takeover
 
-from .fakes import NOW, FakeClusters, FakeDialect, FakePlugin, FakeTable, made
+from .fakes import NOW, FakeClusters, FakeDialect, FakePlugin, FakeTable, Terminal, made
 
 
 class Table(FakeTable):
@@ -39,13 +38,6 @@ class Table(FakeTable):
         assert holder.startswith("operator ")
         self.at_bump = sorted(self.taken_over)
         return super().bump(lanes, holder)
-
-
-class Terminal(StringIO):
-    """Standard input of a terminal, with an answer."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def settings(table: FakeTable, affinity: object) -> Settings:

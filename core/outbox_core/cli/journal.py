@@ -52,7 +52,7 @@ class _Listed(NamedTuple):
             return "no operator has done anything yet"
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("when", "who", "via", "what", "to what", "why", "outcome"):
-            table.add_column(heading, overflow="fold")
+            table.add_column(heading, overflow="fold", no_wrap=heading == "when")
         for entry in self.entries:
             deed = entry.deed
             outcome = "not known: interrupted" if entry.outcome is None else entry.outcome
