@@ -10,6 +10,7 @@ from outbox_sdk.errors import OutboxError
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from rich.console import Group as Parts
 from rich.console import RenderableType
+from rich.text import Text
 
 from outbox_core import operations
 from outbox_core.cli.command import Command, Group
@@ -215,7 +216,7 @@ def _selected(action: _Action, request: _Request) -> list[DeadLetter]:
 
 def _act(action: _Action, request: _Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
     if action.question:
-        confirm(Parts(as_table(letters), effect(action.verb)), action.question, yes=request.yes)
+        confirm(Parts(as_table(letters), Text(effect(action.verb))), action.question, yes=request.yes)
     else:
         print_message(effect(action.verb))
     done = action.act(request.settings, ids, operator(request.reason, yes=request.yes))

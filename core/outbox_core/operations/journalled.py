@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk.errors import AccessDenied, DriverError, OutboxError
+from outbox_sdk.errors import DriverError, OutboxError
 from outbox_sdk.journal import Deed, Entry, Journal
 
 from outbox_core.config import HarvestSettings
@@ -84,9 +84,7 @@ def _begin(settings: HarvestSettings, deed: Deed) -> tuple[Journal, UUID]:
             journal.close()
             raise
     except DriverError as error:
-        needs = "; operators need the rights to SELECT, INSERT and UPDATE on the journal"
-        cure = needs if isinstance(error, AccessDenied) else ""
-        message = f"nothing was done, as the journal cannot note it: {error}{cure}"
+        message = f"nothing was done, as the journal cannot note it: {error}"
         raise type(error)(message, retryable=error.retryable) from error
 
 

@@ -1,0 +1,214 @@
+"""What operators do to outboxes in real databases, and what the journal says of it when something fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from outbox_core import operations
+from outbox_core.config import HarvestSettings, load
+from outbox_core.operations import Operator
+from outbox_sdk import (
+    DeadLetterStatus,
+    DriverError,
+    LeadershipLost,
+    Poison,
+    Record,
+    Stasher,
+    TransactionalLane,
+)
+from psycopg.conninfo import make_conninfo
+
+from .cli_runner import OUTBOX, changed, outbox, told, until
+
+ALICE, BOB = (Operator(name, "cli", "a test") for name in ("alice", "bob"))
+KEYS = ("a", "b", "c")
+SOURCES = {
+    "postgres": ("postgres", "postgres_dsn", ""),
+    "mysql": ("mysql", "mysql_dsn", "?ssl-mode=DISABLED"),
+    "mariadb": ("mysql", "mariadb_dsn", "?ssl-mode=DISABLED"),
+    "sqlite": ("sqlite", "", ""),
+}
+GRANTS = """
+    CREATE ROLE {0} LOGIN PASSWORD 's3cret';
+    GRANT SELECT, INSERT, UPDATE, DELETE ON outbox, outbox_fence, outbox_dead_letters TO {0};
+    GRANT USAGE ON SEQUENCE outbox_id_seq TO {0};
+    GRANT SELECT ON outbox_journal TO {0};
+"""
+Configure = Callable[[str], Path]
+Command = subprocess.Popen[str]
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def configure(request: pytest.FixtureRequest, tmp_path: Path) -> Configure:
+    """Makes an outbox whose keys are all parked, with two rows each; returns its configuration."""
+
+    def made(database: str) -> Path:
+        driver, fixture, parameters = SOURCES[database]
+        source = f"{request.getfixturevalue(fixture)}{parameters}" if fixture else str(tmp_path / "outbox.db")
+        file = tmp_path / "outbox.yaml"
+        harvest = {"dialect": driver, "dataSource": source, "elector": "static", "engine": "inline"}
+        file.write_text(json.dumps({"harvest": harvest}))
+        park(load(file).harvest)
+        return file
+
+    return made
+
+
+def park(box: HarvestSettings) -> None:
+    dialect = box.dialect.create()
+    dialect.create()
+    with closing(dialect.stash_connection()) as connection:
+        stasher = Stasher(box.outbox, box.dialect.driver)
+        stasher.stash_many(
+            connection, [Record("orders", key, f"{key} {turn}") for turn in (0, 1) for key in KEYS]
+        )
+        connection.commit()
+    with closing(dialect.connect()) as table:
+        fence, leader = table.enter(0, 1, table.bump(1, "leader")), uuid4()
+        marked = table.mark(fence, leader, 10)
+        heads = [Poison(each.id, "too large", 5) for each in marked[: len(KEYS)]]
+        assert table.park(fence, leader, heads, [each.id for each in marked]) == len(KEYS)
+
+
+def execute(box: HarvestSettings, sql: str) -> None:
+    with closing(box.dialect.create().stash_connection()) as connection:
+        connection.cursor().execute(sql)
+        connection.commit()
+
+
+def parked(box: HarvestSettings) -> dict[str, int]:
+    """Returns the parked keys with the ids of their letters."""
+    return {each.record.key: each.record.id for each in operations.letters(box, DeadLetterStatus.PARKED)}
+
+
+def noted(file: Path) -> list[tuple[str, str, str | None]]:
+    entries: list[dict[str, Any]] = json.loads(told(file, "journal", "--json"))["entries"]
+    return [(each["operator"], each["verb"], each["outcome"]) for each in entries]
+
+
+@pytest.mark.parametrize("database", SOURCES)
+def test_whatever_operators_do_is_noted(database: str, configure: Configure):
+    file = configure(database)
+    box = load(file).harvest
+    ids = parked(box)
+    assert operations.waiting(box, KEYS) == dict.fromkeys(KEYS, 2)
+    [shown] = operations.reveal(box, "a", [ids["a"]], ALICE)
+    assert shown.record.value == "a 0"
+    assert operations.skip(box, [ids["a"]], ALICE).changed == (ids["a"],)
+    assert operations.redrive(box, [ids["a"], ids["b"]], ALICE).gone == (ids["b"],)
+    assert operations.waiting(box, ["a"]) == {"a": 2}
+
+    with ThreadPoolExecutor(2) as pool:
+        both = pool.map(lambda who: operations.retry(box, [*ids.values()], who), (ALICE, BOB))
+        retried = [number for each in both for number in each.changed]
+    assert sorted(retried) == sorted((ids["b"], ids["c"])), "each is changed by one of the two"
+    assert parked(box) == {}
+
+    with closing(box.dialect.create().connect()) as table:
+        token = table.bump(1, "leader")
+        table.set_transactional(table.enter(0, 1, token), TransactionalLane(1))
+        raised = operations.raise_fence(box, ALICE)
+        assert (raised.holder, raised.fenced) == ("operator alice", f"leader, token {token}")
+        with pytest.raises(LeadershipLost):
+            table.enter(0, 1, token)
+        forgotten = operations.forget(box, BOB)
+        assert list(forgotten.notes) == [0]
+        assert table.transactional_lanes() == {}
+    found = noted(file)
+    assert found[:2] == [
+        ("bob", "forget", f"token {forgotten.token}"),
+        ("alice", "raise-fence", f"token {raised.token}"),
+    ]
+    assert {each[:2] for each in found[2:4]} == {("alice", "retry"), ("bob", "retry")}
+    assert found[4:] == [
+        ("alice", "redrive", "1 changed, 1 gone"),
+        ("alice", "skip", "1 changed"),
+        ("alice", "reveal", "1 shown"),
+    ]
+    assert operations.entries(box, 1)[0].deed.reason == "a test"
+
+
+@pytest.mark.parametrize("database", SOURCES)
+def test_without_a_journal_nothing_is_done(database: str, configure: Configure):
+    file = configure(database)
+    box = load(file).harvest
+    before = parked(box)
+    execute(box, "DROP TABLE outbox_journal")
+    with pytest.raises(DriverError, match=r"nothing was done, .* run 'outbox init'"):
+        operations.raise_fence(box, ALICE)
+    refused = outbox(file, "parked", "retry", "--all")
+    assert refused.returncode == 1
+    assert "nothing was done" in refused.stderr
+    assert parked(box) == before
+    [lane] = json.loads(told(file, "fence", "show", "--json"))["lanes"]
+    assert lane["holder"] == "leader"
+    assert outbox(file, "journal").returncode == 1
+    box.dialect.create().create()
+    told(file, "parked", "retry", "--all", "--reason", "the topic exists")
+    assert parked(box) == {}
+    assert [each[1:] for each in noted(file)] == [("retry", "3 changed")]
+
+
+def test_an_operator_needs_the_right_to_write_the_journal(configure: Configure, postgres_dsn: str):
+    file, role = configure("postgres"), f"operator_{uuid4().hex[:8]}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute(GRANTS.format(role).encode())
+        try:
+            other = changed(file, dataSource=make_conninfo(postgres_dsn, user=role, password="s3cret"))
+            result = outbox(other, "parked", "retry", "a")
+            assert told(other, "journal") == "no operator has done anything yet\n", "to read it is permitted"
+        finally:
+            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+    assert result.returncode == 77
+    assert "nothing was done" in result.stderr
+    assert f'GRANT INSERT, UPDATE ON "public"."outbox_journal" TO "{role}"' in result.stderr
+    assert [*parked(load(file).harvest)] == [*KEYS]
+
+
+@contextmanager
+def held_at_work(file: Path, dsn: str, *arguments: str) -> Iterator[tuple[Command, Connection]]:
+    """Starts a command that waits for a lock with its deed, and gives it the lock in the end."""
+    with psycopg.connect(dsn) as blocker:
+        blocker.execute("LOCK TABLE outbox_dead_letters IN SHARE MODE")
+        command = [OUTBOX, *arguments, "-f", str(file)]
+        pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes, text=True) as process:
+            try:
+                until(lambda: noted(file) != [])
+                yield process, blocker
+            finally:
+                blocker.rollback()
+
+
+def test_a_command_that_is_killed_at_its_work_is_seen_in_the_journal(configure: Configure, postgres_dsn: str):
+    file = configure("postgres")
+    box = load(file).harvest
+    with held_at_work(file, postgres_dsn, "parked", "skip", "--all", "--yes") as (process, _):
+        process.kill()
+        process.communicate()
+    assert [each[1:] for each in noted(file)] == [("skip", None)]
+    assert "not known: interrupted" in told(file, "journal")
+    operations.skip(box, [*parked(box).values()], ALICE)
+    assert {each.record.key for each in operations.letters(box, DeadLetterStatus.SKIPPED)} == {*KEYS}
+
+
+def test_a_deed_whose_outcome_cannot_be_noted_is_done(configure: Configure, postgres_dsn: str):
+    file = configure("postgres")
+    with held_at_work(file, postgres_dsn, "parked", "retry", "a") as (process, connection):
+        connection.execute("ALTER TABLE outbox_journal RENAME TO elsewhere; COMMIT")
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "done, but the journal lacks the outcome (1 changed)" in said
+    execute(load(file).harvest, "ALTER TABLE elsewhere RENAME TO outbox_journal")
+    assert [*parked(load(file).harvest)] == ["b", "c"]
+    assert [each[1:] for each in noted(file)] == [("retry", None)]
