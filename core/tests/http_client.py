@@ -1,10 +1,12 @@
 """For tests of the HTTP server: requests to it, and what Prometheus makes of its metrics."""
 
+import http.client
 import json
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +41,30 @@ class Site:
             with error:
                 return Answered(error.code, error.read().decode(), dict(error.headers))
 
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *headers: tuple[str, str],
+        body: str | bytes | None = None,
+        peer: str = "127.0.0.1",
+    ) -> Answered:
+        """Asks the server as these headers say, in their order; follows no redirection.
+
+        A body has its length; ``peer`` is the address to ask from.
+        """
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, 30, (peer, 0))) as connection:
+            named = {name.lower() for name, _ in headers}
+            connection.putrequest(method, path, skip_host="host" in named, skip_accept_encoding=True)
+            content = body.encode() if isinstance(body, str) else body
+            if content is not None and not named & {"content-length", "transfer-encoding"}:
+                connection.putheader("Content-Length", str(len(content)))
+            for name, value in headers:
+                connection.putheader(name, value)
+            connection.endheaders(content)
+            with connection.getresponse() as answer:
+                return Answered(answer.status, answer.read().decode(), dict(_lower(answer.getheaders())))
+
     def json(self, path: str, code: int = 200) -> Any:
         answered = self.get(path)
         assert answered.code == code, answered
@@ -56,6 +82,10 @@ class Site:
         """Returns the sum of a metric's samples; 0 if there are none. A histogram's are its values."""
         family = self.scrape().get(name)
         return total(family, **labels)
+
+
+def _lower(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name.lower(), value) for name, value in headers]
 
 
 def total(family: Metric | None, **labels: str) -> float:

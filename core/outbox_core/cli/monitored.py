@@ -14,7 +14,7 @@ from outbox_core.snapshot import Snapshot, Watches
 
 _EXPORTERS = "OTEL_METRICS_EXPORTER"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_LIBRARIES = frozenset({"starlette", "uvicorn", "anyio", "opentelemetry", "prometheus_client"})
+_LIBRARIES = frozenset({"jinja2", "starlette", "uvicorn", "anyio", "opentelemetry", "prometheus_client"})
 _LAST_PUSH_SECONDS = 1.0
 
 

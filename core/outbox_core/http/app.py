@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -15,7 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings, Settings
+from outbox_core.history import History
 from outbox_core.http.access import Access
+from outbox_core.http.api import Api
+from outbox_core.http.login import Login
+from outbox_core.http.work import Work
 from outbox_core.monitoring.looks import Look, Looks
 from outbox_core.monitoring.observed import Observe
 from outbox_core.monitoring.prometheus import Prometheus
@@ -28,7 +33,13 @@ METRICS_PATIENCE = 2.0
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
-def application(settings: Settings, observe: Observe, looks: Looks, prometheus: Prometheus) -> Starlette:
+def application(
+    settings: Settings,
+    observe: Observe,
+    looks: Looks,
+    prometheus: Prometheus,
+    history: Callable[[str], History] = lambda _: History(),
+) -> Starlette:
     """Makes the application.
 
     Args:
@@ -36,6 +47,7 @@ def application(settings: Settings, observe: Observe, looks: Looks, prometheus: 
         observe: Returns the outboxes that this process harvests.
         looks: Looks at their databases.
         prometheus: Writes the metrics.
+        history: Returns what this process has seen of the outbox of that title.
     """
     access = Access(settings.http)
     answers = Answers(settings, observe, looks, prometheus)
@@ -46,6 +58,8 @@ def application(settings: Settings, observe: Observe, looks: Looks, prometheus: 
             Route("/readyz", answers.readyz),
             Route("/metrics", access.viewer(answers.metrics)),
             Route("/status", access.viewer(answers.status)),
+            *Api(observe, access, Work(), history).routes(),
+            *Login(access).routes(),
         ],
         middleware=[Middleware(_WithHeaders)],
     )

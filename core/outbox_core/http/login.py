@@ -1,0 +1,108 @@
+"""How browsers sign in with a token, and out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from time import monotonic
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, PackageLoader
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from outbox_core.http.access import Access
+from outbox_core.http.attempts import DELAY_SECONDS, Attempts
+from outbox_core.http.bodies import form
+from outbox_core.http.refusals import RefusedError
+from outbox_core.http.tokens import digest
+
+_WRONG = "This token is none of those that may."
+
+
+class Login:
+    """Begins and ends sessions.
+
+    Args:
+        access: Knows tokens and sessions.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._page = Environment(loader=PackageLoader(__package__), autoescape=True).get_template(
+            "login.html"
+        )
+        self._attempts = Attempts()
+
+    def routes(self) -> list[Route]:
+        """Returns what is served."""
+        anybody = self._access.anybody
+        return [
+            Route("/login", anybody(self.ask)),
+            Route("/login", anybody(self.sign_in), methods=["POST"]),
+            Route("/logout", anybody(self.sign_out), methods=["POST"]),
+        ]
+
+    async def ask(self, request: Request) -> Response:
+        """Asks for a token."""
+        return self._form(request.query_params.get("next", ""))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Begins a session."""
+        self._access.require_own_post(request)
+        fields = await form(request)
+        then, token = (fields.get(name, [""])[0] for name in ("next", "token"))
+        await self._wait()
+        given = digest(token.strip())
+        if self._access.tokens.bearer(given) is None:
+            self._attempts.failed(monotonic())
+            return self._form(then, _WRONG, 403)
+        cookie = self._access.cookie(request)
+        self._access.sessions.end(request.cookies.get(cookie, ""))
+        answer = RedirectResponse(local(then), 303)
+        answer.set_cookie(
+            cookie,
+            self._access.sessions.begin(given),
+            path="/",
+            secure=self._access.is_secure,
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def sign_out(self, request: Request) -> Response:
+        """Ends the session."""
+        self._access.require_own_post(request)
+        cookie = self._access.cookie(request)
+        self._access.sessions.end(request.cookies.get(cookie, ""))
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(
+            cookie, path="/", secure=self._access.is_secure, httponly=True, samesite="strict"
+        )
+        return answer
+
+    def _form(self, then: str, error: str = "", code: int = 200) -> Response:
+        takes_tokens = self._access.takes_tokens
+        return HTMLResponse(self._page.render(then=local(then), error=error, takes_tokens=takes_tokens), code)
+
+    async def _wait(self) -> None:
+        """Slows down whoever guesses; right and wrong tokens take as long.
+
+        Raises:
+            RefusedError: Too many wait already.
+        """
+        if not self._attempts.delay(monotonic()):
+            return
+        if not self._attempts.begin_waiting():
+            raise RefusedError(429, "too many wrong tokens: try again in a minute", {"Retry-After": "60"})
+        try:
+            await asyncio.sleep(DELAY_SECONDS)
+        finally:
+            self._attempts.end_waiting()
+
+
+def local(then: str) -> str:
+    """Returns where to go after signing in: ``then`` if it is a path of this server, else the start."""
+    parts = urlsplit(then) if re.fullmatch(r"/[!-\[\]-~]*", then) else None  # ASCII without a backslash
+    return then if parts and not parts.scheme and not parts.netloc and not then.startswith("//") else "/"

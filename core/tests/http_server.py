@@ -1,0 +1,48 @@
+"""For tests of who may do what: a real server, whose outboxes nobody looks at."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from outbox_core.config import Settings, parse
+from outbox_core.http.app import application
+from outbox_core.http.server import HttpServer
+from outbox_core.leadership.totals import Totals
+from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.looks import Looks
+from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.prometheus import Prometheus
+
+from .http_client import Site
+
+VIEWER, ALICE, BOB = "a-token-of-a-viewer", "the-token-of-alice", "the-token-of-bobby"
+OPERATORS = {"alice": ALICE, "bob": BOB}
+ORIGIN = "https://outbox.example"
+
+
+class Harvest:
+    """A harvest that does nothing."""
+
+    takes_part = True
+    leads = False
+    totals = Totals()
+
+
+def settings_of(harvest: dict[str, Any] | None = None, **http: object) -> Settings:
+    data = {"http": {"listen": "127.0.0.1:0", **http}, "harvest": {"engine": "inline", **(harvest or {})}}
+    return parse(json.dumps(data))
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[Site]:
+    def observe() -> list[Observed]:
+        return [Observed(outbox, Harvest()) for outbox in settings.outboxes]
+
+    def nobody() -> Any:
+        raise AssertionError("nobody looks")
+
+    looks = Looks(nobody)
+    app = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"))
+    with HttpServer(settings.http.address, app) as server:
+        yield Site(server.address.port)
