@@ -1,0 +1,116 @@
+"""Records the histories of the outboxes of this process."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Self
+
+from outbox_core.config.duration import format_duration
+from outbox_core.history import History
+from outbox_core.log_context import ContextThread
+from outbox_core.monitoring.looks import Look, Looks
+from outbox_core.monitoring.observed import Observe
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 10.0
+"""Seconds between two looks at an outbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An outbox that is being looked at, since ``at`` on the monotonic clock."""
+
+    title: str
+    at: float
+
+
+class Recorder:
+    """Looks at every outbox again and again, and keeps a history of each; a context manager.
+
+    One thread asks for looks and records them as they are made. It never waits for a database, so one that
+    hangs delays no other, and no end. An outbox that appears gets a history, and one that vanishes loses it.
+
+    Args:
+        observe: Returns the outboxes.
+        looks: Looks at them.
+        interval: Seconds between two looks at an outbox.
+    """
+
+    def __init__(self, observe: Observe, looks: Looks, interval: float = INTERVAL) -> None:
+        self._observe = observe
+        self._looks = looks
+        self._interval = interval
+        self._histories: dict[str, History] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._made: SimpleQueue[tuple[_Asked, Look] | None] = SimpleQueue()
+        self._thread = ContextThread(target=self._run, name="recorder", daemon=True)
+
+    def history(self, title: str) -> History:
+        """Returns the history of the outbox of that title, an empty one before its first look.
+
+        May be called on any thread.
+        """
+        return self._histories.get(title) or History(self._interval)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._made.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        due = monotonic()
+        while True:
+            if (wait := due - monotonic()) <= 0:
+                due = monotonic() + self._interval
+                self._ask()
+                continue
+            try:
+                made = self._made.get(timeout=wait)
+            except Empty:
+                continue
+            if made is None:
+                return
+            self._record(*made)
+
+    def _ask(self) -> None:
+        """Asks for a look at every outbox, but for those that are still being looked at."""
+        observed = {each.settings.title: each.settings for each in self._observe()}
+        for title in self._histories.keys() - observed.keys():
+            del self._histories[title]
+            self._asked.pop(title, None)
+        for title, settings in observed.items():
+            history = self._histories.setdefault(title, History(self._interval))
+            if (before := self._asked.get(title)) is not None:
+                waited = format_duration(round(monotonic() - before.at, 1))
+                history.failed(datetime.now(UTC), f"no answer for {waited}")
+                continue
+            self._asked[title] = asked = _Asked(title, monotonic())
+            self._looks.ask(settings).add_done_callback(partial(self._done, asked))
+
+    def _done(self, asked: _Asked, future: Future[Look]) -> None:
+        """Hands a look over to the recorder's thread; called on the thread that has looked."""
+        self._made.put((asked, future.result()))
+
+    def _record(self, asked: _Asked, look: Look) -> None:
+        if self._asked.get(asked.title) is not asked:
+            return  # the outbox has vanished meanwhile
+        del self._asked[asked.title]
+        history = self._histories[asked.title]
+        at = datetime.now(UTC) - timedelta(seconds=monotonic() - look.at)
+        try:
+            if look.snapshot is None:
+                history.failed(at, look.error)
+            else:
+                history.add(at, look.snapshot)
+        except Exception:  # what a dialect of others returns must not end the histories of all outboxes
+            log.exception("the look at outbox '%s' cannot be recorded", asked.title)
