@@ -155,18 +155,25 @@ class Chosen:
             [(_, result)] = results
             print_json(as_data(result)) if json else output().print(as_text(result), soft_wrap=soft_wrap)
         elif json:
-            data = [{"label": title, **as_data(result)} for title, result in results]
-            failed = [
-                {"label": title, "error": str(error)}
-                for title, error in found
-                if isinstance(error, OutboxError)
-            ]
-            print_json({"outboxes": [*data, *failed]})
+            print_json(self.as_data(found, as_data))
         else:
             for title, result in results:
                 output().print(Text(title, "bold"))
                 output().print(as_text(result), soft_wrap=soft_wrap)
         self.tell_errors(found, json=json)
+
+    @staticmethod
+    def as_data(found: Sequence[tuple[str, Result | OutboxError]], as_data: Callable[[Result], Any]) -> Any:
+        """Returns what was found of several outboxes as JSON data; those with errors come last."""
+        data = [
+            {"label": title, **as_data(result)}
+            for title, result in found
+            if not isinstance(result, OutboxError)
+        ]
+        failed = [
+            {"label": title, "error": str(error)} for title, error in found if isinstance(error, OutboxError)
+        ]
+        return {"outboxes": [*data, *failed]}
 
     @staticmethod
     def tell_errors(found: Sequence[tuple[str, object]], *, json: bool) -> None:

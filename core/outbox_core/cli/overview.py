@@ -13,6 +13,7 @@ from outbox_core.config.duration import format_duration
 from outbox_core.snapshot import Snapshot
 
 _HEADINGS = ("outbox", "backlog", "oldest", "parked", "records/s", "leader", "since", "elector")
+_BRIEF = frozenset({"backlog", "oldest", "parked", "records/s", "leader"})
 _NUMBERS = frozenset({"backlog", "oldest", "parked", "records/s"})
 
 
@@ -35,6 +36,12 @@ def overview(found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableT
             cells = [*_cells(state), _taken_over(state)] if apart else _cells(state)
             table.add_row(Text(title, "bold"), *cells)
     return table
+
+
+def in_brief(snapshot: Snapshot) -> str:
+    """Returns the most important of one outbox as a line."""
+    said = zip(_HEADINGS[1:], _cells(snapshot), strict=True)
+    return ", ".join(f"{heading} {cell}" for heading, cell in said if heading in _BRIEF)
 
 
 def _taken_over(snapshot: Snapshot) -> Text:

@@ -1,23 +1,20 @@
 """``outbox status``: the state of an outbox and its harvest, according to the database."""
 
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Annotated
 
 import typer
-from outbox_sdk.errors import DriverError, OutboxError
-from rich.console import RenderableType
-from rich.live import Live
+from outbox_sdk.errors import OutboxError
 
+from outbox_core.cli import watching
 from outbox_core.cli.command import Command
 from outbox_core.cli.durations import seconds
-from outbox_core.cli.invocation import FileOption, JsonOption, StopSignals
+from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import Chosen, OutboxOption, watched_outboxes
 from outbox_core.cli.overview import overview
 from outbox_core.cli.snapshot import as_text
-from outbox_core.cli.terminal import output, print_message
-from outbox_core.snapshot import Snapshot, Watches, as_data
+from outbox_core.cli.terminal import output
+from outbox_core.snapshot import Snapshot, as_data
 
 
 def status(  # noqa: PLR0917 - typer makes each parameter an option
@@ -40,53 +37,25 @@ def status(  # noqa: PLR0917 - typer makes each parameter an option
     cannot reach the database.
 
     Of several outboxes it shows one line each; with --outbox all about one.
+
+    With --watch it also draws the course of the backlog, of the age of its oldest record and of the rate,
+    for an hour at most, and tells what happens: a change of the leader, parked keys, problems. Where
+    stdout is no terminal, it writes a line for each query and for each thing that happens.
     """
     pause = seconds(interval, "--interval")
     chosen = watched_outboxes(context, file, outbox)
     if watch:
-        _watch(chosen, pause, json=json)
+        watching.watch(chosen, pause, json=json)
     else:
         _show(chosen, chosen.look(Snapshot.of), json=json)
-
-
-def _watch(chosen: Chosen, pause: float, *, json: bool) -> None:
-    """Repeats until a signal; tolerates that a database is unavailable for a while."""
-    live = output().is_terminal and not json
-    with (
-        StopSignals() as signals,
-        Live(console=output(), auto_refresh=False) if live else nullcontext() as screen,
-        Watches() as watches,
-    ):
-        while not signals.requested.is_set():
-            try:
-                found = chosen.look(watches.snapshot)
-                if isinstance(screen, Live):
-                    screen.update(_text(chosen, found), refresh=True)
-                else:
-                    _show(chosen, found, json=json)
-            except DriverError as error:
-                if not error.retryable:
-                    raise
-                print_message(f"{time.strftime('%H:%M:%S')} {error}")
-            except typer.Exit:
-                pass  # told, and looked at again
-            signals.requested.wait(pause)
 
 
 def _show(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]], *, json: bool) -> None:
     if chosen.single or json:
         chosen.show(found, as_data, as_text, json=json)
         return
-    output().print(_text(chosen, found))
+    output().print(overview(found))
     chosen.tell_errors(found, json=json)
-
-
-def _text(chosen: Chosen, found: Sequence[tuple[str, Snapshot | OutboxError]]) -> RenderableType:
-    if chosen.single:
-        [(_, snapshot)] = found
-        assert isinstance(snapshot, Snapshot)  # noqa: S101 - an error is raised for one outbox alone
-        return as_text(snapshot)
-    return overview(found)
 
 
 COMMAND = Command(

@@ -28,9 +28,9 @@ def messages() -> Console:
     return Console(stderr=True, width=None if sys.stderr.isatty() else _DEFAULT_WIDTH, highlight=False)
 
 
-def print_json(data: Any) -> None:
-    """Writes data as one JSON document to stdout, indented on a terminal, on one line otherwise."""
-    indent = 2 if sys.stdout.isatty() else None
+def print_json(data: Any, *, in_one_line: bool = False) -> None:
+    """Writes data as one JSON document to stdout, indented on a terminal unless it is to be one line."""
+    indent = 2 if sys.stdout.isatty() and not in_one_line else None
     sys.stdout.write(json.dumps(data, indent=indent, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 

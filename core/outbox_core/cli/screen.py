@@ -1,0 +1,80 @@
+"""Divides a terminal's window, whatever its size: the state above, graphs, and the last happenings below."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+_FEWEST = 5
+"""So many happenings have precedence over the end of the state."""
+_LEAST_STATE = 6
+"""So many lines of the state have precedence over happenings."""
+
+Lines = list[list[Segment]]
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What fits the window at the moment of drawing.
+
+    Attributes:
+        state: Above; its end is left out if there is no room.
+        graphs: In the middle; ``None`` for none.
+        happenings: Time and text of each, in their order; of those that do not fit, the last are shown.
+    """
+
+    state: RenderableType
+    graphs: RenderableType | None
+    happenings: Sequence[tuple[str, str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draws lines of the window's width."""
+        free = options.update(height=None)
+        state = _without_blanks(console.render_lines(self.state, free, pad=False))
+        graphs = [] if self.graphs is None else console.render_lines(self.graphs, free, pad=False)
+        happenings = [console.render_lines(_row(*each), free, pad=False) for each in self.happenings]
+        few = sum(map(len, happenings[-_FEWEST:]))
+        height = console.height - len(graphs)
+        apart = len(state) + few + bool(graphs) + bool(few) <= height  # else no line is spent on being blank
+        height -= apart * (bool(graphs) + bool(few))
+        told = _last(happenings, max(height - len(state), min(few, height - _LEAST_STATE)))
+        parts = [part for part in (_first(state, height - len(told), console), graphs, told) if part]
+        for number, part in enumerate(parts):
+            if number and apart:
+                yield Segment.line()
+            for line in part:
+                yield from line
+                yield Segment.line()
+
+
+def _row(time: str, text: str) -> Table:
+    row = Table.grid(padding=(0, 2))
+    row.add_row(Text(time, "dim"), Text(text))
+    return row
+
+
+def _without_blanks(lines: Lines) -> Lines:
+    """Leaves out blank lines at the end."""
+    while lines and not "".join(segment.text for segment in lines[-1]).strip():
+        lines = lines[:-1]
+    return lines
+
+
+def _last(happenings: Sequence[Lines], room: int) -> Lines:
+    told: Lines = []
+    for lines in reversed(happenings):
+        if len(told) + len(lines) > room:
+            break
+        told = lines + told
+    return told
+
+
+def _first(lines: Lines, room: int, console: Console) -> Lines:
+    if len(lines) <= room:
+        return lines
+    kept = max(0, room - 1)
+    more = Text(f"({len(lines) - kept} more lines)", "dim")
+    return lines[:kept] + console.render_lines(more, pad=False)

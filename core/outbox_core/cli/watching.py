@@ -1,0 +1,147 @@
+"""``outbox status --watch``: looks again and again, and shows what happens."""
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+from outbox_sdk.errors import DriverError, OutboxError
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from outbox_core.cli.graphs import graphs
+from outbox_core.cli.invocation import StopSignals
+from outbox_core.cli.outboxes import Chosen
+from outbox_core.cli.overview import in_brief, overview
+from outbox_core.cli.screen import Screen
+from outbox_core.cli.snapshot import as_text
+from outbox_core.cli.terminal import output, print_json, print_message, printable
+from outbox_core.history import Happening, History
+from outbox_core.snapshot import Snapshot, Watches, as_data
+
+Found = Sequence[tuple[str, Snapshot | OutboxError]]
+"""The title of each outbox, and its state, or why that is not known."""
+Happened = Sequence[tuple[str, Happening]]
+"""What happened since the look before, each with the title of its outbox."""
+Show = Callable[[datetime, Found, Happened], None]
+"""Shows a look."""
+
+_MOST_SHOWN = 50
+
+
+def watch(chosen: Chosen, pause: float, *, json: bool) -> None:
+    """Looks at outboxes until a signal, also while a database is unavailable for a while.
+
+    Args:
+        chosen: The outboxes.
+        pause: Seconds from one look to the next.
+        json: Whether to write each look as a JSON object in one line.
+
+    Raises:
+        OutboxError: The only outbox cannot be looked at, and later it cannot either.
+    """
+    histories: dict[str, History] = {}
+    with StopSignals() as signals, Watches() as watches, _shown(chosen, histories, json=json) as show:
+        while not signals.requested.is_set():
+            found = _look(chosen, watches)
+            at = datetime.now(UTC)
+            happened = [
+                (title, happening)
+                for title, state in found
+                for happening in _add(histories.setdefault(title, History(pause)), at, state)
+            ]
+            show(at, found, happened)
+            signals.requested.wait(pause)
+
+
+def _look(chosen: Chosen, watches: Watches) -> Found:
+    try:
+        return chosen.look(watches.snapshot)
+    except DriverError as error:  # of one outbox alone
+        if not error.retryable:
+            raise
+        return [(chosen.outboxes[0].title, error)]
+
+
+def _add(history: History, at: datetime, state: Snapshot | OutboxError) -> Sequence[Happening]:
+    return history.add(at, state) if isinstance(state, Snapshot) else history.failed(at, str(state))
+
+
+@contextmanager
+def _shown(chosen: Chosen, histories: dict[str, History], *, json: bool) -> Iterator[Show]:
+    """Returns what shows looks: on a terminal that can redraw, in lines elsewhere."""
+    console = output()
+    if json:
+        yield partial(_as_json, chosen)
+    elif sys.stdout.isatty() and not console.is_dumb_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield _Window(chosen, histories, live).show
+    else:
+        yield partial(_as_lines, chosen)
+
+
+def _as_json(chosen: Chosen, _at: datetime, found: Found, happened: Happened) -> None:
+    if not chosen.single:
+        print_json(chosen.as_data(found, as_data), in_one_line=True)
+        return
+    [(_, state)] = found
+    if isinstance(state, Snapshot):
+        print_json(as_data(state), in_one_line=True)
+    for _, each in happened:
+        if each.code.startswith("database-"):
+            print_message(f"{_time_of_day(each.at)} {printable(each.text)}")
+
+
+def _as_lines(chosen: Chosen, at: datetime, found: Found, happened: Happened) -> None:
+    """Prints a line for each happening, and then one for each outbox that is known."""
+    said = [(title, f"{each.code}: {printable(each.text)}") for title, each in happened]
+    said += [(title, in_brief(state)) for title, state in found if isinstance(state, Snapshot)]
+    stamp = at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    for title, text in said:
+        about = "" if chosen.single else f"{title}: "
+        output().print(Text(f"{stamp} {about}{text}"), soft_wrap=True)
+
+
+class _Window:
+    """Redraws the state, the graphs of one outbox alone, and the last happenings of all."""
+
+    def __init__(self, chosen: Chosen, histories: dict[str, History], live: Live) -> None:
+        self._chosen = chosen
+        self._histories = histories
+        self._live = live
+        self._happened: deque[tuple[str, Happening]] = deque(maxlen=_MOST_SHOWN)
+        self._known: tuple[datetime, Snapshot] | None = None
+
+    def show(self, at: datetime, found: Found, happened: Happened) -> None:
+        self._happened.extend(happened)
+        happenings = [self._line(*each) for each in self._happened]
+        if not self._chosen.single:
+            self._live.update(Screen(overview(found), None, happenings), refresh=True)
+            return
+        [(title, state)] = found
+        snapshot = state if isinstance(state, Snapshot) else None
+        if snapshot is not None:
+            self._known = at, snapshot
+        drawn = graphs(self._histories[title].points(), snapshot)
+        self._live.update(Screen(self._state(snapshot), drawn, happenings), refresh=True)
+
+    def _state(self, snapshot: Snapshot | None) -> RenderableType:
+        if snapshot is not None:
+            return as_text(snapshot)
+        if self._known is None:
+            return Text("the database cannot be queried", "yellow")
+        at, last = self._known
+        return Group(
+            Text(f"the state at {_time_of_day(at)}, as it is not known now", "yellow"), as_text(last)
+        )
+
+    def _line(self, title: str, happening: Happening) -> tuple[str, str]:
+        about = "" if self._chosen.single else f"{title}: "
+        return _time_of_day(happening.at), f"{about}{printable(happening.text)}"
+
+
+def _time_of_day(at: datetime) -> str:
+    return at.astimezone().strftime("%H:%M:%S")
