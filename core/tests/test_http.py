@@ -77,7 +77,7 @@ def settings_of(http: object = None, outboxes: object = None) -> Settings:
 
 
 @contextmanager
-def serving(settings: Settings, database: Database, harvests: list[Harvest]) -> Iterator[Site]:
+def serving(settings: Settings, database: Any, harvests: list[Harvest]) -> Iterator[Site]:
     def observe() -> list[Observed]:
         return [Observed(*each) for each in zip(settings.outboxes, harvests, strict=True)]
 

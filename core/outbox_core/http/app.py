@@ -20,6 +20,7 @@ from outbox_core.history import History
 from outbox_core.http.access import Access
 from outbox_core.http.api import Api
 from outbox_core.http.login import Login
+from outbox_core.http.page import Page
 from outbox_core.http.work import Work
 from outbox_core.monitoring.looks import Look, Looks
 from outbox_core.monitoring.observed import Observe
@@ -30,7 +31,15 @@ STATUS_PATIENCE = 5.0
 METRICS_PATIENCE = 2.0
 """Seconds for which a scrape does, which has other figures to return."""
 
-_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (b"referrer-policy", b"same-origin"),
+)
 
 
 def application(
@@ -60,6 +69,7 @@ def application(
             Route("/status", access.viewer(answers.status)),
             *Api(observe, access, Work(), history).routes(),
             *Login(access).routes(),
+            *Page(settings, observe, looks, access).routes(),
         ],
         middleware=[Middleware(_WithHeaders)],
     )

@@ -1,0 +1,93 @@
+"""The dead letters of an outbox, read for all who look at its page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from threading import BoundedSemaphore
+from time import monotonic
+
+from outbox_sdk import OutboxError
+from outbox_sdk.parking import DeadLetter
+
+from outbox_core.log_context import ContextThread
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS = 2.0
+"""How often it is read at most, while somebody looks."""
+PATIENCE = 1.0
+"""Seconds for which the page waits for the first reading."""
+_CONCURRENT = BoundedSemaphore(8)
+"""How many readings of this process are in databases at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What was read.
+
+    Attributes:
+        letters: Dead letters without values, ordered by id; ``None`` if they were never read.
+        error: Why the last reading failed; empty if it did not.
+    """
+
+    letters: Sequence[DeadLetter] | None = None
+    error: str = ""
+
+
+class Shelf:
+    """What is read of one outbox, while somebody looks; used on the server's loop.
+
+    Args:
+        title: The outbox.
+        read: Reads it, on another thread.
+    """
+
+    def __init__(self, title: str, read: Callable[[], Contents]) -> None:
+        self._title = title
+        self._read = read
+        self._contents = Contents()
+        self._reading: asyncio.Future[None] | None = None
+        self._begun = -READ_SECONDS
+        self._changes = 0
+
+    async def get(self) -> Contents:
+        """Returns what is known, and has it read anew if that is due; waits only where nothing is known."""
+        due = monotonic() - self._begun >= READ_SECONDS
+        if (self._reading is None or self._reading.done()) and due and _CONCURRENT.acquire(blocking=False):
+            self._begun = monotonic()
+            self._reading = asyncio.get_running_loop().create_future()
+            arguments = (self._reading, self._changes)
+            ContextThread(target=self._run, args=arguments, name=f"read-{self._title}", daemon=True).start()
+        if self._reading is not None and self._contents.letters is None:
+            await asyncio.wait([self._reading], timeout=PATIENCE)
+        return self._contents
+
+    def forget(self) -> None:
+        """Has the next who asks wait for a new reading, as something was changed."""
+        self._contents, self._reading, self._begun = Contents(), None, -READ_SECONDS
+        self._changes += 1
+
+    def _run(self, reading: asyncio.Future[None], changes: int) -> None:
+        try:
+            contents = self._read()
+        except OutboxError as error:
+            contents = replace(self._contents, error=str(error))
+        except Exception:
+            log.exception("dead letters of outbox '%s' cannot be read", self._title)
+            contents = replace(self._contents, error="they cannot be read; the harvester's log says why")
+        finally:
+            _CONCURRENT.release()
+
+        def keep() -> None:
+            if changes == self._changes:  # or it may have been read before that change
+                self._contents = contents
+            if not reading.done():
+                reading.set_result(None)
+
+        try:
+            reading.get_loop().call_soon_threadsafe(keep)
+        except RuntimeError:
+            return  # the server has ended meanwhile

@@ -1,0 +1,104 @@
+// Keeps the live part of a page up to date; all else is plain HTML.
+"use strict";
+(() => {
+  const live = document.getElementById("live");
+  if (!live) return;
+  const connection = document.getElementById("connection");
+  const EVERY = 2000, PATIENCE = 10000, LONGEST = 30000;
+  let pause = EVERY, answered = new Date(), timer = 0, asking = false;
+
+  // What somebody has opened, chosen or typed stays as it is.
+  const kept = (element, name) =>
+    (name === "open" && element.tagName === "DETAILS") ||
+    (name === "checked" && element.tagName === "INPUT");
+
+  function change(old, fresh) {
+    for (const { name, value } of fresh.attributes)
+      if (!kept(old, name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes])
+      if (!kept(old, name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    changeContents(old, fresh);
+  }
+
+  const alike = (one, other) =>
+    one && one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
+
+  // Nodes stay where they are if they can, so that focus and selection do.
+  function changeContents(old, fresh) {
+    const coming = new Set([...fresh.children].map((each) => each.id).filter(Boolean));
+    let at = old.firstChild;
+    for (const node of [...fresh.childNodes]) {
+      while (at && at.id && at.id !== node.id && !coming.has(at.id)) at = drop(at);
+      let match = alike(at, node) ? at : null;
+      if (!match && node.id) match = [...old.children].find((each) => alike(each, node)) || null;
+      if (!match) {
+        old.insertBefore(document.importNode(node, true), at);
+      } else {
+        if (match !== at) old.insertBefore(match, at);
+        if (node.nodeType === Node.ELEMENT_NODE) change(match, node);
+        else if (match.data !== node.data) match.data = node.data;
+        at = match.nextSibling;
+      }
+    }
+    while (at) at = drop(at);
+  }
+
+  function drop(node) {
+    const next = node.nextSibling;
+    node.remove();
+    return next;
+  }
+
+  function retitle() {
+    const verdict = live.querySelector("[data-title]");
+    if (verdict) document.title = `${verdict.dataset.title} · outbox`;
+  }
+
+  const clock = (at) => at.toTimeString().slice(0, 8);
+
+  function say(text) {
+    if (connection.textContent !== text) connection.textContent = text;
+    document.body.classList.toggle("unanswered", text !== "");
+  }
+
+  async function ask() {
+    if (asking || document.hidden) return;
+    asking = true;
+    try {
+      const answer = await fetch(live.dataset.live, {
+        redirect: "manual", signal: AbortSignal.timeout(PATIENCE),
+      });
+      if ([401, 403].includes(answer.status) || answer.type === "opaqueredirect") {
+        say("You are signed out: load this page anew.");
+        pause = LONGEST;
+      } else if (!answer.ok) {
+        throw new Error(answer.status);
+      } else {
+        const text = await answer.text();
+        const fresh = new DOMParser().parseFromString(`<div>${text}</div>`, "text/html").body.firstChild;
+        changeContents(live, fresh);
+        retitle();
+        answered = new Date();
+        pause = EVERY;
+        say("");
+      }
+    } catch {
+      say(`No answer since ${clock(answered)}: what is shown may be out of date.`);
+      pause = Math.min(pause * 1.5, LONGEST);
+    }
+    asking = false;
+    next();
+  }
+
+  function next() {
+    clearTimeout(timer);
+    if (!document.hidden) timer = setTimeout(ask, pause);
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (!document.hidden) ask();
+  });
+  retitle();
+  next();
+})();

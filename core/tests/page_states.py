@@ -1,0 +1,55 @@
+"""For tests of the page: states of an outbox, and dead letters."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from outbox_core.clusters import ClusterState
+from outbox_core.snapshot import Snapshot
+from outbox_sdk import Backlog, Fence, LaneStatus, Parked, Upkeep
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus
+from outbox_sdk.record import Header, MarkedRecord
+
+NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&"
+
+
+def lane(number: int = 0, lanes: int = 2, age: float | None = 0.5, **metrics: Any) -> LaneStatus:
+    known = {
+        "purged_per_second": 120.0,
+        "in_flight": 3,
+        "waiting": 1,
+        "purged_total": 4711,
+        "elector": "lease",
+    }
+    heartbeat = None if age is None else NOW - timedelta(seconds=age)
+    fence = Fence(number, lanes, token=4_200_017, epoch=1)
+    return LaneStatus(fence, "harvester-a", NOW - timedelta(hours=2), heartbeat, age, known | metrics)
+
+
+def snapshot(
+    *lanes: LaneStatus,
+    records: int = 12,
+    oldest: float | None = 0.4,
+    parked: Parked | None = None,
+    clusters: list[ClusterState] | None = None,
+    upkeep: Upkeep | None = None,
+) -> Snapshot:
+    backlog = Backlog(records, exact=True, oldest=oldest)
+    held = list(lanes) or [lane(0), lane(1)]
+    none = Parked(0, None)
+    return Snapshot(
+        "shop.outbox", backlog, parked or none, held, 15.0, clusters, upkeep or Upkeep(dead=12_000)
+    )
+
+
+def letter(
+    id_: int = 7,
+    key: str = "order-4711",
+    *,
+    reason: str = "MSG_SIZE_TOO_LARGE: Broker: Message size too large",
+    status: DeadLetterStatus = DeadLetterStatus.PARKED,
+    value: str | bytes | None = None,
+    headers: tuple[Header, ...] = (),
+) -> DeadLetter:
+    record = MarkedRecord(id_, "orders", key, value, headers)
+    return DeadLetter(record, reason, 5, NOW - timedelta(minutes=3), 180.0, status)
