@@ -89,7 +89,7 @@ class _Entry:
             known = digest(usable_token(self._token, self._key))
         except ConfigError as error:
             if self._is_usable:
-                log.error("%s lets nobody in until its file is right: %s", self._key, error)  # noqa: TRY400 - the message says it all
+                log.error("%s lets nobody in for now: %s", self._key, error)  # noqa: TRY400 - the message says it all
             self._is_usable = False
             return None
         if not self._is_usable:

@@ -1,0 +1,366 @@
+"""Who may do what over HTTP: tokens, a proxy's users, and requests that somebody else has a browser make."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from outbox_core.config.http import HttpSettings, ProxySettings
+from outbox_core.http import tokens as tokens_module
+from outbox_core.http.access import Access, Role
+from outbox_core.http.proxies import role_of
+from outbox_sdk import ConfigError
+from starlette.requests import Request
+
+from .http_client import Answered, Site
+from .http_server import ALICE, OPERATORS, ORIGIN, VIEWER, serving, settings_of
+
+READ, VERB = "/openapi.json", "/api/retry"
+JSON = ("Content-Type", "application/json")
+USER = "X-Forwarded-User"
+PROXY = {
+    "addresses": ["127.0.0.2"],
+    "userHeader": USER,
+    "groupsHeader": "X-Forwarded-Groups",
+    "operators": ["carol"],
+    "operatorGroups": ["on-call"],
+}
+TRUSTED = "127.0.0.2"
+SAME = ("Sec-Fetch-Site", "same-origin")
+
+
+def bearer(token: str) -> tuple[str, str]:
+    return ("Authorization", f"Bearer {token}")
+
+
+def verb(site: Site, *headers: tuple[str, str], peer: str = "127.0.0.1") -> Answered:
+    """Asks for a deed that lacks its ids: 400 says that it would be done otherwise."""
+    return site.ask("POST", VERB, JSON, *headers, body="{}", peer=peer)
+
+
+def error(answered: Answered) -> str:
+    return str(json.loads(answered.text)["error"])
+
+
+@pytest.fixture(scope="module")
+def open_site() -> Iterator[Site]:
+    with serving(settings_of()) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Iterator[Site]:
+    with serving(settings_of(viewerTokens=[VIEWER], operatorTokens=OPERATORS)) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[Site]:
+    with serving(settings_of(viewerTokens=[VIEWER], origin=ORIGIN, proxy=PROXY)) as site:
+        yield site
+
+
+def test_without_any_setting_everybody_reads_and_nobody_changes_anything(open_site: Site):
+    assert open_site.get(READ).code == 200
+    refused = verb(open_site, SAME)
+    assert refused.code == 403
+    assert "http.operatorTokens" in error(refused)
+    assert "http.proxy" in error(refused)
+    assert open_site.ask("GET", READ, ("Host", "evil.example")).code == 403
+    assert open_site.ask("GET", READ, ("Host", "127.0.0.1@evil.example")).code == 403
+    assert open_site.ask("GET", READ, ("Host", "[::1")).code == 403
+    assert open_site.ask("GET", READ, (USER, "root")).code == 200
+    assert verb(open_site, SAME, (USER, "root")).code == 403
+
+
+def test_viewers_have_no_operator_without_a_token_of_one():
+    with serving(settings_of(viewerTokens=[VIEWER])) as site:
+        assert "configure http.operatorTokens" in error(verb(site, bearer(VIEWER)))
+
+
+def test_tokens(tokens: Site):
+    assert tokens.get(READ).code == verb(tokens).code == 401
+    for token, read, changed in ((VIEWER, 200, 403), (ALICE, 200, 400), ("wrong", 401, 401), ("", 401, 401)):
+        assert tokens.ask("GET", READ, bearer(token)).code == read
+        assert verb(tokens, bearer(token)).code == changed
+    refused = verb(tokens, bearer(VIEWER))
+    assert error(refused) == "viewer may only read: an operator may do this"
+    assert tokens.ask("GET", READ, bearer(ALICE), ("Host", "any.example")).code == 200
+
+
+def test_a_token_in_an_address_is_refused_and_not_logged(tokens: Site, caplog: pytest.LogCaptureFixture):
+    for name in ("token", "access_token"):
+        refused = tokens.ask("GET", f"{READ}?{name}={ALICE}")
+        assert (refused.code, "replace it" in error(refused)) == (400, True)
+        assert ALICE not in refused.text
+        assert tokens.ask("GET", f"{READ}?{name}={ALICE}", bearer(ALICE)).code == 400
+        assert tokens.ask("GET", f"/login?{name}={ALICE}").code == 400
+    assert ALICE not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Authorization", [f"Bearer {VIEWER}", f"Bearer {ALICE}"]),
+        ("Cookie", ["a=b", "c=d"]),
+        ("Origin", ["null", "http://127.0.0.1"]),
+        ("Sec-Fetch-Site", ["cross-site", "same-origin"]),
+        ("Host", ["127.0.0.1", "evil.example"]),
+    ],
+)
+def test_headers_that_count_are_there_once(tokens: Site, name: str, values: list[str]):
+    twice = [(name, value) for value in values]
+    own = [] if name == "Authorization" else [bearer(ALICE)]
+    assert tokens.ask("GET", READ, *own, *twice).code == 400
+    assert verb(tokens, *own, *twice[::-1]).code == 400
+    assert "ids" not in verb(tokens, *own, *twice).text
+
+
+def test_nothing_is_changed_by_get_whatever_it_claims(tokens: Site):
+    for method in ("GET", "HEAD", "PUT", "DELETE"):
+        assert tokens.ask(method, VERB, bearer(ALICE), ("X-HTTP-Method-Override", "POST")).code == 405
+    assert tokens.ask("GET", f"{VERB}?_method=POST", bearer(ALICE)).code == 405
+    assert tokens.ask("POST", "/api/parked", bearer(ALICE)).code == 405
+    assert tokens.ask("GET", "/api/nothing", bearer(ALICE)).code == 404
+
+
+def test_a_body_is_json_and_bounded(tokens: Site):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json-patch+json"):
+        refused = tokens.ask("POST", VERB, bearer(ALICE), ("Content-Type", kind), body="{}")
+        assert refused.code == 415
+    long = '{"reason": "' + "x" * 70_000
+    assert tokens.ask("POST", VERB, bearer(ALICE), JSON, body=long).code == 413
+    chunks = b"11170\r\n" + long[:70_000].encode() + b"\r\n0\r\n\r\n"
+    chunked = ("Transfer-Encoding", "chunked")
+    assert tokens.ask("POST", VERB, bearer(ALICE), JSON, chunked, body=chunks).code == 413
+    nested = "[" * 30_000
+    assert tokens.ask("POST", VERB, bearer(ALICE), JSON, body=nested).code == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("", "JSON"),
+        ("[]", "object"),
+        ('{"ids": []}', "ids: "),
+        ('{"ids": ["1"]}', "ids.0: "),
+        ('{"ids": [true]}', "ids.0: "),
+        ('{"ids": [1.5]}', "ids.0: "),
+        ('{"ids": [9223372036854775808]}', "ids.0: "),
+        ('{"ids": [1], "id": 2}', "id: "),
+        ('{"ids": [1], "reason": null}', "reason: "),
+        ('{"ids": [1], "outbox": "hunter2"}', "outbox: this process harvests no outbox of that name"),
+    ],
+)
+def test_a_wrong_body_is_refused_by_its_field(tokens: Site, body: str, said: str):
+    refused = tokens.ask("POST", VERB, bearer(ALICE), JSON, body=body)
+    assert refused.code == (404 if "hunter2" in body else 400)
+    assert said in error(refused)
+    assert "hunter2" not in refused.text
+
+
+def test_users_of_a_proxy(proxied: Site):
+    def ask(user: str, groups: str = "") -> tuple[int, int]:
+        named = [(USER, user), ("X-Forwarded-Groups", groups), ("Host", "outbox.example")]
+        read = proxied.ask("GET", READ, *named, peer=TRUSTED)
+        return read.code, verb(proxied, *named, SAME, peer=TRUSTED).code
+
+    assert ask("carol") == (200, 400)
+    assert ask("dave") == (200, 403)
+    assert ask("dave", "staff, on-call") == (200, 400)
+    assert ask("dave", "on-call-not") == (200, 403)
+    assert ask("Carol") == (200, 403)
+    assert ask("carol, dave") == (200, 403)
+    assert ask("") == ask("  ") == (401, 401)
+    assert ask("c" * 101) == (403, 403)
+    assert "dave may only read" in verb(proxied, (USER, "dave"), SAME, peer=TRUSTED).text
+
+
+def test_a_proxys_header_from_elsewhere_does_not_count(proxied: Site, caplog: pytest.LogCaptureFixture):
+    refused = verb(proxied, (USER, "carol"), SAME)
+    assert refused.code == 401
+    assert f"{USER} does not count" in error(refused)
+    assert f"sign in at {ORIGIN}" in error(refused)
+    assert "X-Forwarded-User from 127.0.0.1 does not count" in caplog.text
+    for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
+        assert verb(proxied, (USER, "carol"), SAME, (header, TRUSTED)).code == 401
+        assert verb(proxied, (USER, "carol"), SAME, (header, f"for={TRUSTED}")).code == 401
+    # It is as if the header was not there.
+    assert proxied.ask("GET", READ, (USER, "carol"), bearer(VIEWER)).code == 200
+    assert verb(proxied, (USER, "carol"), bearer(VIEWER)).code == 403
+
+
+def test_a_proxys_header_is_there_once_and_spelled_as_configured(proxied: Site):
+    twice = [(USER, "dave"), (USER, "carol")]
+    assert proxied.ask("GET", READ, *twice, peer=TRUSTED).code == 400
+    assert verb(proxied, *twice[::-1], SAME, peer=TRUSTED).code == 400
+    groups = [("X-Forwarded-Groups", "staff"), ("X-Forwarded-Groups", "on-call")]
+    assert verb(proxied, (USER, "dave"), *groups, SAME, peer=TRUSTED).code == 400
+    assert proxied.ask("GET", READ, ("X_Forwarded_User", "carol"), peer=TRUSTED).code == 401
+    assert verb(proxied, (USER, "dave"), ("x-forwarded-user", "carol"), SAME, peer=TRUSTED).code == 400
+
+
+def test_only_names_of_the_server_itself_are_asked_for_where_a_proxy_is_believed(proxied: Site):
+    # A page of another site can give its own name the address of a proxy's machine.
+    for host, code in (("evil.example", 403), ("outbox.example", 200), ("127.0.0.1:1", 200), ("[::1]", 200)):
+        assert proxied.ask("GET", READ, (USER, "dave"), ("Host", host), peer=TRUSTED).code == code
+
+
+CROSS = [
+    [],
+    [("Sec-Fetch-Site", "cross-site")],
+    [("Sec-Fetch-Site", "same-site")],
+    [("Sec-Fetch-Site", "none")],
+    [("Sec-Fetch-Site", "same-origin, cross-site")],
+    [("Sec-Fetch-Site", "cross-site"), ("Origin", ORIGIN)],
+    [("Origin", "null")],
+    [("Origin", "")],
+    [("Origin", "https://evil.example")],
+    [("Origin", "https://outbox.example.evil.example")],
+    [("Origin", "https://outbox.example@evil.example")],
+    [("Origin", "https://outbox.example:444")],
+    [("Origin", "outbox.example")],
+    [("Referer", f"{ORIGIN}/")],
+]
+OWN = [[SAME], [("Origin", ORIGIN)], [("Origin", f"{ORIGIN}:443")]]
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"), [*((each, 403) for each in CROSS), *((each, 400) for each in OWN)]
+)
+def test_a_page_of_another_site_changes_nothing(proxied: Site, headers: list[tuple[str, str]], code: int):
+    named = [(USER, "carol"), ("Host", "outbox.example")]
+    assert verb(proxied, *named, *headers, peer=TRUSTED).code == code
+
+
+def test_a_program_with_a_token_needs_no_origin(tokens: Site):
+    for headers in CROSS:
+        assert verb(tokens, bearer(ALICE), *headers).code == 400
+
+
+@pytest.mark.parametrize(
+    ("peer", "trusted"),
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("10.1.3.3", False),
+        ("::ffff:10.1.3.3", False),
+        ("fd00::1", True),
+        ("fd00::1%eth0", True),
+        ("fd01::1", False),
+        ("::10.1.2.3", False),
+        ("", False),
+        ("outbox.example", False),
+    ],
+)
+def test_addresses_of_a_proxy(peer: str, trusted: bool):
+    proxy = ProxySettings(("10.1.2.0/24", "fd00::/16"), USER, viewers=("dave",))
+    access = Access(HttpSettings("127.0.0.1:0", ORIGIN, proxy=proxy))
+
+    def role(user: str) -> Role | None:
+        headers = [(b"host", b"outbox.example"), (USER.lower().encode(), user.encode())]
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+        client = access.client(Request({**scope, "client": (peer, 1)}))
+        return None if client is None else client.role
+
+    assert role("dave") == (Role.VIEWER if trusted else None)
+    assert role("erin") is None
+
+
+def test_roles_of_users():
+    everybody = ProxySettings(("10.1.2.3",), USER, operators=("*",))
+    assert role_of(everybody, "dave", ()) is Role.OPERATOR
+    assert role_of(ProxySettings(("10.1.2.3",), USER, viewers=()), "dave", ()) is None
+    assert Role.VIEWER < Role.OPERATOR
+
+
+@pytest.mark.parametrize(
+    ("http", "said"),
+    [
+        ({"operatorTokens": {"alice": "short"}}, "operatorTokens.alice is no use"),
+        ({"operatorTokens": {" alice": ALICE}}, "the name of an operator"),
+        ({"operatorTokens": {"a\nb": ALICE}}, "the name of an operator"),
+        ({"operatorTokens": {"alice": VIEWER}, "viewerTokens": [VIEWER]}, "are the same"),
+        ({"listen": "0.0.0.0:1"}, "set viewerTokens, operatorTokens or proxy"),
+        ({"origin": "outbox.example"}, "such as https://outbox.example"),
+        ({"origin": f"{ORIGIN}/"}, "without a path"),
+        ({"origin": "https://a@outbox.example"}, "origin is none"),
+        ({"proxy": PROXY}, "proxy needs origin"),
+        ({"proxy": {**PROXY, "addresses": []}}, "addresses names none"),
+        ({"proxy": {**PROXY, "addresses": ["10.1.2.3/8"]}}, "zeros behind"),
+        ({"proxy": {**PROXY, "addresses": ["proxy.example"]}}, "neither an IP address"),
+        ({"proxy": {**PROXY, "addresses": ["0.0.0.0/0"]}}, "is everybody"),
+        ({"proxy": {**PROXY, "addresses": ["::/0"]}}, "is everybody"),
+        ({"proxy": {**PROXY, "addresses": ["::ffff:10.0.0.1"]}}, "write 10.0.0.1"),
+        ({"proxy": {**PROXY, "userHeader": "X Forwarded"}}, "no name of a header"),
+        ({"proxy": {"addresses": ["10.0.0.1"]}}, "userHeader: missing"),
+        ({"proxy": {**PROXY, "groupsHeader": None}}, "needs groupsHeader"),
+    ],
+)
+def test_settings_that_are_no_use(http: dict[str, object], said: str):
+    with pytest.raises(ConfigError, match=said) as caught:
+        settings_of(**http)
+    assert ALICE not in str(caught.value)
+    assert VIEWER not in str(caught.value)
+
+
+def test_another_address_needs_any_of_them():
+    for http in ({"operatorTokens": OPERATORS}, {"origin": ORIGIN, "proxy": PROXY}):
+        settings = settings_of(listen="0.0.0.0:1", **http).http
+        assert ALICE not in repr(settings)
+        assert not settings.is_open
+
+
+class TestTokensInFiles:
+    @pytest.fixture
+    def file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(tokens_module, "FRESH_SECONDS", 0.0)
+        path = tmp_path / "alice"
+        path.write_text(f"{ALICE}\n")
+        return path
+
+    def test_a_replaced_file_counts_at_once(self, file: Path, caplog: pytest.LogCaptureFixture):
+        caplog.set_level("INFO")
+        settings = settings_of(viewerTokens=[VIEWER], operatorTokens={"alice": f"${{file:{file}}}"})
+        with serving(settings) as site:
+            assert verb(site, bearer(ALICE)).code == 400
+            other = file.with_name("other")
+            other.write_text("another-token-of-alice")
+            other.replace(file)
+            assert verb(site, bearer(ALICE)).code == 401
+            assert verb(site, bearer("another-token-of-alice")).code == 400
+            for content in ("", "short", None):
+                file.write_text(content) if content is not None else file.unlink()
+                for token in (ALICE, "another-token-of-alice", "short", ""):
+                    assert verb(site, bearer(token)).code == 401
+            assert site.ask("GET", READ, bearer(VIEWER)).code == 200
+            file.write_text(ALICE)
+            assert verb(site, bearer(ALICE)).code == 400
+        told = [record for record in caplog.records if "operatorTokens.alice" in record.message]
+        assert [record.levelname for record in told] == ["ERROR", "INFO"]
+        assert str(file) in told[0].message
+        assert "short" not in caplog.text
+
+    def test_files_are_read_once_a_second_at_most(self, file: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.undo()
+        settings = settings_of(operatorTokens={"alice": f"${{file:{file}}}"}).http
+        now = 100.0
+        tokens = tokens_module.Tokens(settings, lambda: now)
+        given = tokens_module.digest(ALICE)
+        assert tokens.bearer(given) == ("alice", Role.OPERATOR)
+        file.unlink()
+        now = 100.9
+        assert tokens.bearer(given) == ("alice", Role.OPERATOR)
+        now = 101.0
+        assert tokens.bearer(given) is None
+
+    def test_a_file_that_is_no_use_at_the_start(self, file: Path):
+        file.write_text("hunter2")
+        with pytest.raises(ConfigError, match="is no use") as caught:
+            settings_of(viewerTokens=[f"${{file:{file}}}"])
+        assert str(file) in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+        file.unlink()
+        with pytest.raises(ConfigError, match="cannot read the file") as caught:
+            settings_of(operatorTokens={"alice": f"${{file:{file}}}"})
+        assert str(file) in str(caught.value)
