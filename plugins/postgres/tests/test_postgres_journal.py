@@ -81,3 +81,21 @@ def test_who_lacks_a_privilege_is_told_which(
     with pytest.raises(DriverError, match=r"there is no journal table .*: run 'outbox migrate'"):
         reader.dialect.journal(read_only=True)
     assert ask(outbox.admin, "SELECT to_regclass('outbox_journal')") is None
+
+
+def test_a_journal_in_a_schema_of_its_own_is_hidden_from_harvesters_and_troubles_none(
+    outbox: Outbox, user: tuple[str, str], make_outbox: MakeOutbox
+) -> None:
+    name, dsn = user
+    outbox.admin.execute("CREATE SCHEMA desk")
+    owner = make_outbox(journal_table="desk.journal")
+    assert owner.dialect.create() == ["desk.journal"]
+    outbox.admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}")
+    harvester = make_outbox(dsn, journal_table="desk.journal")
+    outbox.write()
+    assert len(harvester.lead().mark()) == 1
+    found = {each.subject: each.level for each in harvester.dialect.check()}
+    assert (found["journal table"], found["version of the tables"]) == (Level.OK, Level.OK)
+    with pytest.raises(AccessDenied, match="permission denied for schema desk"):
+        harvester.dialect.journal()
+    outbox.admin.execute("DROP SCHEMA desk CASCADE")
