@@ -1,7 +1,7 @@
 """For tests of who may do what: a real server, whose outboxes nobody looks at."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ class Harvest:
     totals = Totals()
 
 
-def settings_of(harvest: dict[str, Any] | None = None, **http: object) -> Settings:
+def settings_of(harvest: Mapping[str, object] | None = None, **http: Any) -> Settings:
     data = {"http": {"listen": "127.0.0.1:0", **http}, "harvest": {"engine": "inline", **(harvest or {})}}
     return parse(json.dumps(data))
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from outbox_core.config.http import HttpSettings, ProxySettings
@@ -297,7 +298,7 @@ def test_roles_of_users():
         ({"proxy": {**PROXY, "groupsHeader": None}}, "needs groupsHeader"),
     ],
 )
-def test_settings_that_are_no_use(http: dict[str, object], said: str):
+def test_settings_that_are_no_use(http: dict[str, Any], said: str):
     with pytest.raises(ConfigError, match=said) as caught:
         settings_of(**http)
     assert ALICE not in str(caught.value)
@@ -305,7 +306,8 @@ def test_settings_that_are_no_use(http: dict[str, object], said: str):
 
 
 def test_another_address_needs_any_of_them():
-    for http in ({"operatorTokens": OPERATORS}, {"origin": ORIGIN, "proxy": PROXY}):
+    some: list[dict[str, Any]] = [{"operatorTokens": OPERATORS}, {"origin": ORIGIN, "proxy": PROXY}]
+    for http in some:
         settings = settings_of(listen="0.0.0.0:1", **http).http
         assert ALICE not in repr(settings)
         assert not settings.is_open

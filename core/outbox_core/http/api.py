@@ -148,8 +148,7 @@ class Api:
         raise RefusedError(404, "outbox: this process harvests no outbox of that name")
 
 
-def _change(outbox: HarvestSettings, changed: operations.Changed) -> BaseModel:
-    del outbox
+def _changed(changed: operations.Changed) -> BaseModel:
     _refuse_if_gone(changed.changed, changed.gone)
     return schemas.LettersChanged.model_validate(changed)
 
@@ -178,9 +177,9 @@ def _taken(done: operations.TakeoverChanged) -> BaseModel:
 
 
 _DO: dict[Verb, Do] = {
-    Verb.RETRY: lambda outbox, asked, who: _change(outbox, operations.retry(outbox, asked.ids, who)),
-    Verb.SKIP: lambda outbox, asked, who: _change(outbox, operations.skip(outbox, asked.ids, who)),
-    Verb.REDRIVE: lambda outbox, asked, who: _change(outbox, operations.redrive(outbox, asked.ids, who)),
+    Verb.RETRY: lambda outbox, asked, who: _changed(operations.retry(outbox, asked.ids, who)),
+    Verb.SKIP: lambda outbox, asked, who: _changed(operations.skip(outbox, asked.ids, who)),
+    Verb.REDRIVE: lambda outbox, asked, who: _changed(operations.redrive(outbox, asked.ids, who)),
     Verb.REVEAL: _reveal,
     Verb.RAISE_FENCE: lambda outbox, _, who: schemas.FenceRaised.model_validate(
         operations.raise_fence(outbox, who)

@@ -67,6 +67,8 @@ class Work:
             raise RefusedError(504, f"the database has not answered for {format_duration(PATIENCE)}{unknown}")
         try:
             return done.result()
+        except RefusedError:
+            raise
         except OutboxError as error:
             raise _refused(error, unknown) from error
         except Exception as error:

@@ -1,0 +1,224 @@
+"""The JSON side on a real PostgreSQL: what it returns is what it describes, and what it does is noted."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import validate
+from outbox_core import operations
+from outbox_core.config import Settings
+from outbox_core.http import work as work_module
+from outbox_core.http.openapi import VERBS, description
+from outbox_sdk import DeadLetterStatus
+from outbox_testkit.proxy import Proxy
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from .cli_runner import until
+from .http_client import Answered, Site
+from .http_server import ALICE, OPERATORS, VIEWER, serving, settings_of
+from .test_operations_services import park
+
+CLUSTERS = {"driver": "cluster", "clusterID": 1, "clustersCount": 3, "maximumDelay": "1h"}
+
+
+class Checked:
+    """A server each of whose answers must be as it is described."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.described = description()
+        self.seen = set[tuple[str, str, str]]()
+
+    def get(self, path: str, token: str = VIEWER, code: int = 200) -> Any:
+        return self._check("get", path, self._ask("GET", path, token), code)
+
+    def post(self, verb: str, code: int = 200, token: str = ALICE, **body: object) -> Any:
+        path = f"/api/{verb}"
+        return self._check("post", path, self._ask("POST", path, token, json.dumps(body)), code)
+
+    def _ask(self, method: str, path: str, token: str, body: str | None = None) -> Answered:
+        headers = [("Authorization", f"Bearer {token}"), ("Content-Type", "application/json")]
+        return self.site.ask(method, path, *headers, body=body)
+
+    def _check(self, method: str, path: str, answered: Answered, code: int) -> Any:
+        assert answered.code == code, answered
+        path = path.partition("?")[0]
+        answers = self.described["paths"][path][method]["responses"]
+        schema = answers[str(code)]["content"]["application/json"]["schema"]
+        told = json.loads(answered.text)
+        OAS31Validator({**schema, "components": self.described["components"]}).validate(told)
+        self.seen.add((method, path, str(code)))
+        return told
+
+
+@pytest.fixture
+def settings(postgres_dsn: str) -> Settings:
+    """Three parked keys, ``a`` to ``c``, with two records each."""
+    made = settings_for(postgres_dsn)
+    park(made.harvest)
+    return made
+
+
+def settings_for(dsn: str) -> Settings:
+    harvest = {"dataSource": dsn, "elector": "static", "affinity": CLUSTERS}
+    return settings_of(harvest, viewerTokens=[VIEWER], operatorTokens=OPERATORS)
+
+
+@pytest.fixture
+def api(settings: Settings) -> Iterator[Checked]:
+    with serving(settings) as site:
+        yield Checked(site)
+
+
+@pytest.fixture
+def blocker(settings: Settings, postgres_dsn: str) -> Iterator["psycopg.Connection[Any]"]:
+    """Lets nobody change dead letters until its transaction ends."""
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("LOCK TABLE outbox_dead_letters IN SHARE MODE")
+        yield connection
+        connection.rollback()
+
+
+def test_the_description_is_one():
+    validate(description())
+    assert {f"/api/{verb}" for verb in VERBS} < description()["paths"].keys()
+
+
+def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
+    told = api.get("/api/parked")
+    assert (told["total"], [each["key"] for each in told["letters"]]) == (3, ["a", "b", "c"])
+    first, second, third = (each["id"] for each in told["letters"])
+    assert len(api.get("/api/parked?status=parked&limit=2")["letters"]) == 2
+
+    revealed = api.post("reveal", ids=[third, first, -1], reason="is it one of ours?")
+    assert [each["value"]["text"] for each in revealed["letters"]] == ["a 0", "c 0"]
+    assert revealed["gone"] == [-1]
+    assert api.post("skip", ids=[first, second])["changed"] == [first, second]
+    assert [each["id"] for each in api.get("/api/parked?status=skipped")["letters"]] == [first, second]
+    done = api.post("redrive", outbox="outbox", ids=[first, third])
+    assert (done["changed"], done["gone"]) == ([first], [third])
+    assert api.post("retry", ids=[third])["changed"] == [third]
+    raised = api.post("raise-fence", reason="it hangs")
+    assert (raised["holder"], raised["lanes"]) == ("operator alice", 1)
+    assert api.post("take-over", cluster=2)["changed"] is True
+    assert api.post("end-takeover", cluster=2)["changed"] is True
+    assert api.get("/api/history") == {"points": [], "happenings": []}
+
+    entries = api.get("/api/journal?limit=9")["entries"]
+    noted = [(each["operator"], each["via"], each["verb"], each["outcome"]) for each in reversed(entries)]
+    assert noted[2:5] == [
+        ("alice", "http", "skip", "2 changed"),
+        ("alice", "http", "redrive", "1 changed, 1 gone"),
+        ("alice", "http", "retry", "1 changed"),
+    ]
+    assert {verb for _, _, verb, _ in noted} == set(VERBS)
+    assert [each["reason"] for each in entries if each["reason"]] == [
+        "it hangs",
+        *["is it one of ours?"] * 2,
+    ]
+    api.get("/openapi.json")
+    everything = {(method, path) for path, each in api.described["paths"].items() for method in each}
+    assert {(method, path) for method, path, _ in api.seen} == everything - {("get", "/status")}
+
+
+def test_values_of_all_kinds(api: Checked, settings: Settings, postgres_dsn: str):
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("UPDATE outbox_dead_letters SET kafka_value = NULL WHERE kafka_key = 'a'")
+        connection.execute(
+            "UPDATE outbox_dead_letters SET kafka_header_keys = '{x,x}', kafka_header_values = '{<b>,ü}'"
+        )
+    ids = [each.record.id for each in operations.letters(settings.harvest)]
+    letters = api.post("reveal", ids=ids)["letters"]
+    assert letters[0]["value"] == {"text": None, "base64": None}
+    assert [(each["name"], each["text"]) for each in letters[1]["headers"]] == [("x", "<b>"), ("x", "ü")]
+
+
+def test_what_cannot_be_done(api: Checked, settings: Settings):
+    assert "list them anew" in api.post("retry", 409, ids=[10**9])["error"]
+    assert "list them anew" in api.post("reveal", 409, ids=[10**9])["error"]
+    assert "this is cluster 1" in api.post("take-over", 409, cluster=1)["error"]
+    assert "there is no cluster 9" in api.post("take-over", 409, cluster=9)["error"]
+    api.post("raise-fence", 404, outbox="other")
+    api.post("raise-fence", 403, token=VIEWER)
+    api.post("raise-fence", 401, token="wrong")
+    for query in ("limit=0", "limit=1001", "limit=x", "limit=%D9%A1", "status=gone"):
+        assert query.partition("=")[0] in api.get(f"/api/parked?{query}", code=400)["error"]
+    api.get("/api/parked?outbox=other", code=404)
+    assert {each.deed.verb for each in operations.entries(settings.harvest)} == {"retry"}
+
+
+def test_a_deed_goes_on_if_its_database_takes_too_long(
+    api: Checked,
+    settings: Settings,
+    blocker: "psycopg.Connection[Any]",
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(work_module, "PATIENCE", 0.5)
+    ids = [each.record.id for each in operations.letters(settings.harvest)]
+    late = api.post("skip", 504, ids=ids)["error"]
+    assert late == "the database has not answered for 500ms; it may be done nevertheless: see the journal"
+    assert [each["outcome"] for each in api.get("/api/journal")["entries"]] == [None]
+    with ThreadPoolExecutor(3) as pool:
+        refused = list(pool.map(lambda _: api.post("retry", 504, ids=ids), range(3)))
+    assert len(refused) == 3
+    # All places are taken: nobody waits for one that is free much later, and the server answers.
+    busy = api.post("retry", 503, ids=ids)["error"]
+    assert "nothing was done" in busy
+    api.get("/api/journal", code=503)
+    assert api.site.get("/livez").code == 200
+    blocker.rollback()
+    until(lambda: api.site.get("/api/journal", Authorization=f"Bearer {VIEWER}").code == 200)
+    skipped = DeadLetterStatus.SKIPPED
+    until(lambda: len(operations.letters(settings.harvest, skipped)) == 3)
+    until(lambda: all(each["outcome"] for each in api.get("/api/journal")["entries"]))
+
+
+def test_a_database_that_is_away(settings: Settings, postgres_dsn: str):
+    at = conninfo_to_dict(postgres_dsn)
+    with Proxy(lambda: int(at["port"] or 0)) as proxy:
+        source = make_conninfo(postgres_dsn, host="127.0.0.1", port=proxy.port)
+        with serving(settings_for(source)) as site:
+            api = Checked(site)
+            assert api.get("/api/parked")["total"] == 3
+            proxy.close()
+            for refused in (api.get("/api/parked", code=503), api.post("retry", 503, ids=[1])):
+                assert str(at["password"]) not in refused["error"]
+                assert refused["error"]
+
+
+def test_a_defect_tells_nothing_of_it(
+    api: Checked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def fail(*_: object) -> None:
+        raise ValueError("hunter2")
+
+    monkeypatch.setattr(operations, "raise_fence", fail)
+    refused = api.site.ask(
+        "POST",
+        "/api/raise-fence",
+        ("Authorization", f"Bearer {ALICE}"),
+        ("Content-Type", "application/json"),
+        body="{}",
+    )
+    assert refused.code == 500
+    assert "hunter2" not in refused.text
+    assert "a request over HTTP has failed" in caplog.text
+
+
+def test_one_of_several_outboxes_is_chosen():
+    settings = settings_of(viewerTokens=[VIEWER], operatorTokens=OPERATORS)
+    several = Settings(
+        tuple(replace(settings.harvest, label=label) for label in ("first", "second")),
+        several=True,
+        http=settings.http,
+    )
+    with serving(several) as site:
+        api = Checked(site)
+        assert "choose one" in api.get("/api/history", code=400)["error"]
+        assert api.get("/api/history?outbox=second") == {"points": [], "happenings": []}
+        assert "choose one" in api.post("raise-fence", 400)["error"]
