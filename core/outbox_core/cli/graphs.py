@@ -35,8 +35,8 @@ def graphs(points: Sequence[Point], snapshot: Snapshot | None) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(min_width=_LABEL_WIDTH, no_wrap=True, style="dim")
     table.add_column()
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
     for label, now, values, said in (
         ("backlog", backlog, [point.records for point in points], lambda value: f"{value:,}"),
         ("oldest", oldest, [point.oldest or 0.0 if point.known else None for point in points], _duration),

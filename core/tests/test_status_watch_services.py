@@ -1,0 +1,61 @@
+"""`outbox status --watch` beside harvesters of a real PostgreSQL: what happens is shown, and written."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import psycopg
+
+from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told, wait_for
+from .terminals import Terminal
+
+
+def test_a_leader_is_killed_and_another_leads(
+    tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
+):
+    elector = {"driver": "lease", "sessionTimeout": "2s"}
+    plain = configure(tmp_path, postgres_dsn, kafka_bootstrap)
+    one, other = (
+        changed(plain, elector=elector, name=name).rename(tmp_path / f"{name}.yaml")
+        for name in ("one", "other")
+    )
+    told(one, "init")
+    shown = tmp_path / "shown"
+    command = [OUTBOX, "status", "--watch", "--interval", "200ms", "-f", str(one)]
+    with (
+        Terminal(command) as terminal,
+        shown.open("w") as output,
+        subprocess.Popen(command, stdout=output) as lines,
+        harvester(one) as leader,
+    ):
+        try:
+            terminal.until(lambda text: "one leads" in text and re.search(r"0 +\d+ +0 +0 ", text))
+            with subprocess.Popen(
+                [OUTBOX, "run", "-f", str(other)], stderr=subprocess.PIPE, text=True
+            ) as standby:
+                try:
+                    wait_for(standby, "] outbox ")  # it has started
+                    leader.kill()
+                    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+                        connection.execute(INSERT, (topic, 100))
+                    terminal.until(lambda text: "the leader changed from one to other, after" in text)
+                    terminal.until(
+                        lambda text: re.search(r"leader +other", text) and "backlog  0 rec" in text
+                    )
+                finally:
+                    standby.kill()
+            terminal.until(lambda text: "all 2 lanes are silent: nobody leads" in text)
+            assert re.search(r"now 0 +max (100|[1-9]\d?)\n", terminal.text)
+            assert len(terminal.text.splitlines()) <= 24
+            assert terminal.interrupt() == 0
+        finally:
+            lines.terminate()
+        assert lines.wait(60) == 0
+    written = [line[20:] for line in shown.read_text().splitlines()]
+    changes = [line for line in written if line.startswith("leader-changed: ")]
+    assert changes[0] == "leader-changed: one leads"
+    assert re.fullmatch(
+        r"leader-changed: the leader changed from one to other, after .*s of silence", changes[1]
+    )
+    assert [line for line in written if line.startswith("lanes-silent: ")]
+    assert any(re.search(r"^backlog \d+, .*leader other$", line) for line in written)
