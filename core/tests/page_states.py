@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from outbox_core.clusters import ClusterState
 from outbox_core.snapshot import Snapshot
-from outbox_sdk import Backlog, Fence, LaneStatus, Parked, Upkeep
+from outbox_sdk import Backlog, Deed, Entry, Fence, LaneStatus, Parked, Takeover, Upkeep
 from outbox_sdk.parking import DeadLetter, DeadLetterStatus
 from outbox_sdk.record import Header, MarkedRecord
 
@@ -53,3 +54,11 @@ def letter(
 ) -> DeadLetter:
     record = MarkedRecord(id_, "orders", key, value, headers)
     return DeadLetter(record, reason, 5, NOW - timedelta(minutes=3), 180.0, status)
+
+
+def entry(text: str = "key 'order-4711' (record 7)", outcome: str | None = "1 changed") -> Entry:
+    return Entry(uuid4(), NOW, Deed("alice", "http", "retry", text, text), outcome)
+
+
+def takeover(reason: str) -> Takeover:
+    return Takeover(2, reason, NOW - timedelta(minutes=9))

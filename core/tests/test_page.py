@@ -1,47 +1,33 @@
-"""The operator's page, with databases that are none."""
+"""The operator's page: what it shows, to whom, and what it makes of hostile and of missing data."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from outbox_core.config import HarvestSettings
-from outbox_core.http import page
-from outbox_core.http.page_letters import Contents
-from outbox_core.snapshot import Snapshot
+from outbox_core.clusters import ClusterState, Role
+from outbox_core.config import Settings
+from outbox_core.health import Code
+from outbox_core.history import History
 from outbox_sdk import DriverError, Parked
+from outbox_sdk.parking import DeadLetterStatus
 
-from .http_client import Site
-from .page_states import HOSTILE, lane, letter, snapshot
-from .test_http import Harvest, serving, settings_of
+from .cli_runner import until
+from .http_server import ALICE, VIEWER
+from .page_site import AS_ALICE, AS_VIEWER, Database, Operations, PageSite, configured, serving
+from .page_states import HOSTILE, entry, lane, letter, snapshot, takeover
 
-
-class Database:
-    """Shows one state, hangs or fails."""
-
-    def __init__(self) -> None:
-        self.state: Snapshot | Exception = snapshot()
-        self.looks = 0
-        self.answers = threading.Event()
-        self.answers.set()
-
-    @contextmanager
-    def view(self) -> Iterator[Callable[[HarvestSettings], Snapshot]]:
-        def look(_: HarvestSettings) -> Snapshot:
-            self.looks += 1
-            assert self.answers.wait(60)
-            if isinstance(self.state, Exception):
-                raise self.state
-            return self.state
-
-        yield look
+ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e\\x1b[31m&#34;&#39;&amp;"
+AWAY = DriverError("Connection refused", retryable=True)
 
 
 @pytest.fixture
-def contents(monkeypatch: pytest.MonkeyPatch) -> list[Contents]:
-    found = [Contents([])]
-    monkeypatch.setattr(page, "_read", lambda _: found[0])
-    return found
+def operations(monkeypatch: pytest.MonkeyPatch) -> Operations:
+    made = Operations()
+    made.replace(monkeypatch)
+    return made
 
 
 @pytest.fixture
@@ -52,49 +38,168 @@ def database() -> Iterator[Database]:
 
 
 @pytest.fixture
-def site(database: Database, contents: list[Contents]) -> Iterator[Site]:
-    with serving(settings_of(), database, [Harvest()]) as site:
+def site(database: Database, operations: Operations) -> Iterator[PageSite]:
+    with serving(configured(), database) as site:
         yield site
 
 
-def test_it_says_that_all_is_well(site: Site):
-    text = site.get("/").text
+def test_it_says_that_all_is_well_and_who_leads(site: PageSite):
+    text = site.get("/", **AS_VIEWER).text
     assert "<title>All is well · outbox · outbox</title>" in text
     assert 'aria-live="polite">All is well.<' in text
+    assert '<html lang="en">' in text
     assert "harvester-a" in text
     assert "4200017" in text
+    assert text == site.get("/outbox?name=outbox", **AS_VIEWER).text
 
 
 def test_it_says_what_is_wrong_and_where_the_cure_is(
-    site: Site, database: Database, contents: list[Contents]
+    site: PageSite, database: Database, operations: Operations
 ):
     database.state = snapshot(lane(0), lane(1, age=60.0), parked=Parked(1, 180.0))
-    contents[0] = Contents([letter()])
-    text = site.get("/outbox?name=outbox").text
+    operations.found = [letter(7), letter(8, "order-8", status=DeadLetterStatus.SKIPPED)]
+    text = site.get("/", **AS_VIEWER).text
     assert "<title>2 problems · outbox · outbox</title>" in text
     assert "2 problems: silent lane, parked keys." in text
     assert 'href="#parked"' in text
-    assert 'id="letter-7"' in text
+    assert 'href="/help#silent-lane"' in text
+    assert re.search(r'id="lane-1" data-silent="yes".*?! silent, 1m', text, re.DOTALL)
+    assert text.index('id="parked-table"') < text.index('id="letter-7"') < text.index('id="skipped-table"')
+    assert text.index('id="skipped-table"') < text.index('id="letter-8"')
 
 
-def test_what_others_have_written_is_escaped(site: Site, contents: list[Contents]):
-    contents[0] = Contents([letter(key=HOSTILE, reason=HOSTILE)])
-    text = site.get("/").text
-    assert "<script>alert" not in text
-    assert "\u202e" not in text
-    assert "\x1b" not in text
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e\\x1b[31m&#34;&#39;&amp;" in text
+def test_every_problem_has_its_help(site: PageSite):
+    text = site.get("/help", **AS_VIEWER).text
+    assert re.findall(r'<section class="help" id="([\w-]+)"', text) == [str(code) for code in Code]
 
 
-def test_a_database_that_is_away_leaves_the_last_known_state(site: Site, database: Database):
-    assert "All is well." in site.get("/").text
-    database.state = DriverError("Connection refused", retryable=True)
-    end = 50
-    while "All is well" in (text := site.get("/outbox/live?name=outbox").text):
-        end -= 1
-        assert end
-        threading.Event().wait(0.2)
-    assert "The database has not answered since" in text
-    assert "Connection refused" in text
-    assert "What follows was last seen" in text
+def test_what_others_have_written_is_escaped(site: PageSite, database: Database, operations: Operations):
+    operations.found = [letter(1, HOSTILE, reason=HOSTILE, value=HOSTILE, headers=((HOSTILE, HOSTILE),))]
+    operations.noted = [entry(HOSTILE)]
+    takeovers = [ClusterState(cluster=2, role=Role.OTHER, takeover=takeover(HOSTILE))]
+    database.state = snapshot(clusters=takeovers)
+    pages = [site.get(path, **AS_ALICE) for path in ("/", "/letter?id=1", "/journal", "/do/skip?id=1")]
+    pages.append(site.post("/letter/reveal", ALICE, id="1"))
+    for page in pages:
+        assert page.code == 200, page.text
+        assert ESCAPED in page.text
+        assert "<script>" not in page.text
+        assert not {"\u202e", "\x1b"} & set(page.text)
+
+
+def test_nothing_but_its_own_files_is_loaded(site: PageSite):
+    page = site.get("/", **AS_VIEWER)
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    addresses = set(re.findall(r'(?:src|href|action)="([^"]*)"', page.text))
+    assert all(address.startswith(("/", "#")) or not address for address in addresses)
+    assert not re.search(r"<style|<script(?! src)| style=| on\w+=", page.text)
+    for address in addresses:
+        if address.startswith("/static/"):
+            assert site.get(address).code == 200
+    assert site.get("/static/../page.py").code == 404
+
+
+def test_a_database_that_is_away_leaves_the_last_known_state(
+    site: PageSite, database: Database, operations: Operations
+):
+    operations.found = [letter(7)]
+    assert "All is well." in site.get("/", **AS_VIEWER).text
+    database.state = operations.error = AWAY
+    until(lambda: "Database away" in site.get("/", **AS_VIEWER).text)
+    until(lambda: "Cannot be read: Connection refused" in site.get("/", **AS_VIEWER).text)
+    text = site.get("/outbox/live?name=outbox", **AS_VIEWER).text
+    assert re.search(r"The database has not answered since \d\d:\d\d:\d\d\.", text)
+    assert re.search(r'id="age".*last seen .* ago, at \d\d:\d\d:\d\d', text)
+    assert 'id="state" class="stale"' in text
     assert "harvester-a" in text
+    assert 'id="letter-7"' in text
+    database.state, operations.error = snapshot(), None
+    until(lambda: "All is well." in site.get("/outbox/live", **AS_VIEWER).text)
+
+
+def test_a_database_that_hangs_is_told_soon_and_holds_nobody_up(site: PageSite, database: Database):
+    database.answers.clear()
+    with ThreadPoolExecutor(20) as pool:
+        texts = list(pool.map(lambda _: site.get("/", **AS_VIEWER).text, range(40)))
+    assert all("no answer for 1s and longer" in text for text in texts)
+    assert database.looks == 1
+    database.answers.set()
+    until(lambda: "All is well." in site.get("/", **AS_VIEWER).text)
+
+
+def test_two_hundred_browsers_ask_the_database_as_often_as_one(
+    site: PageSite, database: Database, operations: Operations
+):
+    began = time.monotonic()
+    with ThreadPoolExecutor(50) as pool:
+        pages = list(pool.map(lambda _: site.get("/outbox/live", **AS_VIEWER), range(400)))
+    took = time.monotonic() - began
+    assert {page.code for page in pages} == {200}
+    assert database.looks <= 2 + took
+    assert operations.reads <= 1 + took / 2
+
+
+@pytest.fixture
+def several() -> Settings:
+    return configured({name: {"outboxTable": name} for name in ("well", "sick", "away", "good")})
+
+
+def test_several_outboxes_are_one_line_each_the_worst_first(
+    several: Settings, database: Database, operations: Operations
+):
+    database.states = {"away": AWAY, "sick": snapshot(lane(0), lane(1, age=60.0))}
+    with serving(several, database) as site:
+        text = site.get("/", **AS_VIEWER).text
+        assert re.findall(r'data-outbox="([^"]*)" data-state="(\w+)"', text) == [
+            ("away", "away"),
+            ("sick", "problems"),
+            ("good", "well"),
+            ("well", "well"),
+        ]
+        assert "<title>2 of 4 need attention · all outboxes · outbox</title>" in text
+        assert 'href="/outbox?name=good"' in text
+        assert "All is well." in site.get("/outbox?name=good", **AS_VIEWER).text
+        assert 'data-live="/outbox/live?name=good"' in site.get("/outbox?name=good", **AS_VIEWER).text
+        missing = site.get("/outbox?name=none", Accept="text/html", **AS_VIEWER)
+        assert missing.code == 404
+        assert "there is no such outbox" in missing.text
+        assert site.get("/outbox/live?name=none", **AS_VIEWER).code == 404
+
+
+def test_the_last_hour_has_gaps_where_nothing_is_known(database: Database, operations: Operations):
+    history, now = History(), datetime.now(UTC)
+    for minutes in range(20, 0, -1):
+        at = now - timedelta(minutes=minutes)
+        if 8 < minutes < 12:
+            history.failed(at, "Connection refused")
+        else:
+            history.add(at, snapshot(records=minutes * 100))
+    with serving(configured(), database, lambda _: history) as site:
+        text = site.get("/", **AS_VIEWER).text
+    assert re.search(
+        r'id="graph-backlog".*?now 100, at most 2,000; not known at times</desc>', text, re.DOTALL
+    )
+    assert "the database can be queried again" in text
+    assert re.search(r"Since \d\d:\d\d:\d\d, when this process began to look", text)
+
+
+def test_who_may_only_read_sees_no_verb_and_is_told_why(
+    site: PageSite, database: Database, operations: Operations
+):
+    database.state = snapshot(clusters=[ClusterState(cluster=2, role=Role.OTHER)])
+    operations.found = [letter(7)]
+    text = site.get("/", **AS_VIEWER).text
+    assert "/do/" not in text
+    assert "checkbox" not in text
+    assert "You may only read" in text
+    shown = site.get("/letter?id=7", **AS_VIEWER).text
+    assert "/do/" not in shown
+    assert "only operators may see them" in shown
+    assert site.get("/do/retry?id=7", **AS_VIEWER).code == 403
+    assert site.post("/do/retry", VIEWER, ids="7", reason="x").code == 403
+    assert site.post("/letter/reveal", VIEWER, id="7").code == 403
+    operators = site.get("/", **AS_ALICE).text
+    assert {"/do/retry", "/do/skip", "/do/raise-fence", "/do/take-over"} <= set(
+        re.findall(r'"(/do/[\w-]+)', operators)
+    )
+    assert operations.noted == []

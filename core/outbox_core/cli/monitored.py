@@ -39,7 +39,9 @@ def monitored(
                 from outbox_core.http.app import application  # noqa: PLC0415 - only where it is on
                 from outbox_core.http.server import HttpServer  # noqa: PLC0415 - likewise
                 from outbox_core.monitoring.prometheus import Prometheus  # noqa: PLC0415 - likewise
-            app = application(settings, observe, looks, Prometheus(figures, name))
+                from outbox_core.monitoring.recorder import Recorder  # noqa: PLC0415 - likewise
+            recorder = stack.enter_context(Recorder(observe, looks))
+            app = application(settings, observe, looks, Prometheus(figures, name), recorder.history)
             stack.enter_context(HttpServer(settings.http.address, app))
         if pushed:
             with _needs("otlp", f"{_EXPORTERS} is 'otlp'"):

@@ -21,6 +21,10 @@ from outbox_core.http.access import Access
 from outbox_core.http.api import Api
 from outbox_core.http.login import Login
 from outbox_core.http.page import Page
+from outbox_core.http.page_live import Watch
+from outbox_core.http.page_outboxes import Outboxes
+from outbox_core.http.page_parts import Parts
+from outbox_core.http.page_templates import Templates
 from outbox_core.http.work import Work
 from outbox_core.monitoring.looks import Look, Looks
 from outbox_core.monitoring.observed import Observe
@@ -60,6 +64,8 @@ def application(
     """
     access = Access(settings.http)
     answers = Answers(settings, observe, looks, prometheus)
+    work = Work()
+    parts = Parts(Outboxes(observe), Watch(looks), access, Templates(settings), work)
     return Starlette(
         routes=[
             # Open to everybody, as probes have no token; they tell nothing of outboxes.
@@ -67,9 +73,9 @@ def application(
             Route("/readyz", answers.readyz),
             Route("/metrics", access.viewer(answers.metrics)),
             Route("/status", access.viewer(answers.status)),
-            *Api(observe, access, Work(), history).routes(),
+            *Api(observe, access, work, history).routes(),
             *Login(access).routes(),
-            *Page(settings, observe, looks, access).routes(),
+            *Page(parts, history, several=settings.several).routes(),
         ],
         middleware=[Middleware(_WithHeaders)],
     )

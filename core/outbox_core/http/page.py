@@ -2,59 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
-from outbox_core.config.settings import HarvestSettings, Settings
-from outbox_core.http.access import Access
-from outbox_core.http.page_letters import Contents, Shelf
-from outbox_core.http.page_live import Fragment, Shared, Watch
-from outbox_core.http.view import Shown, clock, date_and_clock, letter, overall, shown, worst_first
-from outbox_core.monitoring.looks import Looks
-from outbox_core.monitoring.observed import Observe
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.history import History
+from outbox_core.http.clients import Role
+from outbox_core.http.page_live import Fragment, Shared
+from outbox_core.http.page_parts import Parts
+from outbox_core.http.page_records import Records
+from outbox_core.http.page_verbs import Deeds, Verbs
+from outbox_core.http.view import overall, shown, worst_first
+from outbox_core.http.view_history import graphs, known_since, recent
+from outbox_core.http.view_letters import letter, noted
 
 MOST_LETTERS = 200
 """Dead letters of each state that a list shows."""
+MOST_ENTRIES = 20
+"""Entries of the journal that the page of an outbox shows."""
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+Histories = Callable[[str], History]
+"""Returns the history of the outbox of a title."""
 
 
 class Page:
     """Answers requests for the page.
 
     Args:
-        settings: The configuration.
-        observe: Returns the outboxes that this process harvests.
-        looks: Looks at their databases.
-        access: Says who a client is.
+        parts: What it works with.
+        histories: Returns what happened to an outbox, by its title.
+        several: Whether there may be several outboxes.
     """
 
-    def __init__(self, settings: Settings, observe: Observe, looks: Looks, access: Access) -> None:
-        self._settings = settings
-        self._observe = observe
-        self._access = access
-        self._watch = Watch(looks)
-        self._shelves: dict[str, Shelf] = {}
-        self._fragments: dict[tuple[str, str], Shared] = {}
-        self._templates = _templates(settings)
+    def __init__(self, parts: Parts, histories: Histories, *, several: bool) -> None:
+        self._parts = parts
+        self._histories = histories
+        self._several = several
+        self._deeds = Deeds()
+        self._fragments: dict[tuple[str, Role], Shared] = {}
         self._static = {name: files(__package__).joinpath("static", name).read_bytes() for name in _STATIC}
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Returns what is served."""
-        viewer = self._access.viewer
+        viewer = self._parts.viewer
         return [
             Route("/", viewer(self.start)),
             Route("/outbox", viewer(self.outbox)),
             Route("/outbox/live", viewer(self.live)),
+            Route("/help", viewer(self.help)),
             Route("/static/{name}", self.static),  # open: a page for signing in needs it
+            *Verbs(self._parts, self._deeds).routes(),
+            *Records(self._parts).routes(),
         ]
 
     async def static(self, request: Request) -> Response:
@@ -66,108 +72,77 @@ class Page:
 
     async def start(self, request: Request) -> Response:
         """Shows all outboxes, or the only one."""
-        outboxes = self._outboxes()
-        if not self._settings.several and len(outboxes) == 1:
-            return await self._show(request, outboxes[0])
-        return await self._show(request, None)
+        return await self._show(request, None if self._several else self._parts.outboxes.named(None))
 
     async def outbox(self, request: Request) -> Response:
         """Shows one outbox."""
-        if not request.query_params.get("name"):
-            return RedirectResponse("/", 303)
-        chosen = self._chosen(request.query_params["name"])
-        return self._not_found(request) if chosen is None else await self._show(request, chosen)
+        name = request.query_params.get("name")
+        return (
+            await self._show(request, self._parts.outboxes.named(name))
+            if name
+            else RedirectResponse("/", 303)
+        )
 
     async def live(self, request: Request) -> Response:
         """Returns that part of a page that changes."""
-        name = request.query_params.get("name", "")
-        chosen = self._chosen(name)
-        if chosen is None and name:
-            return Response(status_code=404)
-        return HTMLResponse((await self._fragment(request, chosen)).text)
+        name = request.query_params.get("name")
+        outbox = self._parts.outboxes.named(name) if name or not self._several else None
+        return HTMLResponse((await self._fragment(request, outbox)).text)
+
+    async def help(self, request: Request) -> Response:
+        """Says what problems mean, and what to do."""
+        return self._parts.page(request, "help.html")
 
     async def _show(self, request: Request, outbox: HarvestSettings | None) -> Response:
-        title = outbox.title if outbox else ""
-        fragment = await self._fragment(request, outbox)
-        text = self._templates.get_template("page.html").render(fragment=fragment, outbox=title)
-        return HTMLResponse(text)
-
-    def _not_found(self, request: Request) -> Response:
-        del request
-        text = self._templates.get_template("message.html").render(
-            heading="There is no such outbox", said="This process does not harvest it, or not any more."
+        client = self._parts.access.client(request)
+        done = request.query_params.get("done", "")
+        return self._parts.page(
+            request,
+            "page.html",
+            fragment=await self._fragment(request, outbox),
+            outbox=outbox.title if outbox else "",
+            done=self._deeds.outcome(client.name, done) if client and done else "",
         )
-        return HTMLResponse(text, 404)
 
     async def _fragment(self, request: Request, outbox: HarvestSettings | None) -> Fragment:
-        role = str(self._access.role(request))
+        client = self._parts.access.client(request)
+        role = client.role if client is not None else Role.VIEWER
         title = outbox.title if outbox else ""
         if (title, role) not in self._fragments:
-            make = self._overview if outbox is None else partial(self._details, outbox)
+            make = self._overview if outbox is None else partial(self._details, outbox, role)
             self._fragments[title, role] = Shared(make)
         return await self._fragments[title, role].get()
 
     async def _overview(self) -> Fragment:
-        outboxes = self._outboxes()
-        known = await self._watch.look(outboxes)
+        outboxes = self._parts.outboxes.all()
+        known = await self._parts.watch.look(outboxes)
         now = datetime.now(UTC)
-        all_shown: Sequence[Shown] = [
-            shown(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)
-        ]
-        template = self._templates.get_template("overview.html")
-        judged = overall(all_shown)
-        text = template.render(outboxes=worst_first(all_shown), overall=judged, now=now)
+        found = [shown(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
+        judged = overall(found)
+        text = self._parts.templates.write("overview.html", outboxes=worst_first(found), overall=judged)
         return Fragment(text, f"{judged.short} · all outboxes")
 
-    async def _details(self, outbox: HarvestSettings) -> Fragment:
-        [known] = await self._watch.look([outbox])
-        contents = await self._shelf(outbox).get()
-        names = outbox.key_names
+    async def _details(self, outbox: HarvestSettings, role: Role) -> Fragment:
+        [known] = await self._parts.watch.look([outbox])
+        contents = await self._parts.outboxes.shelf(outbox).get()
+        names, now = outbox.key_names, datetime.now(UTC)
         letters = [letter(each, names) for each in contents.letters or ()]
-        now = datetime.now(UTC)
+        history = self._histories(outbox.title)
+        points = history.points()
         found = shown(outbox.title, known, now)
-        text = self._templates.get_template("outbox.html").render(
+        text = self._parts.templates.write(
+            "outbox.html",
             outbox=found,
             parked=[each for each in letters if each.status == "parked"],
             skipped=[each for each in letters if each.status == "skipped"],
             read=contents.letters is not None,
             error=contents.error,
-            hashed=names.hashed,
+            entries=[noted(each) for each in (contents.entries or ())[:MOST_ENTRIES]],
+            journal_error=contents.journal_error,
+            graphs=graphs(points, now),
+            known_since=known_since(points, now),
+            happenings=recent(history.happenings()),
             most=MOST_LETTERS,
-            now=now,
+            operates=role is Role.OPERATOR,
         )
         return Fragment(text, f"{found.verdict.short} · {outbox.title}")
-
-    def _shelf(self, outbox: HarvestSettings) -> Shelf:
-        if outbox.title not in self._shelves:
-            self._shelves[outbox.title] = Shelf(outbox.title, partial(_read, outbox))
-        return self._shelves[outbox.title]
-
-    def _outboxes(self) -> list[HarvestSettings]:
-        return [each.settings for each in self._observe()]
-
-    def _chosen(self, title: str) -> HarvestSettings | None:
-        return next((each for each in self._outboxes() if each.title == title), None)
-
-
-def _read(outbox: HarvestSettings) -> Contents:
-    with closing(outbox.dialect.create().dead_letters(read_only=True)) as dead:
-        return Contents(dead.find(values=False))
-
-
-def _templates(settings: Settings) -> Environment:
-    templates = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    templates.filters |= {"clock": clock, "date_and_clock": date_and_clock}
-    templates.globals |= {
-        "process": settings.process.name,
-        "zone": datetime.now().astimezone().tzname(),
-        "several": settings.several,
-    }
-    return templates

@@ -1,4 +1,4 @@
-"""The dead letters of an outbox, read for all who look at its page."""
+"""The dead letters and the journal of an outbox, read for all who look at its page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from threading import BoundedSemaphore
 from time import monotonic
 
-from outbox_sdk import OutboxError
+from outbox_sdk.errors import OutboxError
+from outbox_sdk.journal import Entry
 from outbox_sdk.parking import DeadLetter
 
 from outbox_core.log_context import ContextThread
@@ -30,11 +31,15 @@ class Contents:
 
     Attributes:
         letters: Dead letters without values, ordered by id; ``None`` if they were never read.
+        entries: The last entries of the journal, the newest first; ``None`` if they could not be read.
         error: Why the last reading failed; empty if it did not.
+        journal_error: Why the journal could not be read; empty if it could.
     """
 
     letters: Sequence[DeadLetter] | None = None
+    entries: Sequence[Entry] | None = None
     error: str = ""
+    journal_error: str = ""
 
 
 class Shelf:
@@ -76,7 +81,7 @@ class Shelf:
         except OutboxError as error:
             contents = replace(self._contents, error=str(error))
         except Exception:
-            log.exception("dead letters of outbox '%s' cannot be read", self._title)
+            log.exception("the dead letters of outbox '%s' cannot be read", self._title)
             contents = replace(self._contents, error="they cannot be read; the harvester's log says why")
         finally:
             _CONCURRENT.release()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.http.view import Known
+from outbox_core.http.view_verdict import Known
 from outbox_core.monitoring.looks import Look, Looks
 
 PATIENCE = 1.0

@@ -5,109 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from urllib.parse import urlencode
 
 from outbox_sdk.fence import LaneStatus
-from outbox_sdk.parking import DeadLetter
 
 from outbox_core.clusters import ClusterState, taken_over_from
-from outbox_core.config import KeyNames
 from outbox_core.config.duration import format_duration
 from outbox_core.dead_rows import dead_rows, is_old, kept
-from outbox_core.health import REMARKS, Code, HealthProblem, Thresholds, problems
+from outbox_core.health import Thresholds
+from outbox_core.http.view_texts import duration, printable
+from outbox_core.http.view_verdict import Known, State, Verdict, verdict
 from outbox_core.snapshot import LANE_COLUMNS, TRANSACTION_COLUMNS, Snapshot, longest_blocked
-
-
-class State(StrEnum):
-    """The state of an outbox, in one word; the worst first."""
-
-    AWAY = "away"
-    UNKNOWN = "unknown"
-    PROBLEMS = "problems"
-    WELL = "well"
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What this process knows of an outbox.
-
-    Attributes:
-        snapshot: Its last known state; ``None`` if it was never seen.
-        at: When that was; ``None`` if never.
-        error: Why it cannot be seen now; empty if it can.
-        away_since: Since when it cannot be seen; ``None`` if it can.
-    """
-
-    snapshot: Snapshot | None = None
-    at: datetime | None = None
-    error: str = ""
-    away_since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One thing that is wrong, or worth knowing.
-
-    Attributes:
-        code: What it is, for programs.
-        text: What it is, in one sentence.
-        href: Where its cure is.
-        cure: What is there.
-    """
-
-    code: str
-    text: str
-    href: str
-    cure: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The state of an outbox in one sentence.
-
-    Attributes:
-        state: In one word.
-        said: The sentence. It has no figures that change all the time, as it is read aloud when it changes.
-        short: The same in few words, for titles.
-        reasons: What is wrong.
-        remarks: What is as somebody wants it, and worth knowing nevertheless.
-    """
-
-    state: State
-    said: str
-    short: str
-    reasons: tuple[Reason, ...] = ()
-    remarks: tuple[Reason, ...] = ()
-
-
-_CURES = {
-    Code.PARKED_KEYS: ("#parked", "the parked keys"),
-    Code.DELIBERATE_TAKEOVER: ("#clusters", "the clusters"),
-}
-
-
-def verdict(known: Known) -> Verdict:
-    """Judges what is known of an outbox."""
-    if known.snapshot is None or known.away_since is not None:
-        if known.away_since is None:
-            return Verdict(State.UNKNOWN, "Not looked at yet.", "Not known yet")
-        said = f"The database has not answered since {clock(known.away_since)}."
-        reason = _reason(HealthProblem(Code.DATABASE_UNREACHABLE, known.error))
-        return Verdict(State.AWAY, said, "Database away", (reason,))
-    found = problems(known.snapshot)
-    wrong = tuple(_reason(each) for each in found if each.code not in REMARKS)
-    remarks = tuple(_reason(each) for each in found if each.code in REMARKS)
-    if not wrong:
-        return Verdict(State.WELL, "All is well.", "All is well", (), remarks)
-    count = "1 problem" if len(wrong) == 1 else f"{len(wrong)} problems"
-    names = ", ".join(dict.fromkeys(each.code.replace("-", " ") for each in wrong))
-    return Verdict(State.PROBLEMS, f"{count}: {names}.", count, wrong, remarks)
-
-
-def _reason(problem: HealthProblem) -> Reason:
-    href, cure = _CURES.get(problem.code, (f"/help#{problem.code}", "what to do"))
-    return Reason(str(problem.code), problem.message, href, cure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +67,19 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """A row of the table of clusters; texts, but for its number and since when it is taken over."""
+
+    number: int
+    role: str
+    records: str
+    oldest: str
+    taken_over: str
+    takeover_since: datetime | None
+    takeover_reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """What is shown of one outbox.
 
@@ -182,7 +103,7 @@ class Shown:
     leader: Leader | None
     lanes: tuple[Lane, ...]
     transactional: bool
-    clusters: Sequence[ClusterState] | None
+    clusters: tuple[Cluster, ...] | None
     takes_over: str
 
 
@@ -204,7 +125,7 @@ def shown(title: str, known: Known, now: datetime) -> Shown:
         leader=_leader(snapshot) if snapshot else None,
         lanes=tuple(_lane(snapshot, lane) for lane in snapshot.lanes) if snapshot else (),
         transactional=bool(snapshot and snapshot.transactional_lanes),
-        clusters=clusters,
+        clusters=None if clusters is None else tuple(map(_cluster, clusters)),
         takes_over=", ".join(map(str, taken_over_from(clusters or ()))),
     )
 
@@ -280,61 +201,14 @@ def _lane(snapshot: Snapshot, lane: LaneStatus) -> Lane:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """What is shown of a dead letter in lists.
-
-    Attributes:
-        id: Identifies it.
-        key: The record's key.
-        in_logs: What log lines call the key; empty if that is the key itself.
-        reused: Whether the outbox has given out the record's id anew.
-    """
-
-    id: int
-    key: str
-    in_logs: str
-    topic: str
-    attempts: str
-    age: str
-    since: datetime
-    reason: str
-    status: str
-    reused: bool
-
-
-def letter(found: DeadLetter, names: KeyNames) -> Letter:
-    """Returns what is shown of a dead letter in lists."""
-    record = found.record
-    return Letter(
-        id=record.id,
-        key=printable(record.key),
-        in_logs=names.of(record.key) if names.hashed else "",
-        topic=printable(record.topic),
-        attempts=f"{found.attempts:,}",
-        age=duration(found.age),
-        since=found.since,
-        reason=printable(found.reason),
-        status=str(found.status),
-        reused=record.id < 0,
+def _cluster(state: ClusterState) -> Cluster:
+    last = "" if state.seconds_ago is None else f", the last {duration(state.seconds_ago)} ago"
+    return Cluster(
+        number=state.cluster,
+        role=str(state.role),
+        records=f"{state.records:,}{'' if state.exact else ' or more'}",
+        oldest="" if state.oldest is None else duration(state.oldest),
+        taken_over=f"{state.taken_over:,}{last}",
+        takeover_since=state.takeover.since if state.takeover else None,
+        takeover_reason=printable(state.takeover.reason) if state.takeover else "",
     )
-
-
-def printable(text: str) -> str:
-    """Escapes what does not print: it could hide, or turn round, what stands beside it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration for people; none is negative, whatever the clocks say."""
-    return format_duration(max(0.0, round(seconds, 1)))
-
-
-def clock(at: datetime) -> str:
-    """Returns the time of day, in the time zone of this process."""
-    return at.astimezone().strftime("%H:%M:%S")
-
-
-def date_and_clock(at: datetime) -> str:
-    """Returns date and time of day, in the time zone of this process."""
-    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,209 @@
+"""What operators do on the page: first it says what a verb will do, then it does it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import urlencode
+
+from outbox_sdk.parking import DeadLetterStatus
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from outbox_core import operations
+from outbox_core.config.settings import HarvestSettings
+from outbox_core.http.bodies import form as fields_of
+from outbox_core.http.page_parts import Parts
+from outbox_core.http.refusals import RefusedError
+from outbox_core.http.view import shown
+from outbox_core.http.view_letters import letter
+from outbox_core.http.view_verbs import MOST, Confirmation, said
+from outbox_core.operations import Operator, Verb
+
+MOST_REMEMBERED = 500
+"""Forms whose outcome is remembered, so that one that is sent twice acts once."""
+LONGEST_REASON = 500
+_BEYOND = 1 << 63
+
+_OF_LETTERS: Mapping[Verb, DeadLetterStatus] = {
+    Verb.RETRY: DeadLetterStatus.PARKED,
+    Verb.SKIP: DeadLetterStatus.PARKED,
+    Verb.REDRIVE: DeadLetterStatus.SKIPPED,
+}
+_OF_CLUSTERS = frozenset({Verb.TAKE_OVER, Verb.END_TAKEOVER})
+_VERBS = frozenset({*_OF_LETTERS, *_OF_CLUSTERS, Verb.RAISE_FENCE})
+
+
+class Deeds:
+    """What came of the forms that were sent, each under the number that the form was given.
+
+    A form that is sent twice, even while the first is at work, acts once, and both get the same answer. Used
+    on the server's loop.
+    """
+
+    def __init__(self) -> None:
+        self._outcomes: dict[tuple[str, str], asyncio.Task[str]] = {}
+
+    async def once(self, who: str, form: str, do: Callable[[], Awaitable[str]]) -> str:
+        """Does it, unless it is done or being done; returns what came of it.
+
+        What has failed is forgotten, so that it can be tried again.
+        """
+        name = (who, form)
+        if name not in self._outcomes:
+            self._outcomes[name] = asyncio.ensure_future(do())
+            while len(self._outcomes) > MOST_REMEMBERED:
+                del self._outcomes[next(iter(self._outcomes))]
+        task = self._outcomes[name]
+        try:
+            return await asyncio.shield(task)
+        except BaseException:
+            if task.done():
+                self._outcomes.pop(name, None)
+            raise
+
+    def outcome(self, who: str, form: str) -> str:
+        """Returns what came of a form that this operator has sent; empty if that is not known."""
+        task = self._outcomes.get((who, form))
+        return "" if task is None or not task.done() or task.exception() else task.result()
+
+
+class Verbs:
+    """Answers requests about verbs.
+
+    Args:
+        parts: What it works with.
+        deeds: Remembers what was done.
+    """
+
+    def __init__(self, parts: Parts, deeds: Deeds) -> None:
+        self._parts = parts
+        self._deeds = deeds
+
+    def routes(self) -> list[Route]:
+        """Returns what is served."""
+        return [
+            Route("/do/{verb}", self._parts.operator_reads(self.confirm), methods=["GET"]),
+            Route("/do/{verb}", self._parts.operator(self.do), methods=["POST"]),
+        ]
+
+    async def confirm(self, request: Request) -> Response:
+        """Says what a verb would do, and to what; changes nothing."""
+        verb, query = _verb(request), request.query_params
+        outbox = self._parts.outboxes.named(query.get("outbox"))
+        cluster = _cluster(verb, query)
+        if verb in _OF_LETTERS:
+            ids = None if query.get("all") == "1" else integers(",".join(query.getlist("id")))
+            confirmation = await self._of_letters(verb, outbox, ids)
+        elif cluster is not None:
+            await self._parts.work.read(partial(operations.check_cluster, outbox, verb, cluster))
+            confirmation = Confirmation.of_cluster(verb, cluster)
+        else:
+            [known] = await self._parts.watch.look([outbox])
+            confirmation = Confirmation.of_fence(shown(outbox.title, known, datetime.now(UTC)).leader)
+        return self._parts.page(
+            request,
+            "do.html",
+            verb=str(verb),
+            outbox=outbox.title,
+            confirmation=confirmation,
+            effect=operations.effect(verb, cluster=cluster),
+            form=secrets.token_urlsafe(12),
+            longest=LONGEST_REASON,
+        )
+
+    async def do(self, request: Request) -> Response:
+        """Does it, and then leads back to the outbox, which says what came of it."""
+        verb = _verb(request)
+        form = {name: values[-1] for name, values in (await fields_of(request)).items()}
+        outbox = self._parts.outboxes.named(form.get("outbox"))
+        client = self._parts.access.client(request)
+        who = client.name if client is not None else ""
+        number = form.get("form") or secrets.token_urlsafe(12)
+        act = _act(verb, outbox, form, Operator(who, "http", _reason(form)))
+
+        async def once() -> str:
+            try:
+                return await self._parts.work.deed(act)
+            finally:
+                self._parts.outboxes.shelf(outbox).forget()
+
+        await self._deeds.once(who, number, once)
+        where = urlencode({"name": outbox.title, "done": number})
+        return RedirectResponse(f"/outbox?{where}", 303)
+
+    async def _of_letters(
+        self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int] | None
+    ) -> Confirmation:
+        found = await self._parts.work.read(partial(operations.letters, outbox, _OF_LETTERS[verb]))
+        chosen = [each for each in found if ids is None or each.record.id in set(ids)]
+        gone = sorted({*(ids or ())} - {each.record.id for each in chosen})
+        return Confirmation.of_letters(verb, [letter(each, outbox.key_names) for each in chosen], gone)
+
+
+def _verb(request: Request) -> Verb:
+    try:
+        verb = Verb(request.path_params["verb"])
+    except ValueError:
+        verb = Verb.FORGET
+    if verb not in _VERBS:
+        raise RefusedError(404, "there is no such verb here; the program outbox may have it")
+    return verb
+
+
+def _reason(form: Mapping[str, str]) -> str:
+    reason = " ".join(form.get("reason", "").split())
+    if not reason:
+        raise RefusedError(400, "nothing was done: say why, for the journal")
+    if len(reason) > LONGEST_REASON:
+        raise RefusedError(400, f"nothing was done: the reason has more than {LONGEST_REASON} characters")
+    return reason
+
+
+def integers(text: str) -> list[int]:
+    """Returns the numbers in a text, between commas.
+
+    Raises:
+        RefusedError: One is none.
+    """
+    try:
+        found = [int(each) for each in text.split(",") if each.strip()]
+    except ValueError:
+        raise RefusedError(400, "an id or a cluster is no number") from None
+    if len(found) > MOST or any(abs(each) >= _BEYOND for each in found):
+        raise RefusedError(400, f"{MOST:,} ids at most are taken at once, each of 64 bits")
+    return found
+
+
+def _cluster(verb: Verb, form: Mapping[str, str]) -> int | None:
+    if verb not in _OF_CLUSTERS:
+        return None
+    found = integers(form.get("cluster", ""))
+    if len(found) != 1:
+        raise RefusedError(400, "name the cluster, by its number")
+    return found[0]
+
+
+def _act(
+    verb: Verb, outbox: HarvestSettings, form: Mapping[str, str], operator: Operator
+) -> Callable[[], str]:
+    """Returns what does it, and says what came of it.
+
+    Raises:
+        RefusedError: The form does not say what to do it to.
+    """
+    cluster = _cluster(verb, form)
+    if verb is Verb.RAISE_FENCE:
+        return lambda: said(operations.raise_fence(outbox, operator))
+    if cluster is not None:
+        change = operations.begin_takeover if verb is Verb.TAKE_OVER else operations.end_takeover
+        return lambda: said(change(outbox, cluster, operator))
+    ids = integers(form.get("ids", ""))
+    if not ids:
+        raise RefusedError(400, "nothing was done: no record is chosen")
+    acts = {Verb.RETRY: operations.retry, Verb.SKIP: operations.skip, Verb.REDRIVE: operations.redrive}
+    return lambda: said(acts[verb](outbox, ids, operator))

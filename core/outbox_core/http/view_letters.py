@@ -1,0 +1,155 @@
+"""What the page shows of dead letters and of the journal, as plain values: without I/O."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from outbox_sdk.journal import Entry
+from outbox_sdk.parking import DeadLetter
+
+from outbox_core.config import KeyNames
+from outbox_core.http.view_texts import duration, printable
+
+MOST_SHOWN = 4096
+"""Characters or bytes of a value that are shown."""
+LONG = 200
+"""Characters from which on a text of the journal is folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What is shown of a dead letter in lists.
+
+    Attributes:
+        id: Identifies it.
+        key: The record's key.
+        in_logs: What log lines call the key; empty if that is the key itself.
+        reused: Whether the outbox has given out the record's id anew.
+    """
+
+    id: int
+    key: str
+    in_logs: str
+    topic: str
+    attempts: str
+    age: str
+    since: datetime
+    reason: str
+    status: str
+    reused: bool
+    partition: int | None
+    timestamp_ms: int | None
+    fault: str
+
+
+def letter(found: DeadLetter, names: KeyNames) -> Letter:
+    """Returns what is shown of a dead letter in lists."""
+    record = found.record
+    return Letter(
+        id=record.id,
+        key=printable(record.key),
+        in_logs=names.of(record.key) if names.hashed else "",
+        topic=printable(record.topic),
+        attempts=f"{found.attempts:,}",
+        age=duration(found.age),
+        since=found.since,
+        reason=printable(found.reason),
+        status=str(found.status),
+        reused=record.id < 0,
+        partition=record.partition,
+        timestamp_ms=record.timestamp_ms,
+        fault="" if record.fault in {None, found.reason} else printable(str(record.fault)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a record or of a header, cut where it is long.
+
+    Attributes:
+        size: How long it is, with its unit.
+        text: As text; what is no UTF-8 is replaced.
+        hex: As hexadecimal digits; empty where it is text.
+        base64: In base64; empty where it is text.
+        cut: Whether there is more than is shown.
+    """
+
+    size: str
+    text: str
+    hex: str = ""
+    base64: str = ""
+    cut: bool = False
+
+
+def value(found: str | bytes | None) -> Value | None:
+    """Returns what is shown of a value; ``None`` if there is none."""
+    if found is None:
+        return None
+    cut, part = len(found) > MOST_SHOWN, found[:MOST_SHOWN]
+    if isinstance(part, str):
+        return Value(_counted(len(found), "character"), _lines(part), cut=cut)
+    text = _lines(part.decode("utf-8", "replace"))
+    return Value(_counted(len(found), "byte"), text, part.hex(" "), b64encode(part).decode("ascii"), cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header of a record."""
+
+    name: str
+    value: Value | None
+
+
+def headers(found: DeadLetter) -> Sequence[Header]:
+    """Returns what is shown of the headers of a record."""
+    return [Header(printable(name), value(content)) for name, content in found.record.headers]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An entry of the journal.
+
+    Attributes:
+        short: The subject, cut where it is long.
+        rest: The whole subject where it was cut; empty otherwise.
+        outcome: What came of it; empty if that was never noted.
+    """
+
+    id: str
+    at: datetime
+    operator: str
+    via: str
+    verb: str
+    short: str
+    rest: str
+    reason: str
+    outcome: str
+
+
+def noted(entry: Entry) -> Noted:
+    """Returns what is shown of an entry of the journal."""
+    deed = entry.deed
+    subject = printable(deed.subject)
+    is_long = len(subject) > LONG
+    return Noted(
+        id=str(entry.id),
+        at=entry.at,
+        operator=printable(deed.operator),
+        via=printable(deed.via),
+        verb=printable(deed.verb),
+        short=f"{subject[:LONG]}…" if is_long else subject,
+        rest=subject if is_long else "",
+        reason=printable(deed.reason),
+        outcome=printable(entry.outcome or ""),
+    )
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"

@@ -1,0 +1,27 @@
+"""Texts of the page: what others have written, durations and times; without I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from outbox_core.config.duration import format_duration
+
+
+def printable(text: str) -> str:
+    """Escapes what does not print: it could hide, or turn round, what stands beside it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration for people; none is negative, whatever the clocks say."""
+    return format_duration(max(0.0, round(seconds, 1)))
+
+
+def clock(at: datetime) -> str:
+    """Returns the time of day, in the time zone of this process."""
+    return at.astimezone().strftime("%H:%M:%S")
+
+
+def date_and_clock(at: datetime) -> str:
+    """Returns date and time of day, in the time zone of this process."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")

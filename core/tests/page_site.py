@@ -1,0 +1,169 @@
+"""For tests of the page: a server of outboxes whose databases are none."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+from outbox_core import operations
+from outbox_core.config import HarvestSettings, Settings, parse
+from outbox_core.history import History
+from outbox_core.http.app import application
+from outbox_core.http.server import HttpServer
+from outbox_core.monitoring.figures import Figures
+from outbox_core.monitoring.looks import Looks
+from outbox_core.monitoring.observed import Observed
+from outbox_core.monitoring.prometheus import Prometheus
+from outbox_core.operations import Changed, Operator, Raised, TakeoverChanged, Verb
+from outbox_core.snapshot import Snapshot
+from outbox_sdk.errors import OutboxError
+from outbox_sdk.journal import Deed, Entry
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus
+
+from .http_client import Answered, Site
+from .http_server import ALICE, VIEWER, Harvest
+from .page_states import snapshot
+
+AS_VIEWER = {"Authorization": f"Bearer {VIEWER}"}
+AS_ALICE = {"Authorization": f"Bearer {ALICE}"}
+
+
+class PageSite(Site):
+    """A server with a page."""
+
+    def post(self, path: str, token: str, **fields: str) -> Answered:
+        """Sends a form, as whoever has a token."""
+        return self.ask(
+            "POST",
+            path,
+            ("Authorization", f"Bearer {token}"),
+            ("Accept", "text/html"),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            body=urlencode(fields),
+        )
+
+
+def configured(outboxes: object = None) -> Settings:
+    """Returns a configuration with a viewer and the operator alice."""
+    http = {"listen": "127.0.0.1:0", "viewerTokens": [VIEWER], "operatorTokens": {"alice": ALICE}}
+    data = {"http": http, "harvest": {"engine": "inline"}}
+    return parse(json.dumps(data if outboxes is None else data | {"outboxes": outboxes}))
+
+
+class Database:
+    """Shows one state, hangs or fails."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, Snapshot | Exception] = {}
+        self.state: Snapshot | Exception = snapshot()
+        self.looks = 0
+        self.answers = threading.Event()
+        self.answers.set()
+
+    @contextmanager
+    def view(self) -> Iterator[Callable[[HarvestSettings], Snapshot]]:
+        def look(settings: HarvestSettings) -> Snapshot:
+            self.looks += 1
+            assert self.answers.wait(60)
+            state = self.states.get(settings.title, self.state)
+            if isinstance(state, Exception):
+                raise state
+            return state
+
+        yield look
+
+
+@dataclass
+class Operations:
+    """What the page does, on lists instead of databases."""
+
+    found: list[DeadLetter] = field(default_factory=list)
+    noted: list[Entry] = field(default_factory=list)
+    error: Exception | None = None
+    reads: int = 0
+
+    def replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("letters", "entries", "waiting", "reveal", "retry", "skip", "redrive", "raise_fence"):
+            monkeypatch.setattr(operations, name, getattr(self, name))
+        for name in ("begin_takeover", "end_takeover", "check_cluster"):
+            monkeypatch.setattr(operations, name, getattr(self, name))
+
+    def letters(
+        self, settings: HarvestSettings, status: DeadLetterStatus | None = None, keys: Sequence[str] = ()
+    ) -> list[DeadLetter]:
+        self.reads += 1
+        self._answer()
+        hidden = [replace(each, record=each.record._replace(value=None)) for each in self.found]
+        return [each for each in hidden if status in {None, each.status}]
+
+    def entries(self, settings: HarvestSettings, limit: int = 100) -> Sequence[Entry]:
+        self._answer()
+        return self.noted[:limit]
+
+    def waiting(self, settings: HarvestSettings, keys: Sequence[str]) -> Mapping[str, int]:
+        return dict.fromkeys(keys, 1234)
+
+    def reveal(
+        self, settings: HarvestSettings, key: str, ids: Sequence[int], operator: Operator
+    ) -> list[DeadLetter]:
+        self._note(Verb.REVEAL, key, operator)
+        return [each for each in self.found if each.record.id in ids]
+
+    def retry(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
+        return self._change(Verb.RETRY, ids, operator)
+
+    def skip(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
+        return self._change(Verb.SKIP, ids, operator)
+
+    def redrive(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
+        return self._change(Verb.REDRIVE, ids, operator)
+
+    def raise_fence(self, settings: HarvestSettings, operator: Operator) -> Raised:
+        self._note(Verb.RAISE_FENCE, "", operator)
+        return Raised(4_300_000, 2, operator.holder, "harvester-a, token 4200017")
+
+    def begin_takeover(self, settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+        self._note(Verb.TAKE_OVER, f"cluster {cluster}", operator)
+        return TakeoverChanged(Verb.TAKE_OVER, cluster, changed=True, token=5)
+
+    def end_takeover(self, settings: HarvestSettings, cluster: int, operator: Operator) -> TakeoverChanged:
+        self._note(Verb.END_TAKEOVER, f"cluster {cluster}", operator)
+        return TakeoverChanged(Verb.END_TAKEOVER, cluster, changed=True, token=6)
+
+    def check_cluster(self, settings: HarvestSettings, verb: Verb, cluster: int) -> None:
+        if cluster != 2:
+            raise OutboxError(f"there is no cluster {cluster}; the others are 2")
+
+    def _change(self, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:
+        changed = tuple(each.record.id for each in self.found if each.record.id in ids)
+        self._note(verb, ", ".join(map(str, ids)), operator)
+        self.found = [each for each in self.found if each.record.id not in changed]
+        return Changed(verb, changed, tuple(each for each in ids if each not in changed))
+
+    def _note(self, verb: Verb, subject: str, operator: Operator) -> None:
+        self._answer()
+        deed = Deed(operator.name, operator.via, verb, subject, operator.reason)
+        self.noted.insert(0, Entry(uuid4(), datetime.now(UTC), deed, "done"))
+
+    def _answer(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@contextmanager
+def serving(
+    settings: Settings, database: Database, history: Callable[[str], History] = lambda _: History()
+) -> Iterator[PageSite]:
+    def observe() -> list[Observed]:
+        return [Observed(outbox, Harvest()) for outbox in settings.outboxes]
+
+    looks = Looks(database.view)
+    app: Any = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"), history)
+    with HttpServer(settings.http.address, app) as server:
+        yield PageSite(server.address.port)
