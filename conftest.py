@@ -15,6 +15,7 @@ SPARK_FILES = frozenset(
         "test_demo.py",
         "test_goharvest_file.py",
         "test_outages.py",
+        "test_prometheus_sums.py",
         "test_spark_lanes.py",
         "test_spark_secrets.py",
     )

@@ -29,7 +29,9 @@ def aggregate(how: str, what: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration as Prometheus writes it; to the millisecond."""
+    """Returns a duration as Prometheus writes it, to the millisecond."""
+    if not seconds:
+        return "0s"
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if seconds >= size and not seconds % size:
             return f"{seconds / size:.0f}{unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -15,10 +16,9 @@ from .site import Site
 
 LARGE = "x" * 2_000_000
 """A value that no broker takes by default."""
-EXACTLY_ONCE = {"delivery": "exactly-once"}
-CLUSTER = {
-    "affinity": {"driver": "cluster", "clusterID": 1, "clustersCount": 2, "maximumDelay": "1s"},
-}
+PATIENT = {"failures": {"parkAfter": 100_000}}
+"""No key is parked."""
+CLUSTER = {"affinity": {"driver": "cluster", "clusterID": 1, "clustersCount": 2, "maximumDelay": "1s"}}
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,18 @@ def poison(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def lose_replicas(site: Site) -> Iterator[None]:
-    """The topic of a key wants two replicas in sync, and has one."""
-    site.create_topic("insecure", replicas_in_sync=2)
-    site.stash(topic="insecure", key="blocked-")
+def forget_topic(site: Site) -> Iterator[None]:
+    site.stash(topic="forgotten", key="blocked-")
     yield
-    site.change_topic("insecure", replicas_in_sync=1)
+    site.create_topic("forgotten")
+
+
+@contextmanager
+def lower_limit(site: Site) -> Iterator[None]:
+    site.create_topic("small", largest_message=1000)
+    site.stash(topic="small", key="blocked-", value=secrets.token_hex(5000))
+    yield
+    site.raise_limit("small", largest_message=100_000)
 
 
 @contextmanager
@@ -175,13 +181,16 @@ FAULTS = (
     Fault("a process leads besides the elected one", ("OutboxTwoLeaders",), lead_besides),
     Fault("each leader ends, and is started again", ("OutboxTakeoversOften",), kill_leaders),
     Fault("the broker is killed", ("OutboxOldRecords", "OutboxDeliveriesFail"), stop_broker),
-    Fault("a key's topic has too few replicas in sync", ("OutboxBlockedKey",), lose_replicas),
+    Fault("a topic does not exist, and no key is parked", ("OutboxBlockedKey",), forget_topic, PATIENT),
     Fault("a record is too large for its topic", ("OutboxParkedKeys",), poison),
     Fault("the database is stopped", ("OutboxDatabaseUnreachable",), stop_database),
     Fault("a transaction stays open", ("OutboxOldSnapshot",), forget_transaction),
     Fault("vacuum is switched off", ("OutboxDeadRows",), stop_vacuum),
     Fault(
-        "a topic has too few replicas in sync", ("OutboxTransactionsAborted",), lose_replicas, EXACTLY_ONCE
+        "a record is too large, and no key is parked",
+        ("OutboxTransactionsAborted",),
+        lower_limit,
+        {"delivery": "exactly-once", **PATIENT},
     ),
     Fault("another cluster is lost", ("OutboxTakenOver",), lose_cluster, CLUSTER),
 )

@@ -57,7 +57,10 @@ class Servers:
 @contextmanager
 def own_servers() -> Iterator[Servers]:
     """Servers that faults may stop."""
-    with PostgresServer(settings={"autovacuum_naptime": "1s"}) as postgres, KafkaBroker() as kafka:
+    with (
+        PostgresServer(settings={"autovacuum_naptime": "1s"}) as postgres,
+        KafkaBroker(auto_create_topics=False) as kafka,
+    ):
         yield Servers(postgres, kafka)
 
 
@@ -71,7 +74,7 @@ class Site:
         harvest: Settings below ``harvest:`` that replace those of this class.
 
     Attributes:
-        harvesters: Name → process; one that has ended, too.
+        harvesters: Name, ``a`` or ``b`` → process; one that has ended, too.
     """
 
     def __init__(self, servers: Servers, folder: Path, factor: float, harvest: Mapping[str, Any]) -> None:
@@ -126,14 +129,18 @@ class Site:
             "engine": "inline",
             "limits": {"sendConcurrency": 1, "minMetricsInterval": "1s"},
         }
-        port = self._ports.get(name) or free_port()
-        data = {"http": {"listen": f"127.0.0.1:{port}"}, "harvest": {**base, **self._harvest, **harvest}}
+        data = {
+            "http": {"listen": f"127.0.0.1:{self._ports[name]}"},
+            "harvest": {**base, **self._harvest, **harvest},
+        }
         file = self._folder / f"{name}.yaml"
         file.write_text(json.dumps(data))
         return file
 
     def start(self, name: str, **harvest: Any) -> Harvester:
-        """Starts a harvester, on the port that Prometheus knows if the name is ``a`` or ``b``."""
+        """Starts a harvester in place of the one of that name, which has ended."""
+        if name in self.harvesters:
+            self.harvesters[name].close()
         file = self.configure(name, **harvest)
         self._starts += 1
         self.harvesters[name] = Harvester(f"{name}{self._starts}", file)
@@ -167,16 +174,16 @@ class Site:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
 
-    def create_topic(self, name: str, *, replicas_in_sync: int = 1) -> None:
-        """Creates a topic, unless there is one; or changes how many of its replicas must be in sync."""
+    def create_topic(self, name: str, *, largest_message: int = 1_000_000) -> None:
+        """Creates a topic, unless there is one."""
         if name not in self._admin.list_topics(timeout=30).topics:
-            self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-        self.change_topic(name, replicas_in_sync=replicas_in_sync)
+            limit = {"max.message.bytes": str(largest_message)}
+            self._admin.create_topics([NewTopic(name, 1, 1, config=limit)])[name].result(30)
 
-    def change_topic(self, name: str, *, replicas_in_sync: int) -> None:
-        """Changes how many of its replicas must be in sync."""
-        number = str(replicas_in_sync)
-        entry = ConfigEntry("min.insync.replicas", number, incremental_operation=AlterConfigOpType.SET)
+    def raise_limit(self, name: str, *, largest_message: int) -> None:
+        """Changes a topic's limit for the bytes of a message."""
+        size = str(largest_message)
+        entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         self._admin.incremental_alter_configs([resource])[resource].result(30)
 

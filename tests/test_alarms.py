@@ -1,0 +1,67 @@
+"""The short form of ``python -m tests.alarms``, and every query of the dashboard, on real services."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from outbox_servers.services import Kafka, Postgres
+
+from deploy.alerts import alarms
+
+from .alarms.faults import FAULTS, kill_all, poison
+from .alarms.site import Servers, Site
+from .alarms.trial import Outcome, conduct
+from .harvesters import Measure, until
+from .test_deploy import PANELS
+
+FACTOR = 30.0
+NAMES = re.compile(r"\b(?:outbox|messaging)_\w+")
+"""What may be the name of a metric in a query: a label is not followed by more of a name."""
+LABELS = {"messaging_destination_name"}
+VARIABLES = {"$__rate_interval": "10s", "$__interval": "10s", "$job": ".*", "$outbox": ".*"}
+"""What Grafana puts in their places."""
+
+
+@pytest.fixture(scope="module")
+def site(
+    postgres_server: Postgres, kafka_broker: Kafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("alarms") / "alarms"
+    with Site(Servers(postgres_server, kafka_broker), folder, FACTOR, {}) as site:
+        yield site
+
+
+def test_every_query_of_the_dashboard_finds_series_and_every_metric_is_served(site: Site) -> None:
+    [parked] = [each for each in FAULTS if each.strike is poison]
+    queries = {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in PANELS
+        for target in panel["targets"]
+    }
+    with parked.strike(site):
+        until(lambda: "OutboxParkedKeys" in site.firing(), "the alarm that a panel shows", 60)
+        empty = {title: queries[title] for title in queries if not series(site, queries[title])}
+    assert empty == {}
+    served = {each.labels["__name__"] for each in site.prometheus.query('{job="outbox"}')}
+    named = {name for query in queries.values() for name in NAMES.findall(query)} - LABELS
+    named |= {name for alarm in alarms() for name in NAMES.findall(alarm.expression)}
+    assert named - served == set()
+
+
+def series(site: Site, query: str) -> bool:
+    for variable, value in VARIABLES.items():
+        query = query.replace(variable, value)
+    assert "$" not in query
+    return bool(site.prometheus.query(query))
+
+
+@pytest.mark.parametrize("strike", [poison, kill_all])
+def test_alarms_fire_and_clear(site: Site, measure: Measure, strike: object) -> None:
+    [fault] = [each for each in FAULTS if each.strike is strike]
+    outcomes: list[Outcome] = conduct(site, fault, fault.alarms)
+    assert {each.alarm for each in outcomes} == set(fault.alarms)
+    for each in outcomes:
+        measure(f"{each.alarm} fires after", each.fired)
+        measure(f"{each.alarm} clears after", each.cleared)

@@ -1,0 +1,122 @@
+"""Counters as a real Prometheus sees them through takeovers: none goes back, and their sums are what arrived.
+
+Prometheus scrapes each second. Each process has a series of its own that begins at 0 with the process. So the
+last value of a series is its increase, and the sum of all last values is what all processes have published.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+
+import pytest
+from outbox_core.monitoring import names
+from outbox_servers.services import PrometheusServer, free_port
+
+from deploy.series import exported
+
+from .harvesters import Fleet, Harvester, Measure, until
+from .shop import Shop
+
+SESSION = 6.0
+NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+START = {"inline": 60.0, "spark": 150.0}
+"""Seconds that a harvester may take to lead."""
+UNCOUNTED = 3.0
+"""Seconds before the last scrape of a killed process of which Prometheus may know nothing.
+
+``outbox.published`` is up to a second behind, and what is counted was sent before its acknowledgement came.
+"""
+PUBLISHED = exported(names.PUBLISHED)
+COUNTERS = '{job="outbox", __name__=~".+_(total|count|sum|bucket)"}'
+
+
+class Watch:
+    """A fleet of which each process has a port that Prometheus scrapes from the beginning.
+
+    Args:
+        fleet: The fleet.
+        ports: Name → port.
+        prometheus: The server.
+    """
+
+    def __init__(self, fleet: Fleet, ports: dict[str, int], prometheus: PrometheusServer) -> None:
+        self._fleet = fleet
+        self._ports = ports
+        self._prometheus = prometheus
+
+    def start(self, name: str, engine: str = "inline") -> Harvester:
+        listen = f"127.0.0.1:{self._ports[name]}"
+        return self._fleet.start(name, engine=engine, elector=NELI, http={"listen": listen})
+
+    def published(self) -> int:
+        """Returns what all processes have published, those that have ended, too."""
+        return round(self._one(f"sum(max_over_time({PUBLISHED}[1h]))"))
+
+    def seen(self, name: str) -> float:
+        """Returns when a process was last scraped, in seconds since the epoch; 0 if it never was."""
+        instance = f'{{instance="127.0.0.1:{self._ports[name]}"}}'
+        return self._one(f"max(max_over_time(timestamp({PUBLISHED}{instance})[1h:1s]))")
+
+    def settle(self, processes: Sequence[str]) -> None:
+        """Waits until Prometheus knows all that was published until now."""
+        now = time.time()
+        until(lambda: all(self.seen(each) > now + 2 for each in processes), "two more scrapes", 60, pause=0.2)
+
+    def resets(self) -> tuple[int, int]:
+        """Returns how many counters there are, and how often they have gone back altogether."""
+        counters = self._one(f"count(max_over_time({COUNTERS}[1h]))")
+        return round(counters), round(self._one(f"sum(resets({COUNTERS}[1h]))"))
+
+    def _one(self, expression: str) -> float:
+        found = self._prometheus.query(expression)
+        return found[0].value if found else 0.0
+
+
+@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def test_sums_agree_with_the_audit_through_a_killed_leader_and_a_handover(
+    shop: Shop, fleet: Fleet, measure: Measure, engine: str
+) -> None:
+    ports = {name: free_port() for name in "abc"}
+    with PrometheusServer({"outbox": [f"127.0.0.1:{port}" for port in ports.values()]}) as prometheus:
+        watch = Watch(fleet, ports, prometheus)
+        first = watch.start("a", engine)
+        first.wait_for("leader acquired", START[engine])
+        second = watch.start("b")
+        until(lambda: fleet.members() == 2, "the standby is in the group", 60)
+        with shop.selling():
+            until(lambda: watch.published() >= 300, "Prometheus counts what the first leader publishes", 60)
+            killed_at = first.kill()
+            second.wait_for("leader acquired", SESSION + 30, killed_at)
+            shop.wait_for_sales(300)
+        shop.wait_until_harvested(60)
+        watch.settle("b")
+
+        # What the killed process has sent since Prometheus last asked is on the topic, and in no sum.
+        sent = shop.deliveries()
+        uncounted = len(sent) - watch.published()
+        seen = watch.seen("a")
+        at_risk = sum(seen - UNCOUNTED <= at <= killed_at + SESSION for at in sent)
+        assert 0 <= uncounted <= at_risk
+        assert killed_at - 3 < seen < killed_at + 1
+
+        third = watch.start("c")
+        until(lambda: fleet.members() == 2, "another standby is in the group", 60)
+        left_at = second.send(signal.SIGTERM)
+        third.wait_for("leader acquired", SESSION + 30, left_at)
+        assert second.wait(30) == 0
+        shop.stash(300, keys=50)
+        shop.wait_until_harvested(60)
+        watch.settle("c")
+
+        # A handover at rest adds nothing to that: the sums are exact.
+        result = shop.audit()
+        assert result.good, result.summary()
+        assert watch.published() == result.delivered + result.repeated - uncounted
+        assert len(shop.messages()) == result.delivered + result.repeated
+        counters, resets = watch.resets()
+        assert counters > 100
+        assert resets == 0
+    measure("published", result.delivered + result.repeated)
+    measure("published by the killed process, and in no sum", uncounted)
