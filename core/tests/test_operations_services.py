@@ -181,8 +181,9 @@ def held_at_work(file: Path, dsn: str, *arguments: str) -> Iterator[tuple[Comman
     with psycopg.connect(dsn) as blocker:
         blocker.execute("LOCK TABLE outbox_dead_letters IN SHARE MODE")
         command = [OUTBOX, *arguments, "-f", str(file)]
-        pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, **pipes, text=True) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
             try:
                 until(lambda: noted(file) != [])
                 yield process, blocker
