@@ -114,6 +114,11 @@ def test_a_parked_record_is_skipped_and_redriven(
     told(file, "parked", "redrive", "--all")
     until(lambda: rows(postgres_dsn) == 0)
     assert letters(file, "--skipped") == []
+    entries = json.loads(told(file, "journal", "--json"))["entries"]
+    assert [(each["verb"], each["outcome"]) for each in entries] == [
+        ("redrive", "1 changed"),
+        ("skip", "1 changed"),
+    ]
 
 
 def test_health_without_a_leader(file: Path):

@@ -73,6 +73,12 @@ def test_the_records_of_another_cluster_are_taken_once_an_operator_says_so(
         write(postgres_dsn, topic, of_1=10, of_2=20)
         until(lambda: waiting(file) == {1: 0, 2: 20, 3: 50})
         assert json.loads(told(file, "takeover", "--json"))["takeovers"] == []
+        noted = json.loads(told(file, "journal", "--json"))["entries"]
+        assert [(each["verb"], each["subject"], each["reason"]) for each in noted] == [
+            ("end-takeover", "cluster 2", ""),
+            ("take-over", "cluster 2", "moving"),
+        ]
+        assert noted[1]["outcome"] == f"began, token {begun['token']}"
 
 
 def test_the_clock_of_a_replica_is_compared(file: Path):

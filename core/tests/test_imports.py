@@ -13,7 +13,8 @@ import pytest
 DRIVERS = {"psycopg", "pymysql", "oracledb", "pytds", "sqlite3", "confluent_kafka"}
 OTHER_ENGINE = {"pyspark", "pyarrow", "pandas", "outbox_core.engines.spark"}
 OTHER_COMMANDS = {
-    f"outbox_core.cli.{name}" for name in ("audit", "check", "fence", "parked", "pump", "status", "takeover")
+    f"outbox_core.cli.{name}"
+    for name in ("audit", "check", "fence", "journal", "parked", "pump", "status", "takeover")
 }
 
 PROGRAM = """
