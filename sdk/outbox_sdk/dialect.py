@@ -94,8 +94,10 @@ class Dialect(Protocol):
     def journal(self, *, read_only: bool = False) -> Journal:
         """Connects to the journal of the outbox.
 
+        Asks for the rights to SELECT, INSERT and UPDATE on the journal, beside those to look at the rest.
+
         Args:
-            read_only: Whether only to read entries, see :meth:`watch`.
+            read_only: Whether only to read entries, see :meth:`watch`: SELECT does.
 
         Raises:
             DriverError: As for :meth:`connect`; tables of an earlier version have no journal yet, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import psycopg
 from outbox_sdk import SCHEMA, AccessDenied, Condition, DriverError
@@ -64,14 +65,16 @@ class Inspector:
         _refuse_if(faults, f"outbox {layout.outbox} in database '{layout.database}' cannot be {purpose}")
 
     def require_journal(self, layout: Layout) -> None:
-        """Checks that the journal can be written, or read; of the outbox itself nothing is asked.
+        """Checks that the journal can be written, or read, and the other tables beside the outbox be read.
 
         Raises:
             DriverError: As for :meth:`require`.
         """
         with suppress(psycopg.errors.InsufficientPrivilege):  # which is a fault below, with its cure
             require_known(layout, read_schema(self._catalogue, layout))
-        tables = (*auxiliary_tables(layout.fence, layout.dead_letters), journal_table(layout.journal))
+        beside = auxiliary_tables(layout.fence, layout.dead_letters)
+        read = (replace(table, privileges=WATCHERS_PRIVILEGES) for table in beside)
+        tables = (*read, journal_table(layout.journal))
         faults = [fault for table in tables for fault in self.auxiliary_faults(layout, table)]
         purpose = "read" if self._read_only else "written"
         _refuse_if(

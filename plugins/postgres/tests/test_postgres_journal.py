@@ -76,6 +76,9 @@ def test_who_lacks_a_privilege_is_told_which(
         assert journal.entries() == []
     with pytest.raises(AccessDenied, match=f'GRANT INSERT, UPDATE ON "public"."outbox_journal" TO "{name}"'):
         reader.dialect.journal()
+    outbox.admin.execute(f"GRANT INSERT, UPDATE ON outbox_journal TO {name}")
+    with closing(reader.dialect.journal()) as journal:
+        journal.end(journal.begin(Deed("clerk", "http", "retry")), "refused")
     outbox.admin.execute("DROP TABLE outbox_journal")
     outbox.admin.execute("UPDATE outbox_fence SET token = 2 WHERE lane = -4")
     with pytest.raises(DriverError, match=r"there is no journal table .*: run 'outbox migrate'"):
