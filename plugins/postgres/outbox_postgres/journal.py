@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +32,8 @@ class PostgresJournal:
         self._connection = connection
         self._source = source
         self._name = layout.name
-        self._encoding = "utf-8" if _is_unicode(connection) else "ascii"
+        unicode = connection.info.parameter_status("server_encoding") == "UTF8"
+        self._encoding = "utf-8" if unicode else "ascii"
         journal = layout.journal
         self._begin = (
             f"INSERT INTO {journal} (name, id, begun, operator, via, verb, subject, reason)"
@@ -50,8 +51,7 @@ class PostgresJournal:
     def begin(self, deed: Deed) -> UUID:
         """Notes what is about to be done, durably."""
         entry = new_entry_id()
-        columns = ("operator", "via", "verb", "subject", "reason")
-        texts = [self._fitting(column, text) for column, text in zip(columns, astuple(deed), strict=True)]
+        texts = [self._fitting(column, text) for column, text in asdict(deed).items()]
         with translated(self._source, "note a deed"):
             self._connection.execute(self._begin, (self._name, entry, *texts))
         return entry
@@ -76,7 +76,3 @@ class PostgresJournal:
 
     def _fitting(self, column: str, text: str) -> str:
         return fitting(text, JOURNAL_TEXTS[column], self._encoding)
-
-
-def _is_unicode(connection: psycopg.Connection[Any]) -> bool:
-    return connection.info.parameter_status("server_encoding") == "UTF8"

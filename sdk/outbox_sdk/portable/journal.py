@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -133,14 +134,7 @@ class PortableJournal:
     def begin(self, deed: Deed) -> UUID:
         """Notes what is about to be done, durably."""
         entry = new_entry_id()
-        texts = {
-            "operator": deed.operator,
-            "via": deed.via,
-            "verb": deed.verb,
-            "subject": deed.subject,
-            "reason": deed.reason,
-        }
-        fitted = {column: fitting(text, JOURNAL_TEXTS[column]) for column, text in texts.items()}
+        fitted = {column: fitting(text, JOURNAL_TEXTS[column]) for column, text in asdict(deed).items()}
         with self._session.transaction("note a deed"):
             self._session.execute(self._sql.begin, name=self._name, id=str(entry), **fitted)
         return entry
