@@ -19,8 +19,9 @@ from rich.text import Text
 from outbox_core.cli.clocks import clock_checks
 from outbox_core.cli.command import Command
 from outbox_core.cli.exits import ExitCode
-from outbox_core.cli.invocation import FileOption, JsonOption
-from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
+from outbox_core.cli.http_check import check_http
+from outbox_core.cli.invocation import FileOption, Invocation, JsonOption, log_warnings_only
+from outbox_core.cli.outboxes import Chosen, OutboxOption
 from outbox_core.cli.terminal import messages, output, print_json
 from outbox_core.config import Choice, Delivery, HarvestSettings
 from outbox_core.config.consistency import check_settings
@@ -45,9 +46,9 @@ def check(
 ) -> None:
     """Find problems before you start a harvester.
 
-    Checks the configuration, the database and its tables, the broker, the coordinator and the engine; the
-    settings of transactions only if delivery is exactly-once. Of several clusters it compares the clocks of
-    those databases that the affinity names as replicas.
+    Checks the configuration, the database and its tables, the broker, the coordinator, the engine and the
+    HTTP server; the settings of transactions only if delivery is exactly-once. Of several clusters it
+    compares the clocks of those databases that the affinity names as replicas.
     Exits with 1 if harvesting cannot work, otherwise with 0, even if there are warnings.
 
     Changes nothing, with one exception: for the name of the election's group, if there is no leaderGroupID,
@@ -55,8 +56,10 @@ def check(
     creates the tables of the fence and of dead letters if they are missing. They belong to the user who
     creates them: run 'outbox init' first, or use the harvester's user.
     """
-    chosen = watched_outboxes(context, file, outbox)
-    checks = dict[str, Check]()
+    invocation: Invocation = context.obj
+    file_settings = log_warnings_only(invocation.settings(file))
+    chosen = Chosen.by_user(file_settings, outbox)
+    checks: dict[str, Check] = {"http": lambda: list(check_http(file_settings.http))}
     for settings in chosen.outboxes:
         prefix = "" if chosen.single else f"{settings.title}: "
         checks |= {f"{prefix}{part}": each for part, each in _checks(settings).items()}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import socket
 from types import TracebackType
 from typing import Self
 
 import uvicorn
-from outbox_sdk import ConfigError, OutboxError
 from starlette.applications import Starlette
 
 from outbox_core.config.http import Address
 from outbox_core.http.connections import AttentiveProtocol
+from outbox_core.http.listening import listen
 from outbox_core.log_context import ContextThread
 
 log = logging.getLogger(__name__)
@@ -40,7 +38,7 @@ class HttpServer:
     """
 
     def __init__(self, address: Address, app: Starlette) -> None:
-        self._socket = _listen(address)
+        self._socket = listen(address)
         self.address = address._replace(port=self._socket.getsockname()[1])
         config = uvicorn.Config(
             app,
@@ -78,23 +76,3 @@ class HttpServer:
             self._server.run(sockets=[self._socket])
         except Exception:
             log.exception("the HTTP server has ended; what is harvested is not affected")
-
-
-def _listen(address: Address) -> socket.socket:
-    try:
-        family, _, _, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return socket.create_server(place[:2], family=family)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise OutboxError(
-                f"http.listen: {address} is in use: choose another port, or end the process that has it"
-            ) from error
-        if error.errno in {errno.EACCES, errno.EPERM}:
-            raise ConfigError(
-                f"http.listen: this user may not listen on {address}: take a port from 1024 on"
-            ) from error
-        raise ConfigError(
-            f"http.listen: cannot listen on {address} ({error.strerror}): name an address of this machine"
-        ) from error

@@ -1,0 +1,61 @@
+"""What `outbox check` says of the HTTP server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outbox_core.cli.http_check import check_http
+from outbox_core.config.http import HttpSettings
+from outbox_sdk.finding import Level
+
+from .cli_runner import outbox
+from .http_server import ALICE, ORIGIN, VIEWER, serving, settings_of
+
+
+def levels(**http: Any) -> dict[str, Level]:
+    return {each.subject: each.level for each in check_http(settings_of(**http).http)}
+
+
+def test_nothing_is_said_where_nothing_is_served():
+    assert list(check_http(HttpSettings())) == []
+
+
+@pytest.mark.parametrize(
+    ("http", "level"),
+    [
+        ({"listen": "0.0.0.0:0"}, Level.WARNING),
+        ({"listen": "0.0.0.0:0", "origin": "http://outbox.example"}, Level.WARNING),
+        ({"listen": "127.0.0.1:0", "origin": "http://outbox.example"}, Level.WARNING),
+        ({"listen": "0.0.0.0:0", "origin": ORIGIN}, Level.OK),
+        ({"listen": "127.0.0.1:0"}, Level.OK),
+        ({"listen": "127.0.0.1:0", "origin": "http://localhost:9"}, Level.OK),
+    ],
+)
+def test_tokens_in_clear_are_warned_of(http: dict[str, str], level: Level):
+    assert levels(viewerTokens=[VIEWER], **http) == {"address": Level.OK, "TLS": level}
+    assert levels(operatorTokens={"alice": ALICE}, **http)["TLS"] is level
+
+
+def test_a_port_that_is_not_free():
+    with serving(settings_of()) as site:
+        assert levels(listen=f"127.0.0.1:{site.port}")["address"] is Level.WARNING
+    assert levels(listen="192.0.2.1:1", viewerTokens=[VIEWER])["address"] is Level.ERROR
+
+
+def test_the_command_tells(tmp_path: Path):
+    file = tmp_path / "outbox.yaml"
+    harvest = {
+        "dialect": "sqlite",
+        "dataSource": str(tmp_path / "box.db"),
+        "elector": "static",
+        "engine": "inline",
+    }
+    kafka = {"baseKafkaConfig": {"bootstrap.servers": "127.0.0.1:1"}}
+    http = {"listen": "0.0.0.0:0", "viewerTokens": [VIEWER]}
+    file.write_text(json.dumps({"http": http, "harvest": harvest | kafka}))
+    findings = json.loads(outbox(file, "check", "--json").stdout)["findings"]
+    [found] = [each for each in findings if (each["part"], each["level"]) == ("http", "warning")]
+    assert "in clear" in found["message"]
+    assert "http.origin" in found["cure"]
+    assert VIEWER not in json.dumps(findings)
