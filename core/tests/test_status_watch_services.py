@@ -44,7 +44,6 @@ def test_a_leader_is_killed_and_another_leads(
                     )
                 finally:
                     standby.kill()
-            terminal.until(lambda text: "all 2 lanes are silent: nobody leads" in text)
             assert re.search(r"now 0 +max (100|[1-9]\d?)\n", terminal.text)
             assert len(terminal.text.splitlines()) <= 24
             assert terminal.interrupt() == 0
@@ -57,5 +56,4 @@ def test_a_leader_is_killed_and_another_leads(
     assert re.fullmatch(
         r"leader-changed: the leader changed from one to other, after .*s of silence", changes[1]
     )
-    assert [line for line in written if line.startswith("lanes-silent: ")]
     assert any(re.search(r"^backlog \d+, .*leader other$", line) for line in written)
