@@ -16,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from outbox_servers.services.chromium import ChromiumBrowser
     from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper
 
 
@@ -95,6 +96,15 @@ def zookeeper_server() -> Iterator[ZooKeeper]:
 
     with open_zookeeper() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[ChromiumBrowser]:
+    """A browser that the whole session shares; each test opens a context of its own in it."""
+    from outbox_servers.services.chromium import ChromiumBrowser  # noqa: PLC0415 - see above
+
+    with ChromiumBrowser() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _MACHINES = {"x86_64": ("amd64", "x86_64-linux-gnu"), "aarch64": ("arm64", "aarch64-linux-gnu")}
 _DOWNLOADS_AT_ONCE = 6
@@ -109,7 +109,13 @@ def architecture() -> tuple[str, str]:
 
 
 def unpack_programs(
-    names: Sequence[str], suite: Suite, folder: Path, wanted: re.Pattern[str], progress: Progress = silent
+    names: Sequence[str],
+    suite: Suite,
+    folder: Path,
+    wanted: re.Pattern[str],
+    progress: Progress = silent,
+    *,
+    without: Collection[str] = (),
 ) -> None:
     """Unpacks selected files of packages, and the shared libraries that they need, into a folder.
 
@@ -124,6 +130,7 @@ def unpack_programs(
         wanted: Matches the start of the paths to unpack, without a leading slash; libraries are always
             unpacked.
         progress: Called for every download.
+        without: The packages of libraries that are taken from the machine instead.
 
     Raises:
         ServiceError: A package is not available, is damaged, or does not fit this machine; or the
@@ -135,7 +142,8 @@ def unpack_programs(
     progress(f"Reading the index of {suite.distribution} {suite.name}")
     with tempfile.TemporaryDirectory(prefix="outbox-debian-") as work:
         index = _signed_index(f"{archive}/dists/{suite.name}", machine, suite, Path(work))
-        packages = closure(names, read_index(lzma.decompress(index.read_bytes()).decode()))
+        needed = closure(names, read_index(lzma.decompress(index.read_bytes()).decode()))
+        packages = [each for each in needed if each.name not in without]
         megabytes = sum(each.size for each in packages) / 1e6
         progress(
             f"Fetching {', '.join(names)} and libraries from {suite.distribution} ({megabytes:.0f} MB, once)"
