@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-clusters test lint bench model simulate faults sbom clean setup uv
+.PHONY: help demo demo-clusters test lint bench model simulate faults alarms sbom clean setup uv
 
 ARGS ?=
 
@@ -78,6 +78,9 @@ simulate: $(READY)  ## Try millions of faults in virtual time: ARGS="--minutes 1
 
 faults: $(READY)  ## Kill, freeze and starve real servers and harvesters: ARGS="--rounds 30"
 	@$(RUN) python -m tests.faults $(ARGS)
+
+alarms: $(READY)  ## Make each alarm of Prometheus fire and clear by a real fault: ARGS="OutboxNoLeader"
+	@$(RUN) python -m tests.alarms $(ARGS)
 
 # Where `make sbom` writes.
 SBOM ?= dist/outbox.cdx.json

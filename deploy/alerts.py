@@ -23,6 +23,8 @@ LIMITS = Thresholds()
 """Those of ``outbox health``."""
 TAKEOVERS, TAKEOVERS_SECONDS = 4, 30 * MINUTE
 """More takeovers than that in so many seconds are too many; an update of four processes makes no more."""
+LEADERS = 1.2
+"""More leaders on average within five minutes are too many: a second one for a whole minute."""
 
 
 class Severity(StrEnum):
@@ -104,7 +106,7 @@ def _rate(metric: Metric, seconds: float) -> str:
 
 def _leadership(factor: float) -> tuple[Alarm, ...]:
     known = aggregate("group", f"last_over_time({exported(names.CANDIDATE)}[{duration(HOUR / factor)}])")
-    window = duration(TAKEOVERS_SECONDS / factor)
+    window, overlap = duration(TAKEOVERS_SECONDS / factor), duration(5 * MINUTE / factor)
     return (
         Alarm(
             "OutboxNoLeader",
@@ -141,11 +143,13 @@ def _leadership(factor: float) -> tuple[Alarm, ...]:
         ),
         Alarm(
             "OutboxTwoLeaders",
-            f"{_sum(names.LEADER)} > 1",
-            2 * MINUTE / factor,
+            # On average: leaders that take the fence from each other stop leading for moments, and a former
+            # leader may not know it yet.
+            f"avg_over_time(({_sum(names.LEADER)})[{overlap}:]) > {LEADERS}",
+            0,
             Severity.WARNING,
             "Several processes lead",
-            f"{{{{ $value }}}} processes believe to lead outbox {OF}. The fence lets one of them harvest.",
+            f"In {overlap} {{{{ $value | humanize }}}} processes on average believed to lead outbox {OF}.",
         ),
         Alarm(
             "OutboxTakeoversOften",

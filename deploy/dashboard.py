@@ -41,7 +41,8 @@ def render(docs: str) -> str:
 def _choice(name: str, title: str, query: str) -> dashboard.QueryVariable:
     variable = dashboard.QueryVariable(name).label(title).query(query).datasource(SOURCE)
     variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
-    return variable.multi(True).include_all(True).all_value(".*")
+    everything = models.VariableOption(selected=True, text=["All"], value=["$__all"])
+    return variable.multi(True).include_all(True).all_value(".*").current(everything)
 
 
 def _rows() -> Iterator[tuple[str, list[Shown]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 
 from grafana_foundation_sdk.builders import (
     common,
@@ -100,7 +101,8 @@ def figure(panel: Panel, *steps: tuple[str, float | None]) -> Shown:
     made.graph_mode(common_models.BigValueGraphMode.NONE)
     made.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     made.thresholds(_limits(steps or [("green", None), ("red", panel.limit)]))
-    return _shown(made.height(4).span(WIDTH // 8), panel)
+    # The present value, or none: the last one of a range may be that of a process which has ended since.
+    return _shown(made.height(4).span(WIDTH // 8), panel, instant=True)
 
 
 def states(panel: Panel, columns: int, texts: Mapping[int, tuple[str, str]]) -> Shown:
@@ -116,7 +118,8 @@ def states(panel: Panel, columns: int, texts: Mapping[int, tuple[str, str]]) -> 
 
 def spread(panel: Panel, columns: int) -> Shown:
     """Returns a panel that shows the buckets of a histogram over time."""
-    made = heatmap.Panel().calculate(False).height(8).span(columns)
+    made = heatmap.Panel().calculate(False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
+    made.height(8).span(columns)
     return _shown(made, panel, prometheus_models.PromQueryFormat.HEATMAP)
 
 
@@ -124,23 +127,22 @@ def _shown(
     made: Made,
     panel: Panel,
     form: prometheus_models.PromQueryFormat = prometheus_models.PromQueryFormat.TIME_SERIES,
+    *,
+    instant: bool = False,
 ) -> Shown:
     made.title(panel.title).description(panel.about).unit(panel.unit).datasource(SOURCE)
-    made.targets(_targets(panel.queries, form))
-    return Shown(panel, made)
-
-
-def _targets(queries: Sequence[Query], form: prometheus_models.PromQueryFormat) -> list[Builder[Dataquery]]:
-    return [
+    targets = [
         prometheus.Dataquery()
         .expr(each.expression)
         .legend_format(each.legend)
-        .ref_id(chr(ord("A") + index))
         .format(form)
-        .range()
         .datasource(SOURCE)
-        for index, each in enumerate(queries)
+        for each in panel.queries
     ]
+    for reference, each in zip(ascii_uppercase, targets, strict=False):
+        (each.instant() if instant else each.range()).ref_id(reference)
+    made.targets(list[Builder[Dataquery]](targets))
+    return Shown(panel, made)
 
 
 def _limits(steps: Sequence[tuple[str, float | None]]) -> dashboard.ThresholdsConfig:

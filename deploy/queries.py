@@ -60,3 +60,9 @@ def quantile(metric: Metric, quantile: float, by: str = GROUP, legend: str = EAC
 def quantiles(metric: Metric) -> list[Query]:
     """Returns the usual quantiles of a histogram."""
     return [quantile(metric, each) for each in QUANTILES]
+
+
+def present(metric: Metric) -> Query:
+    """Returns the sum of an outbox over all processes; 0 if all of them have ended within the last hour."""
+    known = f"group by ({GROUP}) (last_over_time({chosen(metric)}[1h]))"
+    return Query(f"{total(metric).expression} or 0 * {known}", EACH)

@@ -7,7 +7,7 @@ from outbox_core.monitoring import names
 
 from deploy.alerts import LIMITS
 from deploy.panels import OPERATIONS, WIDTH, Panel, Shown, figure, states
-from deploy.queries import EACH, JOB, Query, most, total
+from deploy.queries import EACH, JOB, Query, most, present
 from deploy.series import GROUP
 
 
@@ -23,7 +23,7 @@ def verdict() -> list[Shown]:
     )
     return [
         figure(
-            Panel("Leaders", "Healthy: 1.", "none", [total(names.LEADER)], f"{OPERATIONS}outboxnoleader"),
+            Panel("Leaders", "Healthy: 1.", "none", [present(names.LEADER)], f"{OPERATIONS}outboxnoleader"),
             ("red", None),
             ("green", 1),
             ("orange", 2),
@@ -33,7 +33,7 @@ def verdict() -> list[Shown]:
                 "Candidates",
                 "Processes that take part. Healthy: two or more.",
                 "none",
-                [total(names.CANDIDATE)],
+                [present(names.CANDIDATE)],
                 f"{OPERATIONS}outboxnostandby",
             ),
             ("red", None),

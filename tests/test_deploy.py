@@ -96,6 +96,7 @@ def test_panels_are_complete_and_do_not_overlap() -> None:
         assert panel["links"], panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         for target in panel["targets"]:
+            assert target["instant"] is (panel["type"] == "stat"), "a figure must not be that of the past"
             assert (
                 target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
             )
@@ -169,11 +170,24 @@ CASES = [
         "1",
     ),
     Case(
-        "OutboxTwoLeaders",
-        {series(names.LEADER): "1x40", series(names.LEADER, "b"): "0x10 1x10 0x10"},
+        "OutboxTwoLeaders",  # of which one at a time stops for a moment
+        {
+            series(names.LEADER): "1x10 1 1 1 0 1 1 1 0 1 1x40",
+            series(names.LEADER, "b"): "0x10 1 1 1 1 0 1 1 1 1 0x40",
+        },
         (8,),
-        (5, 6, 12),
-        "2",
+        (5, 15),
+        "1.364",
+    ),
+    Case(
+        "OutboxTwoLeaders",  # a leader that does not know yet; then a killed one
+        {
+            series(names.LEADER): "1x10 1 0x20 stale",
+            series(names.LEADER, "b"): "0x10 1 1x20 stale",
+            series(names.LEADER, "c"): "0x10 0 0x20 1x40",
+        },
+        (),
+        (6, 8, 16, 18),
     ),
     Case("OutboxTakeoversOften", {series(names.FENCE_TOKEN): "1 1 7 7 9 9 30 30 31 31x90"}, (), (5, 20)),
     Case(
