@@ -104,7 +104,7 @@ def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
     if reason := refusal(found):
         yield Finding(Level.ERROR, "version of the tables", reason, "upgrade outbox")
     elif statements := [each for together in migrations(dialect, session) for each in together]:
-        seen = "an earlier version made the tables" if len(statements) > 1 else "it is not noted"
+        seen = "an earlier version made the tables" if found or len(statements) > 1 else "it is not noted"
         cure = f"run 'outbox migrate', or let somebody run: {'; '.join(statements)}"
         yield Finding(Level.WARNING, "version of the tables", seen, cure)
     elif found:

@@ -23,7 +23,7 @@ JOURNAL_COLUMNS = (
 )  # fmt: skip
 
 JOURNAL_TEXTS = {"operator": 400, "via": 40, "verb": 160, "subject": 2000, "reason": 2000, "outcome": 2000}
-"""The texts of a journal (the fields of a ``Deed``, and the outcome), and how many bytes of UTF-8 each has."""
+"""The texts of a journal, the fields of a ``Deed`` and the outcome, with the bytes of UTF-8 that each has."""
 
 GUARD = -1
 """The lane of the fence's row that bumps and operators lock first. It carries the outbox's identity."""
