@@ -1,18 +1,21 @@
 """`outbox status --watch`: what fits which window, lines where there is none, and a database that is away."""
 
+import io
 import json
 import re
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import pyte
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_core.cli import watching
 from outbox_core.cli.graphs import drawn, graphs
@@ -23,6 +26,7 @@ from outbox_core.history import Point
 from outbox_core.snapshot import Snapshot
 from outbox_sdk import Backlog, ConfigError, DriverError, Parked
 from rich.console import Console
+from rich.live import Live
 
 from .cli_runner import OUTBOX, outbox, told
 from .terminals import Terminal
@@ -95,6 +99,7 @@ def test_graphs_say_now_and_most():
     assert printed(graphs([Point(NOON)], None)).count("max -") == 3
 
 
+@settings(max_examples=30)
 @given(
     st.integers(20, 200),
     st.integers(8, 60),
@@ -123,6 +128,22 @@ def test_the_last_happenings_have_room_in_a_usual_window():
     shown = printed(Screen(state, graphs(points(5), STATE), happened), height=50)
     assert len(re.findall(r"happening (\d+)", shown)) > 5
     assert "more lines)" not in shown
+
+
+def test_a_full_window_is_redrawn_in_place():
+    written, screen = io.StringIO(), pyte.Screen(80, 24)
+    console = Console(file=written, width=80, height=24, force_terminal=True, highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        for number in range(30):
+            lanes = 1 + 7 * number % 30
+            state = as_text(take(*(lane_status(lane, lanes=lanes) for lane in range(lanes))))
+            happened = [("12:00:00", f"happening {each}" * each) for each in range(number + 1)]
+            live.update(Screen(state, graphs(points(number), STATE), happened), refresh=True)
+        pyte.Stream(screen).feed(written.getvalue().replace("\n", "\r\n"))
+    assert screen.display[0].startswith("outbox   shop.outbox")
+    shown = "\n".join(screen.display)
+    assert (shown.count("shop.outbox"), shown.count("max ")) == (1, 3)
+    assert "happening 29" in shown
 
 
 # On a terminal
@@ -188,6 +209,7 @@ def test_a_file_gets_a_line_for_each_look(file: Path, tmp_path: Path):
         try:
             while len(shown.read_text().splitlines()) < 3:
                 assert process.poll() is None
+                time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60)[1] == ""
         finally:
