@@ -111,11 +111,12 @@ class Page:
         if (title, role) not in self._fragments:
             make = self._overview if outbox is None else partial(self._details, outbox, role)
             self._fragments[title, role] = Shared(make)
-        return await self._fragments[title, role].get()
+        outboxes = [outbox] if outbox else self._parts.outboxes.all()
+        return await self._fragments[title, role].get(self._parts.outboxes.changed_at(outboxes))
 
     async def _overview(self) -> Fragment:
         outboxes = self._parts.outboxes.all()
-        known = await self._parts.watch.look(outboxes)
+        known = await self._parts.watch.look(outboxes, self._parts.outboxes.changed_at(outboxes))
         now = datetime.now(UTC)
         found = [shown(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
         judged = overall(found)
@@ -123,7 +124,7 @@ class Page:
         return Fragment(text, f"{judged.short} · all outboxes")
 
     async def _details(self, outbox: HarvestSettings, role: Role) -> Fragment:
-        [known] = await self._parts.watch.look([outbox])
+        [known] = await self._parts.watch.look([outbox], self._parts.outboxes.changed_at([outbox]))
         contents = await self._parts.outboxes.shelf(outbox).get()
         names, now = outbox.key_names, datetime.now(UTC)
         letters = [letter(each, names) for each in contents.letters or ()]

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.http.view_verdict import Known
+from outbox_core.monitoring.looks import SHARED_SECONDS as LOOK_SECONDS
 from outbox_core.monitoring.looks import Look, Looks
 
-PATIENCE = 1.0
+PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""
 SHARED_SECONDS = 1.0
 """For how long what was made serves everybody who asks."""
@@ -31,17 +32,30 @@ class Watch:
         self._looks = looks
         self._known: dict[str, Known] = {}
 
-    async def look(self, outboxes: Sequence[HarvestSettings]) -> list[Known]:
-        """Returns what is known of outboxes now; waits for ``PATIENCE`` at most."""
+    async def look(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[Known]:
+        """Returns what is known of outboxes now; waits for ``PATIENCE`` at most.
+
+        Args:
+            outboxes: The outboxes.
+            since: No earlier look will do, on the monotonic clock, as something was changed then.
+        """
         began = datetime.now(UTC)
-        asked = [asyncio.wrap_future(self._looks.ask(outbox)) for outbox in outboxes]
+        asked = [asyncio.ensure_future(self._ask(outbox, since)) for outbox in outboxes]
         if asked:
             await asyncio.wait(asked, timeout=PATIENCE)
-        for outbox, future in zip(outboxes, asked, strict=True):
+        for outbox, task in zip(outboxes, asked, strict=True):
             before = self._known.get(outbox.title, Known())
-            look = future.result() if future.done() else None
+            look = task.result() if task.done() else None
             self._known[outbox.title] = _after(before, look, began)
+            task.cancel()  # a look that is late goes on, and serves the next who asks
         return [self._known[outbox.title] for outbox in outboxes]
+
+    async def _ask(self, outbox: HarvestSettings, since: float) -> Look:
+        look = await asyncio.wrap_future(self._looks.ask(outbox))
+        if look.at < since:
+            await asyncio.sleep(look.at + LOOK_SECONDS - monotonic())
+            look = await asyncio.wrap_future(self._looks.ask(outbox))
+        return look
 
 
 def _after(before: Known, look: Look | None, began: datetime) -> Known:
@@ -77,10 +91,14 @@ class Shared:
         self._task: asyncio.Task[Fragment] | None = None
         self._begun = 0.0
 
-    async def get(self) -> Fragment:
-        """Returns it, from the last second or made now."""
+    async def get(self, since: float = 0.0) -> Fragment:
+        """Returns it, from the last second or made now.
+
+        Args:
+            since: What was begun earlier will not do, on the monotonic clock, as something was changed then.
+        """
         over = monotonic() - self._begun >= SHARED_SECONDS
-        if self._task is None or (self._task.done() and over):
+        if self._task is None or (self._task.done() and over) or self._begun < since:
             self._begun = monotonic()
             self._task = asyncio.ensure_future(self._make())
         return await asyncio.shield(self._task)  # who leaves does not cancel it for the others

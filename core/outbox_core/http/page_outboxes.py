@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from time import monotonic
 
 from outbox_sdk.errors import OutboxError
 
@@ -26,6 +28,7 @@ class Outboxes:
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
         self._shelves: dict[str, Shelf] = {}
+        self._changed: dict[str, float] = {}
 
     def all(self) -> list[HarvestSettings]:
         """Returns all of them."""
@@ -44,6 +47,15 @@ class Outboxes:
             if each.title == title:
                 return each
         raise RefusedError(404, "there is no such outbox: this process does not harvest it, or not any more")
+
+    def changed(self, outbox: HarvestSettings) -> None:
+        """Notes that an operator has changed something: what was seen before is out of date."""
+        self._changed[outbox.title] = monotonic()
+        self.shelf(outbox).forget()
+
+    def changed_at(self, outboxes: Sequence[HarvestSettings]) -> float:
+        """Returns when an operator last changed something here, on the monotonic clock."""
+        return max((self._changed.get(outbox.title, 0.0) for outbox in outboxes), default=0.0)
 
     def shelf(self, outbox: HarvestSettings) -> Shelf:
         """Returns what holds an outbox's dead letters and its journal."""

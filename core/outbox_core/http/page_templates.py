@@ -32,7 +32,7 @@ class Templates:
         self._environment.filters |= {"clock": clock, "date_and_clock": date_and_clock}
         self._environment.globals |= {
             "process": settings.process.name,
-            "zone": datetime.now().astimezone().tzname(),
+            "zone": lambda: datetime.now().astimezone().tzname(),
             "several": settings.several,
             "has_operators": settings.http.has_operators,
         }

@@ -130,7 +130,7 @@ class Verbs:
             try:
                 return await self._parts.work.deed(act)
             finally:
-                self._parts.outboxes.shelf(outbox).forget()
+                self._parts.outboxes.changed(outbox)
 
         await self._deeds.once(who, number, once)
         where = urlencode({"name": outbox.title, "done": number})

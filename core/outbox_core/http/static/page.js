@@ -1,6 +1,22 @@
 // Keeps the live part of a page up to date; all else is plain HTML.
 "use strict";
 (() => {
+  // What came of a deed is told once, and not again when the page is loaded anew.
+  const here = new URL(location.href);
+  if (here.searchParams.has("done")) {
+    here.searchParams.delete("done");
+    history.replaceState(null, "", here);
+  }
+
+  // A second click sends nothing; the server would not act twice either.
+  for (const form of document.querySelectorAll("form[method=post]"))
+    form.addEventListener("submit", () => setTimeout(() => disable(form, true)));
+  window.addEventListener("pageshow", () => document.querySelectorAll("form[method=post]").forEach((form) => disable(form, false)));
+
+  function disable(form, whether) {
+    for (const button of form.querySelectorAll("button")) button.disabled = whether;
+  }
+
   const live = document.getElementById("live");
   if (!live) return;
   const connection = document.getElementById("connection");
