@@ -77,7 +77,8 @@ class TestFormerMySql(FormerConformance):
         words = {name: f"{name}_{letter}" for name in ("outbox", "fence", "letters")}
         tables = dict(zip(("table", "fence_table", "dead_letter_table"), words.values(), strict=True))
         # As long as a test's patience, if it counted for a migration.
-        under = replace(under, options={**under.options, **tables, "lock_timeout": 60.0})
+        mine = {**tables, "journal_table": f"journal_{letter}", "lock_timeout": 60.0}
+        under = replace(under, options={**under.options, **mine})
         with ExitStack() as stack:
             connection = Box(under, stack).application()
             for statement in TABLES:

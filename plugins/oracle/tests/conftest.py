@@ -47,6 +47,7 @@ def outbox(oracle_address: str) -> Iterator[OutboxUnderTest]:
         "table": name,
         "fence_table": f"{name}_fence",
         "dead_letter_table": f"{name}_letters",
+        "journal_table": f"{name}_journal",
     }
     restart = [
         "TRUNCATE TABLE {table}",

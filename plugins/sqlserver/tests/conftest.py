@@ -54,6 +54,7 @@ def outbox(sqlserver_address: str) -> Iterator[OutboxUnderTest]:
         "table": name,
         "fence_table": f"{name}_fence",
         "dead_letter_table": f"{name}_letters",
+        "journal_table": f"{name}_journal",
     }
     yield OutboxUnderTest("sqlserver", options, bytes_values={"value_type": "bytes"})
     with plain(sqlserver_address) as connection:
