@@ -63,6 +63,7 @@ def test_only_people_are_sent_to_sign_in(site: Site):
     sent = site.ask("GET", "/status?a=b&c=%26", PAGE)
     assert (sent.code, sent.headers["location"]) == (303, "/login?next=%2Fstatus%3Fa%3Db%26c%3D%2526")
     assert site.ask("GET", READ, ("Accept", "*/*")).code == 401
+    assert site.ask("POST", "/do/retry", PAGE, FORM, SAME, body="").text == "sign in at /login\n"
     assert site.ask("POST", VERB, PAGE, JSON, SAME, body="{}").code == 401
     assert site.ask("GET", "/api/parked", PAGE).code == 401
     with serving(settings_of(origin=ORIGIN, proxy={"addresses": ["10.1.2.3"], "userHeader": "X-U"})) as other:

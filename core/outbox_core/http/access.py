@@ -189,7 +189,8 @@ class Access:
 
     def _unknown(self, request: Request) -> RefusedError:
         doubt = "" if self._proxy is None else self._proxy.doubt(request)
-        ways = ["send a token: Authorization: Bearer TOKEN"] if self.takes_tokens else []
+        here = "sign in at /login" if wants_page(request) else "send a token: Authorization: Bearer TOKEN"
+        ways = [here] if self.takes_tokens else []
         ways += [f"sign in at {self._settings.origin}"] if self._proxy is not None else []
         sentence = f"{doubt}; {' or '.join(ways)}" if doubt else " or ".join(ways)
         return RefusedError(401, sentence, {"WWW-Authenticate": "Bearer"})

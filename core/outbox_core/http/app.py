@@ -65,7 +65,8 @@ def application(
     access = Access(settings.http)
     answers = Answers(settings, observe, looks, prometheus)
     work = Work()
-    parts = Parts(Outboxes(observe), Watch(looks), access, Templates(settings), work)
+    templates = Templates(settings)
+    parts = Parts(Outboxes(observe), Watch(looks), access, templates, work)
     return Starlette(
         routes=[
             # Open to everybody, as probes have no token; they tell nothing of outboxes.
@@ -74,7 +75,7 @@ def application(
             Route("/metrics", access.viewer(answers.metrics)),
             Route("/status", access.viewer(answers.status)),
             *Api(observe, access, work, history).routes(),
-            *Login(access).routes(),
+            *Login(access, templates).routes(),
             *Page(parts, history, several=settings.several).routes(),
         ],
         middleware=[Middleware(_WithHeaders)],

@@ -7,7 +7,6 @@ import re
 from time import monotonic
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, PackageLoader
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -15,6 +14,7 @@ from starlette.routing import Route
 from outbox_core.http.access import Access
 from outbox_core.http.attempts import DELAY_SECONDS, Attempts
 from outbox_core.http.bodies import form
+from outbox_core.http.page_templates import Templates
 from outbox_core.http.refusals import RefusedError
 from outbox_core.http.tokens import digest
 
@@ -26,13 +26,12 @@ class Login:
 
     Args:
         access: Knows tokens and sessions.
+        templates: Writes the page.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, templates: Templates) -> None:
         self._access = access
-        self._page = Environment(loader=PackageLoader(__package__), autoescape=True).get_template(
-            "login.html"
-        )
+        self._templates = templates
         self._attempts = Attempts()
 
     def routes(self) -> list[Route]:
@@ -83,8 +82,8 @@ class Login:
         return answer
 
     def _form(self, then: str, error: str = "", code: int = 200) -> Response:
-        takes_tokens = self._access.takes_tokens
-        return HTMLResponse(self._page.render(then=local(then), error=error, takes_tokens=takes_tokens), code)
+        values = {"then": local(then), "error": error, "takes_tokens": self._access.takes_tokens}
+        return HTMLResponse(self._templates.page("login.html", None, values), code)
 
     async def _wait(self) -> None:
         """Slows down whoever guesses; right and wrong tokens take as long.
