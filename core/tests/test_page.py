@@ -117,6 +117,15 @@ def test_a_database_that_is_away_leaves_the_last_known_state(
     until(lambda: "All is well." in site.get("/outbox/live", **AS_VIEWER).text)
 
 
+def test_what_was_seen_while_nobody_looked_at_the_page_is_known(
+    site: PageSite, database: Database, operations: Operations
+):
+    assert site.get("/status", **AS_VIEWER).code == 200
+    database.state = AWAY
+    until(lambda: "Database away" in site.get("/", **AS_VIEWER).text)
+    assert "harvester-a" in site.get("/", **AS_VIEWER).text
+
+
 def test_a_database_that_hangs_is_told_soon_and_holds_nobody_up(site: PageSite, database: Database):
     database.answers.clear()
     with ThreadPoolExecutor(20) as pool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import NamedTuple
@@ -30,7 +29,8 @@ class Watch:
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
-        self._known: dict[str, Known] = {}
+        self._late_since: dict[str, float] = {}
+        self._away: dict[str, tuple[float, datetime]] = {}
 
     async def look(self, outboxes: Sequence[HarvestSettings], since: float = 0.0) -> list[Known]:
         """Returns what is known of outboxes now; waits for ``PATIENCE`` at most.
@@ -39,16 +39,16 @@ class Watch:
             outboxes: The outboxes.
             since: No earlier look will do, on the monotonic clock, as something was changed then.
         """
-        began = datetime.now(UTC)
+        began = monotonic()
         asked = [asyncio.ensure_future(self._ask(outbox, since)) for outbox in outboxes]
         if asked:
             await asyncio.wait(asked, timeout=PATIENCE)
-        for outbox, task in zip(outboxes, asked, strict=True):
-            before = self._known.get(outbox.title, Known())
-            look = task.result() if task.done() else None
-            self._known[outbox.title] = _after(before, look, began)
+        for task in asked:
             task.cancel()  # a look that is late goes on, and serves the next who asks
-        return [self._known[outbox.title] for outbox in outboxes]
+        return [
+            self._known(outbox, None if task.cancelled() or not task.done() else task.result(), began)
+            for outbox, task in zip(outboxes, asked, strict=True)
+        ]
 
     async def _ask(self, outbox: HarvestSettings, since: float) -> Look:
         look = await asyncio.wrap_future(self._looks.ask(outbox))
@@ -57,14 +57,33 @@ class Watch:
             look = await asyncio.wrap_future(self._looks.ask(outbox))
         return look
 
+    def _known(self, outbox: HarvestSettings, look: Look | None, began: float) -> Known:
+        """Returns what is known after a look, which was asked for at ``began``; ``None`` if it is late."""
+        if look is None:
+            failing_since: float | None = self._late_since.setdefault(outbox.title, began)
+            error = f"no answer for {format_duration(PATIENCE)} and longer"
+        else:
+            self._late_since.pop(outbox.title, None)
+            failing_since, error = look.failing_since, look.error
+        away_since = self._away_since(outbox, failing_since)
+        seen = self._looks.seen(outbox)
+        if seen is None:
+            return Known(None, None, error, away_since)
+        return Known(seen.snapshot, _wall(seen.at), error, away_since)
 
-def _after(before: Known, look: Look | None, began: datetime) -> Known:
-    """Returns what is known after a look, which was asked for at ``began``; ``None`` if it is late."""
-    if look is not None and look.snapshot is not None:
-        made = datetime.now(UTC) - timedelta(seconds=monotonic() - look.at)
-        return Known(look.snapshot, made)
-    error = look.error if look is not None else f"no answer for {format_duration(PATIENCE)} and longer"
-    return replace(before, error=error, away_since=before.away_since or began)
+    def _away_since(self, outbox: HarvestSettings, failing_since: float | None) -> datetime | None:
+        """Returns an instant as time of day: always the same, or it would be read aloud again and again."""
+        if failing_since is None:
+            return None
+        known = self._away.get(outbox.title)
+        if known is None or known[0] != failing_since:
+            known = self._away[outbox.title] = failing_since, _wall(failing_since)
+        return known[1]
+
+
+def _wall(at: float) -> datetime:
+    """Returns the time of day of an instant on the monotonic clock."""
+    return datetime.now(UTC) - timedelta(seconds=monotonic() - at)
 
 
 class Fragment(NamedTuple):

@@ -45,11 +45,13 @@ class Look:
         at: When it was complete, on the monotonic clock.
         snapshot: The state of the outbox; ``None`` if the look failed.
         error: Why it failed, free of secrets.
+        failing_since: Since when looks have failed, on the monotonic clock; ``None`` if it did not fail.
     """
 
     at: float
     snapshot: Snapshot | None
     error: str = ""
+    failing_since: float | None = None
 
     @property
     def data(self) -> Data | None:
@@ -81,6 +83,10 @@ class Looks:
         look = self._looker(outbox).last
         return look if look is not None and monotonic() - look.at < KNOWN_SECONDS else None
 
+    def seen(self, outbox: HarvestSettings) -> Look | None:
+        """Returns the last look that did not fail, however long ago; ``None`` if there was none."""
+        return self._looker(outbox).seen
+
     def wait(self, outboxes: Sequence[HarvestSettings], seconds: float) -> None:
         """Has all outboxes looked at, and waits for that so long at most."""
         deadline = monotonic() + seconds
@@ -102,6 +108,7 @@ class _Looker:
 
     def __init__(self, outbox: HarvestSettings, new_view: NewView) -> None:
         self.last: Look | None = None
+        self.seen: Look | None = None
         self._outbox = outbox
         self._new_view = new_view
         self._lock = Lock()
@@ -130,6 +137,8 @@ class _Looker:
         with self._new_view() as view:
             while (future := self._next()) is not None:
                 self.last = look = self._look(view)
+                if look.snapshot is not None:
+                    self.seen = look
                 future.set_result(look)
 
     def _next(self) -> Future[Look] | None:
@@ -141,12 +150,16 @@ class _Looker:
                 return self._asked.get_nowait() if self._running else None
 
     def _look(self, view: View) -> Look:
+        failing_since = None if self.last is None else self.last.failing_since
+        if failing_since is None:
+            failing_since = monotonic()
         try:
             with _CONCURRENT:
                 snapshot = view(self._outbox)
         except OutboxError as error:
-            return Look(monotonic(), None, str(error))
+            return Look(monotonic(), None, str(error), failing_since)
         except Exception:
             log.exception("outbox '%s' cannot be looked at", self._outbox.title)
-            return Look(monotonic(), None, "the look has failed; the harvester's log says why")
+            error_text = "the look has failed; the harvester's log says why"
+            return Look(monotonic(), None, error_text, failing_since)
         return Look(monotonic(), snapshot)
