@@ -1,6 +1,7 @@
 """Who may do what over HTTP: tokens, a proxy's users, and requests that somebody else has a browser make."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,29 @@ def test_nothing_is_changed_by_get_whatever_it_claims(tokens: Site):
     assert tokens.ask("GET", "/api/nothing", bearer(ALICE)).code == 404
 
 
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4",
+        "Transfer-Encoding: identity\r\nContent-Length: 4",
+        "Transfer-Encoding: chunked, identity",
+        "Content-Length: 4\r\nContent-Length: 5",
+        "Content-Length : 4",
+        "Content-Length: +4",
+    ],
+)
+@pytest.mark.parametrize("path", ["/livez", VERB])
+def test_a_request_hides_no_other_one_in_its_body(proxied: Site, framing: str, path: str):
+    hidden = f"GET {READ} HTTP/1.1\r\nHost: outbox.example\r\n{USER}: carol\r\n\r\n"
+    outer = f"POST {path} HTTP/1.1\r\nHost: outbox.example\r\n{framing}\r\n\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", proxied.port), 30, (TRUSTED, 0)) as connection:
+        connection.sendall((outer + hidden).encode())
+        answered = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answered.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
+    assert answered.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_body_is_json_and_bounded(tokens: Site):
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json-patch+json"):
         refused = tokens.ask("POST", VERB, bearer(ALICE), ("Content-Type", kind), body="{}")
@@ -182,7 +206,7 @@ def test_a_proxys_header_from_elsewhere_does_not_count(proxied: Site, caplog: py
     assert refused.code == 401
     assert f"{USER} does not count" in error(refused)
     assert f"sign in at {ORIGIN}" in error(refused)
-    assert "X-Forwarded-User from 127.0.0.1 does not count" in caplog.text
+    assert "from 127.0.0.1: X-Forwarded-User does not count" in caplog.text
     for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
         assert verb(proxied, (USER, "carol"), SAME, (header, TRUSTED)).code == 401
         assert verb(proxied, (USER, "carol"), SAME, (header, f"for={TRUSTED}")).code == 401

@@ -128,6 +128,8 @@ def test_a_new_session_ends_the_one_before(site: Site):
     first = cookie_of(sign_in(site, VIEWER))
     second = cookie_of(sign_in(site, ALICE, SAME, first))
     assert first != second
+    ambiguous = ("Cookie", f"{second[1]}; {second[1].partition('=')[0]}=other")
+    assert site.ask("GET", READ, ambiguous).code == 401
     assert site.ask("GET", READ, first).code == 401
     assert site.ask("GET", READ, second).code == 200
 

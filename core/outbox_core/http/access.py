@@ -167,7 +167,10 @@ class Access:
         return Client(bearer.name, bearer.role, Means.BEARER)
 
     def _session(self, request: Request) -> Client | None:
-        identity = request.cookies.get(self.cookie(request), "")
+        name = self.cookie(request)
+        identity = request.cookies.get(name, "")
+        if request.headers.get("cookie", "").count(f"{name}=") > 1:  # another server of this host set one
+            return None
         token = self.sessions.token(identity)
         bearer = None if token is None else self.tokens.bearer(token)
         if bearer is None:

@@ -19,6 +19,7 @@ from outbox_core.config.settings import HarvestSettings, Settings
 from outbox_core.history import History
 from outbox_core.http.access import Access
 from outbox_core.http.api import Api
+from outbox_core.http.framing import OneLength
 from outbox_core.http.login import Login
 from outbox_core.http.page import Page
 from outbox_core.http.page_live import Watch
@@ -78,7 +79,7 @@ def application(
             *Login(access, templates).routes(),
             *Page(parts, history, several=settings.several).routes(),
         ],
-        middleware=[Middleware(_WithHeaders)],
+        middleware=[Middleware(_WithHeaders), Middleware(OneLength)],
     )
 
 

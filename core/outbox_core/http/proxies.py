@@ -40,8 +40,11 @@ class TrustedProxy:
             RefusedError: The user may do nothing, or a page of another site may have a browser on the proxy's
                 machine ask for a name of its own.
         """
+        if doubt := self.doubt(request):
+            log.warning("from %s: %s", _peer(request), doubt)
+            return None
         user = _text(request, self._settings.user_header).strip()
-        if not user or self.doubt(request):
+        if not user:
             return None
         if not is_own_host(request.headers.get("host", ""), self._origin):
             raise RefusedError(
@@ -56,11 +59,10 @@ class TrustedProxy:
 
     def doubt(self, request: Request) -> str:
         """Returns why the header with the user does not count; empty if it is not there, or does count."""
-        header, peer = self._settings.user_header, _peer(request)
-        if header not in request.headers or self._trusts(peer):
+        header = self._settings.user_header
+        if header not in request.headers or self._trusts(_peer(request)):
             return ""
-        log.warning("%s from %s does not count: it is none of http.proxy.addresses", header, peer)
-        return f"{header} does not count: your address is none of http.proxy.addresses"
+        return f"{header} does not count, as this address is none of http.proxy.addresses"
 
     def _trusts(self, peer: str) -> bool:
         try:
