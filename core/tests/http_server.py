@@ -13,6 +13,7 @@ from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.looks import Looks
 from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.prometheus import Prometheus
+from starlette.applications import Starlette
 
 from .http_client import Site
 
@@ -34,8 +35,16 @@ def settings_of(harvest: Mapping[str, object] | None = None, **http: Any) -> Set
     return parse(json.dumps(data))
 
 
+class Server(Site):
+    """A server, and what it serves."""
+
+    def __init__(self, port: int, app: Starlette) -> None:
+        super().__init__(port)
+        self.app = app
+
+
 @contextmanager
-def serving(settings: Settings) -> Iterator[Site]:
+def serving(settings: Settings) -> Iterator[Server]:
     def observe() -> list[Observed]:
         return [Observed(outbox, Harvest()) for outbox in settings.outboxes]
 
@@ -45,4 +54,4 @@ def serving(settings: Settings) -> Iterator[Site]:
     looks = Looks(nobody)
     app = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"))
     with HttpServer(settings.http.address, app) as server:
-        yield Site(server.address.port)
+        yield Server(server.address.port, app)

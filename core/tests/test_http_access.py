@@ -1,6 +1,7 @@
 """Who may do what over HTTP: tokens, a proxy's users, and requests that somebody else has a browser make."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,10 @@ from outbox_core.http.access import Access, Role
 from outbox_core.http.proxies import role_of
 from outbox_sdk import ConfigError
 from starlette.requests import Request
+from starlette.routing import Route
 
 from .http_client import Answered, Site
-from .http_server import ALICE, OPERATORS, ORIGIN, VIEWER, serving, settings_of
+from .http_server import ALICE, OPERATORS, ORIGIN, VIEWER, Server, serving, settings_of
 
 READ, VERB = "/openapi.json", "/api/retry"
 JSON = ("Content-Type", "application/json")
@@ -51,7 +53,7 @@ def open_site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def tokens() -> Iterator[Site]:
+def tokens() -> Iterator[Server]:
     with serving(settings_of(viewerTokens=[VIEWER], operatorTokens=OPERATORS)) as site:
         yield site
 
@@ -88,6 +90,31 @@ def test_tokens(tokens: Site):
     refused = verb(tokens, bearer(VIEWER))
     assert error(refused) == "viewer may only read: an operator may do this"
     assert tokens.ask("GET", READ, bearer(ALICE), ("Host", "any.example")).code == 200
+
+
+OPEN = {"/livez", "/readyz", "/static/{name}", "/login", "/logout", "/api/{rest:path}"}
+
+
+def test_nothing_else_is_open_and_nothing_is_changed_but_by_operators_on_this_site(tokens: Server):
+    session = ("Cookie", f"outbox-{tokens.port}={_session(tokens)}")
+    form = ("Content-Type", "application/x-www-form-urlencoded")
+    routes = [route for route in tokens.app.routes if isinstance(route, Route)]
+    closed = [route for route in routes if route.path not in OPEN]
+    assert {route.path for route in routes} >= {*OPEN, "/", "/status", "/metrics", VERB, READ}
+    for route in closed:
+        path = re.sub(r"\{.*?\}", "retry", route.path)
+        for method in route.methods or ():
+            assert tokens.ask(method, path, body="" if method == "POST" else None).code == 401, path
+            if method == "POST":
+                assert tokens.ask(method, path, bearer(VIEWER), form, body="").code == 403, path
+                assert tokens.ask(method, path, session, form, body="").code == 403, path
+                assert "another site" in tokens.ask(method, path, session, form, body="").text, path
+
+
+def _session(site: Site) -> str:
+    form = ("Content-Type", "application/x-www-form-urlencoded")
+    answered = site.ask("POST", "/login", form, SAME, body=f"token={ALICE}")
+    return answered.headers["set-cookie"].partition("=")[2].partition(";")[0]
 
 
 def test_a_token_in_an_address_is_refused_and_not_logged(tokens: Site, caplog: pytest.LogCaptureFixture):
