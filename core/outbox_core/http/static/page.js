@@ -36,17 +36,19 @@
     changeContents(old, fresh);
   }
 
-  const alike = (one, other) =>
-    one && one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
+  // Not `node.id`: a form's may be its field of that name.
+  const idOf = (node) => (node.nodeType === Node.ELEMENT_NODE && node.getAttribute("id")) || "";
+  const alike = (one, other) => one && one.nodeName === other.nodeName && idOf(one) === idOf(other);
 
   // Nodes stay where they are if they can, so that focus and selection do.
   function changeContents(old, fresh) {
-    const coming = new Set([...fresh.children].map((each) => each.id).filter(Boolean));
+    const coming = new Set([...fresh.childNodes].map(idOf).filter(Boolean));
     let at = old.firstChild;
     for (const node of [...fresh.childNodes]) {
-      while (at && at.id && at.id !== node.id && !coming.has(at.id)) at = drop(at);
+      while (at && idOf(at) && !coming.has(idOf(at))) at = drop(at);
+      if (at && at.nodeType === Node.TEXT_NODE && node.nodeType !== Node.TEXT_NODE) at = drop(at);
       let match = alike(at, node) ? at : null;
-      if (!match && node.id) match = [...old.children].find((each) => alike(each, node)) || null;
+      if (!match && idOf(node)) match = [...old.childNodes].find((each) => alike(each, node)) || null;
       if (!match) {
         old.insertBefore(document.importNode(node, true), at);
       } else {
