@@ -1,0 +1,47 @@
+"""Fixtures of the page in a browser."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from outbox_servers.services import ChromiumBrowser, Kafka
+from playwright.sync_api import Browser, sync_playwright
+
+from ..harvesters import Fleet  # noqa: TID252 - pytest gives tests no absolute name
+from .scene import Scene, opened
+from .visitors import Visitors
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Kafka) -> Iterator[Scene]:
+    """A scene that the tests of a file share; each leaves two harvesters running, and has keys of its own."""
+    with opened(tmp_path_factory.mktemp("page"), kafka_broker, f"test-{uuid.uuid4().hex}") as scene:
+        yield scene
+
+
+@pytest.fixture
+def fleet(scene: Scene) -> Fleet:
+    """The scene's harvesters, whose logs are added to the report of a failed test."""
+    return scene.fleet
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: ChromiumBrowser) -> Iterator[Browser]:
+    """The browser of the session, driven by Playwright.
+
+    For one file only: while Playwright runs, no test of the process can run an event loop.
+    """
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect_over_cdp(chromium.url)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visitors(browser: Browser, fleet: Fleet) -> Iterator[Visitors]:
+    """Opens pages, which are closed after the test."""
+    visitors = Visitors(browser)
+    yield visitors
+    visitors.leave()

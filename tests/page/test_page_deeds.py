@@ -1,0 +1,126 @@
+"""Operators act on the page, and real harvesters, databases and brokers follow."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from .scene import LARGE, NOWHERE, OPERATORS, Scene
+from .visitors import Visitors
+
+
+def row(page: Page, key: str) -> Locator:
+    """The row of a key's parked or skipped record."""
+    return page.locator(f'tr[data-key="{key}"]')
+
+
+def choose(page: Page, key: str, verb: str) -> None:
+    """Chooses a key's record in its list, and a verb, which then says what it would do."""
+    row(page, key).get_by_role("checkbox").check()
+    page.get_by_role("button", name=f"{verb}…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{verb} 1 record?")
+    expect(page.locator("#affected").get_by_text(key)).to_be_visible()
+
+
+def confirm(page: Page, reason: str) -> None:
+    """Gives the reason, confirms, and waits until the page says what came of it."""
+    page.get_by_label("Why?").fill(reason)
+    page.locator("#confirm").click()
+    expect(page.locator("#done")).to_be_visible()
+
+
+def noted(page: Page, verb: str, reason: str) -> Locator:
+    """The journal's entry on the page."""
+    return page.locator(f'#journal tr[data-verb="{verb}"]').filter(has_text=reason)
+
+
+def test_a_parked_key_is_looked_at_repaired_and_tried_again(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["olga"])
+    expect(page.locator("#client")).to_have_text("olga")
+    scene.stash(("repaired", "secret 1"), ("repaired", "secret 2"), topic=NOWHERE)
+    scene.stash(("repaired", "secret 3"), ("other", "flows"))
+
+    # It appears while the page is open.
+    expect(row(page, "repaired")).to_contain_text(NOWHERE)
+    expect(row(page, "repaired").locator("td.number").nth(1)).to_have_text("2")
+    expect(page.locator("#verdict")).to_have_text("1 problem: parked keys.")
+    expect(page).to_have_title(re.compile("^1 problem"))
+    scene.wait_until_arrived("other", "flows")
+    assert scene.arrived("repaired") == []
+
+    row(page, "repaired").get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("repaired")
+    assert "secret" not in page.content()
+    assert not scene.journal(), "nothing was done"
+    page.get_by_role("button", name="Show them").click()
+    expect(page.locator("#value")).to_have_text("secret 1")
+    [seen] = scene.journal()
+    assert (seen.deed.verb, seen.deed.operator, seen.deed.via) == ("reveal", "olga", "http")
+
+    scene.repair("repaired")
+    page.goto(scene.url)
+    choose(page, "repaired", "Retry")
+    expect(page.locator("#effect")).to_contain_text("The order of records is kept")
+    assert len(scene.journal()) == 1, "asking changes nothing"
+    confirm(page, "topic corrected, ticket 17")
+    expect(page.locator("#done")).to_contain_text("1 record tried again")
+    scene.wait_until_arrived("repaired", "secret 1", "secret 2", "secret 3")
+    expect(row(page, "repaired")).to_have_count(0)
+    expect(page.locator("#verdict")).to_have_text("All is well.")
+    entry = noted(page, "retry", "topic corrected, ticket 17")
+    expect(entry).to_contain_text("olga")
+    expect(entry.locator("time")).to_be_visible()
+    expect(page.locator('#journal tr[data-verb="reveal"]')).to_be_visible()
+    assert not visitors.complaints
+
+
+def test_a_record_is_skipped_and_redriven(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["oscar"])
+    scene.stash(("skipped", LARGE), ("skipped", "behind it"))
+    choose(page, "skipped", "Skip")
+    expect(page.locator("#effect")).to_contain_text("consumers see a gap")
+    confirm(page, "too large, and nobody needs it")
+    scene.wait_until_arrived("skipped", "behind it")
+    expect(page.locator("#skipped").get_by_role("link", name="skipped")).to_be_visible()
+    expect(noted(page, "skip", "nobody needs it")).to_contain_text("oscar")
+
+    scene.shop.allow(100_000)
+    choose(page, "skipped", "Redrive")
+    expect(page.locator("#effect")).to_contain_text("out of their original order")
+    confirm(page, "somebody does, and the topic takes it now")
+    scene.wait_until_arrived("skipped", "behind it", LARGE)
+    expect(page.locator("#skipped")).to_have_count(0)
+    expect(noted(page, "redrive", "the topic takes it now")).to_contain_text("oscar")
+    assert not visitors.complaints
+
+
+def test_a_form_that_is_sent_twice_acts_once(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["olga"])
+    page.get_by_role("link", name="Raise the fence…").click()
+    page.get_by_label("Why?").fill("pressed twice")
+    form = page.evaluate("Object.fromEntries(new FormData(document.getElementById('do')))")
+    origin = {"Origin": scene.url, "Sec-Fetch-Site": "same-origin"}
+    for _ in range(2):
+        answer = page.request.post(f"{scene.url}/do/raise-fence", form=form, headers=origin)
+        assert answer.ok
+        assert "The fence is raised" in answer.text()
+    assert [each.deed.reason for each in scene.journal()].count("pressed twice") == 1
+
+
+def test_the_fence_is_raised_and_the_leader_continues(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, OPERATORS["olga"])
+    before = int(page.locator("#leader-token").inner_text())
+    page.get_by_role("link", name="Raise the fence…").click()
+    expect(page.locator("#effect")).to_contain_text("The present leader is fenced")
+    expect(page.get_by_text(f"leads, with token {before}.")).to_be_visible()
+    page.get_by_role("link", name="Cancel").click()
+    assert int(page.locator("#leader-token").inner_text()) == before
+    page.get_by_role("link", name="Raise the fence…").click()
+    confirm(page, "the leader hangs")
+    expect(page.locator("#leader-token")).not_to_have_text(str(before))
+    assert int(page.locator("#leader-token").inner_text()) > before
+    scene.stash(("after the fence", "flows"))
+    scene.wait_until_arrived("after the fence", "flows")
+    expect(noted(page, "raise-fence", "the leader hangs")).to_contain_text("olga")
+    assert not visitors.complaints

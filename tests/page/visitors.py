@@ -1,0 +1,58 @@
+"""People who look at the page, each with a browser of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+PATIENCE = 60_000
+"""Milliseconds for which a condition is waited for."""
+
+expect.set_options(timeout=PATIENCE)
+
+
+class Visitors:
+    """Opens pages, each in a context of its own: with cookies and preferences of its own.
+
+    Args:
+        browser: The browser.
+
+    Attributes:
+        complaints: What the browser has complained of in any of them, such as errors of scripts.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self.complaints: list[str] = []
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+
+    def open(self, **preferences: Any) -> Page:
+        """Opens an empty page, with preferences as Playwright calls them."""
+        context = self._browser.new_context(
+            **{"locale": "en-GB", "viewport": {"width": 1200, "height": 900}, **preferences}
+        )
+        context.set_default_timeout(PATIENCE)
+        self._contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda said: self._heard(said.type, said.text))
+        return page
+
+    def signed_in(self, url: str, token: str, **preferences: Any) -> Page:
+        """Opens a page, is asked to sign in, and does."""
+        page = self.open(**preferences)
+        page.goto(url)
+        page.get_by_label("Your token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator("#live")).to_be_visible()
+        return page
+
+    def leave(self) -> None:
+        """Closes all pages."""
+        for context in self._contexts:
+            context.close()
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.complaints.append(text)
