@@ -67,7 +67,7 @@ def test_a_goharvest_table_works_untouched(make_outbox: MakeOutbox) -> None:
         " WHERE attrelid = 'goharvest'::regclass"
     )
     before = ask(box.admin, definition)
-    assert box.dialect.create() == ["outbox_fence", "outbox_dead_letters"]
+    assert box.dialect.create() == ["outbox_fence", "outbox_dead_letters", "outbox_journal"]
     box.write("k" * 100, "v" * 10_000, (["a"], ["b"]))
     hand = box.lead()
     (record,) = hand.mark()
@@ -83,6 +83,7 @@ def test_names_that_need_quotes_and_schemas(make_outbox: MakeOutbox, outbox: Out
         'My Shop.Out"box; --',
         "My Shop.outbox_fence",
         "My Shop.outbox_dead_letters",
+        "My Shop.outbox_journal",
     ]
     box.write()
     hand = box.lead()
