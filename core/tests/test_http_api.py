@@ -14,13 +14,15 @@ from outbox_core import operations
 from outbox_core.config import Settings
 from outbox_core.http import work as work_module
 from outbox_core.http.openapi import VERBS, description
+from outbox_core.http.refusals import RefusedError
 from outbox_sdk import DeadLetterStatus
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from starlette.routing import Route
 
 from .cli_runner import until
-from .http_client import Answered, Site
-from .http_server import ALICE, OPERATORS, VIEWER, serving, settings_of
+from .http_client import Answered
+from .http_server import ALICE, OPERATORS, VIEWER, Server, serving, settings_of
 from .test_operations_services import park
 
 CLUSTERS = {"driver": "cluster", "clusterID": 1, "clustersCount": 3, "maximumDelay": "1h"}
@@ -29,7 +31,7 @@ CLUSTERS = {"driver": "cluster", "clusterID": 1, "clustersCount": 3, "maximumDel
 class Checked:
     """A server each of whose answers must be as it is described."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Server) -> None:
         self.site = site
         self.described = description()
         self.seen = set[tuple[str, str, str]]()
@@ -122,6 +124,10 @@ def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
         *["is it one of ours?"] * 2,
     ]
     api.get("/openapi.json")
+    served = {route.path for route in api.site.app.routes if isinstance(route, Route)}
+    assert {path for path in served if path.startswith("/api/")} - {"/api/{rest:path}"} < api.described[
+        "paths"
+    ].keys()
     everything = {(method, path) for path, each in api.described["paths"].items() for method in each}
     assert {(method, path) for method, path, _ in api.seen} == everything - {("get", "/status")}
 
@@ -189,6 +195,19 @@ def test_a_database_that_is_away(settings: Settings, postgres_dsn: str):
             for refused in (api.get("/api/parked", code=503), api.post("retry", 503, ids=[1])):
                 assert str(at["password"]) not in refused["error"]
                 assert refused["error"]
+
+
+async def test_a_machine_without_threads(monkeypatch: pytest.MonkeyPatch):
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    work = work_module.Work()
+    with monkeypatch.context() as patched:
+        patched.setattr("outbox_core.http.work.ContextThread.start", fail)
+        for _ in range(work_module.MOST_AT_ONCE + 1):
+            with pytest.raises(RefusedError, match="nothing was done: this machine"):
+                await work.deed(lambda: 1)
+    assert await work.read(lambda: 1) == 1
 
 
 def test_a_defect_tells_nothing_of_it(

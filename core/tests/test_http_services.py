@@ -81,6 +81,7 @@ def test_it_serves_what_status_prints_and_what_was_published(
         until(lambda: site.total("outbox_delivery_duration_seconds", outbox="outbox") == 60)
         stash(postgres_dsn, topic, 440)
         until(lambda: site.json("/status")["total"]["purged_total"] == 500)
+        until(lambda: bool(site.json("/api/history")["points"]))
         status, printed = site.json("/status"), json.loads(told(file, "status", "--json"))
         assert status.keys() == printed.keys()
         assert status["leader"] == printed["leader"]

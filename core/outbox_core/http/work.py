@@ -89,7 +89,11 @@ class Work:
             with suppress(RuntimeError):  # the server has ended
                 loop.call_soon_threadsafe(self._places.release)
 
-        ContextThread(target=run, name="http-work", daemon=True).start()
+        try:
+            ContextThread(target=run, name="http-work", daemon=True).start()
+        except RuntimeError:  # the system has no more threads
+            self._places.release()
+            raise RefusedError(503, "nothing was done: this machine has no thread for it") from None
         return future
 
 
