@@ -15,11 +15,23 @@ from outbox_core.monitoring.observed import Observed
 from outbox_core.monitoring.prometheus import Prometheus
 from starlette.applications import Starlette
 
-from .http_client import Site
+from .http_client import Answered, Site
 
 VIEWER, ALICE, BOB = "a-token-of-a-viewer", "the-token-of-alice", "the-token-of-bobby"
 OPERATORS = {"alice": ALICE, "bob": BOB}
 ORIGIN = "https://outbox.example"
+READ, VERB = "/openapi.json", "/api/retry"
+JSON = ("Content-Type", "application/json")
+USER = "X-Forwarded-User"
+PROXY = {
+    "addresses": ["127.0.0.2"],
+    "userHeader": USER,
+    "groupsHeader": "X-Forwarded-Groups",
+    "operators": ["carol"],
+    "operatorGroups": ["on-call"],
+}
+TRUSTED = "127.0.0.2"
+SAME = ("Sec-Fetch-Site", "same-origin")
 
 
 class Harvest:
@@ -55,3 +67,16 @@ def serving(settings: Settings) -> Iterator[Server]:
     app = application(settings, observe, looks, Prometheus(Figures(observe, looks), "test"))
     with HttpServer(settings.http.address, app) as server:
         yield Server(server.address.port, app)
+
+
+def bearer(token: str) -> tuple[str, str]:
+    return ("Authorization", f"Bearer {token}")
+
+
+def verb(site: Site, *headers: tuple[str, str], peer: str = "127.0.0.1") -> Answered:
+    """Asks for a deed that lacks its ids: 400 says that it would be done otherwise."""
+    return site.ask("POST", VERB, JSON, *headers, body="{}", peer=peer)
+
+
+def error(answered: Answered) -> str:
+    return str(json.loads(answered.text)["error"])

@@ -1,49 +1,35 @@
-"""Who may do what over HTTP: tokens, a proxy's users, and requests that somebody else has a browser make."""
+"""Who may do what over HTTP: tokens, what a request has to be like, and the settings."""
 
-import json
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_core.config.http import HttpSettings, ProxySettings
 from outbox_core.http import tokens as tokens_module
-from outbox_core.http.access import Access, Role
-from outbox_core.http.proxies import role_of
+from outbox_core.http.access import Role
 from outbox_sdk import ConfigError
-from starlette.requests import Request
 from starlette.routing import Route
 
-from .http_client import Answered, Site
-from .http_server import ALICE, OPERATORS, ORIGIN, VIEWER, Server, serving, settings_of
-
-READ, VERB = "/openapi.json", "/api/retry"
-JSON = ("Content-Type", "application/json")
-USER = "X-Forwarded-User"
-PROXY = {
-    "addresses": ["127.0.0.2"],
-    "userHeader": USER,
-    "groupsHeader": "X-Forwarded-Groups",
-    "operators": ["carol"],
-    "operatorGroups": ["on-call"],
-}
-TRUSTED = "127.0.0.2"
-SAME = ("Sec-Fetch-Site", "same-origin")
-
-
-def bearer(token: str) -> tuple[str, str]:
-    return ("Authorization", f"Bearer {token}")
-
-
-def verb(site: Site, *headers: tuple[str, str], peer: str = "127.0.0.1") -> Answered:
-    """Asks for a deed that lacks its ids: 400 says that it would be done otherwise."""
-    return site.ask("POST", VERB, JSON, *headers, body="{}", peer=peer)
-
-
-def error(answered: Answered) -> str:
-    return str(json.loads(answered.text)["error"])
+from .http_client import Site
+from .http_server import (
+    ALICE,
+    JSON,
+    OPERATORS,
+    ORIGIN,
+    PROXY,
+    READ,
+    SAME,
+    USER,
+    VERB,
+    VIEWER,
+    Server,
+    bearer,
+    error,
+    serving,
+    settings_of,
+    verb,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +41,6 @@ def open_site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def tokens() -> Iterator[Server]:
     with serving(settings_of(viewerTokens=[VIEWER], operatorTokens=OPERATORS)) as site:
-        yield site
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[Site]:
-    with serving(settings_of(viewerTokens=[VIEWER], origin=ORIGIN, proxy=PROXY)) as site:
         yield site
 
 
@@ -153,29 +133,6 @@ def test_nothing_is_changed_by_get_whatever_it_claims(tokens: Site):
     assert tokens.ask("GET", "/api/nothing", bearer(ALICE)).code == 404
 
 
-@pytest.mark.parametrize(
-    "framing",
-    [
-        "Content-Length: 4\r\nTransfer-Encoding: chunked",
-        "Transfer-Encoding: chunked\r\nContent-Length: 4",
-        "Transfer-Encoding: identity\r\nContent-Length: 4",
-        "Transfer-Encoding: chunked, identity",
-        "Content-Length: 4\r\nContent-Length: 5",
-        "Content-Length : 4",
-        "Content-Length: +4",
-    ],
-)
-@pytest.mark.parametrize("path", ["/livez", VERB])
-def test_a_request_hides_no_other_one_in_its_body(proxied: Site, framing: str, path: str):
-    hidden = f"GET {READ} HTTP/1.1\r\nHost: outbox.example\r\n{USER}: carol\r\n\r\n"
-    outer = f"POST {path} HTTP/1.1\r\nHost: outbox.example\r\n{framing}\r\n\r\n0\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", proxied.port), 30, (TRUSTED, 0)) as connection:
-        connection.sendall((outer + hidden).encode())
-        answered = b"".join(iter(lambda: connection.recv(65_536), b""))
-    assert answered.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
-    assert answered.count(b"HTTP/1.1 ") == 1
-
-
 def test_a_body_is_json_and_bounded(tokens: Site):
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json-patch+json"):
         refused = tokens.ask("POST", VERB, bearer(ALICE), ("Content-Type", kind), body="{}")
@@ -209,121 +166,6 @@ def test_a_wrong_body_is_refused_by_its_field(tokens: Site, body: str, said: str
     assert refused.code == (404 if "hunter2" in body else 400)
     assert said in error(refused)
     assert "hunter2" not in refused.text
-
-
-def test_users_of_a_proxy(proxied: Site):
-    def ask(user: str, groups: str = "") -> tuple[int, int]:
-        named = [(USER, user), ("X-Forwarded-Groups", groups), ("Host", "outbox.example")]
-        read = proxied.ask("GET", READ, *named, peer=TRUSTED)
-        return read.code, verb(proxied, *named, SAME, peer=TRUSTED).code
-
-    assert ask("carol") == (200, 400)
-    assert ask("dave") == (200, 403)
-    assert ask("dave", "staff, on-call") == (200, 400)
-    assert ask("dave", "on-call-not") == (200, 403)
-    assert ask("Carol") == (200, 403)
-    assert ask("carol, dave") == (200, 403)
-    assert ask("") == ask("  ") == (401, 401)
-    assert ask("c" * 101) == (403, 403)
-    assert "dave may only read" in verb(proxied, (USER, "dave"), SAME, peer=TRUSTED).text
-
-
-def test_a_proxys_header_from_elsewhere_does_not_count(proxied: Site, caplog: pytest.LogCaptureFixture):
-    refused = verb(proxied, (USER, "carol"), SAME)
-    assert refused.code == 401
-    assert f"{USER} does not count" in error(refused)
-    assert f"sign in at {ORIGIN}" in error(refused)
-    assert "from 127.0.0.1: X-Forwarded-User does not count" in caplog.text
-    for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
-        assert verb(proxied, (USER, "carol"), SAME, (header, TRUSTED)).code == 401
-        assert verb(proxied, (USER, "carol"), SAME, (header, f"for={TRUSTED}")).code == 401
-    # It is as if the header was not there.
-    assert proxied.ask("GET", READ, (USER, "carol"), bearer(VIEWER)).code == 200
-    assert verb(proxied, (USER, "carol"), bearer(VIEWER)).code == 403
-
-
-def test_a_proxys_header_is_there_once_and_spelled_as_configured(proxied: Site):
-    twice = [(USER, "dave"), (USER, "carol")]
-    assert proxied.ask("GET", READ, *twice, peer=TRUSTED).code == 400
-    assert verb(proxied, *twice[::-1], SAME, peer=TRUSTED).code == 400
-    groups = [("X-Forwarded-Groups", "staff"), ("X-Forwarded-Groups", "on-call")]
-    assert verb(proxied, (USER, "dave"), *groups, SAME, peer=TRUSTED).code == 400
-    assert proxied.ask("GET", READ, ("X_Forwarded_User", "carol"), peer=TRUSTED).code == 401
-    assert verb(proxied, (USER, "dave"), ("x-forwarded-user", "carol"), SAME, peer=TRUSTED).code == 400
-
-
-def test_only_names_of_the_server_itself_are_asked_for_where_a_proxy_is_believed(proxied: Site):
-    # A page of another site can give its own name the address of a proxy's machine.
-    for host, code in (("evil.example", 403), ("outbox.example", 200), ("127.0.0.1:1", 200), ("[::1]", 200)):
-        assert proxied.ask("GET", READ, (USER, "dave"), ("Host", host), peer=TRUSTED).code == code
-
-
-CROSS = [
-    [],
-    [("Sec-Fetch-Site", "cross-site")],
-    [("Sec-Fetch-Site", "same-site")],
-    [("Sec-Fetch-Site", "none")],
-    [("Sec-Fetch-Site", "same-origin, cross-site")],
-    [("Sec-Fetch-Site", "cross-site"), ("Origin", ORIGIN)],
-    [("Origin", "null")],
-    [("Origin", "")],
-    [("Origin", "https://evil.example")],
-    [("Origin", "https://outbox.example.evil.example")],
-    [("Origin", "https://outbox.example@evil.example")],
-    [("Origin", "https://outbox.example:444")],
-    [("Origin", "outbox.example")],
-    [("Referer", f"{ORIGIN}/")],
-]
-OWN = [[SAME], [("Origin", ORIGIN)], [("Origin", f"{ORIGIN}:443")]]
-
-
-@pytest.mark.parametrize(
-    ("headers", "code"), [*((each, 403) for each in CROSS), *((each, 400) for each in OWN)]
-)
-def test_a_page_of_another_site_changes_nothing(proxied: Site, headers: list[tuple[str, str]], code: int):
-    named = [(USER, "carol"), ("Host", "outbox.example")]
-    assert verb(proxied, *named, *headers, peer=TRUSTED).code == code
-
-
-def test_a_program_with_a_token_needs_no_origin(tokens: Site):
-    for headers in CROSS:
-        assert verb(tokens, bearer(ALICE), *headers).code == 400
-
-
-@pytest.mark.parametrize(
-    ("peer", "trusted"),
-    [
-        ("10.1.2.3", True),
-        ("::ffff:10.1.2.3", True),
-        ("10.1.3.3", False),
-        ("::ffff:10.1.3.3", False),
-        ("fd00::1", True),
-        ("fd00::1%eth0", True),
-        ("fd01::1", False),
-        ("::10.1.2.3", False),
-        ("", False),
-        ("outbox.example", False),
-    ],
-)
-def test_addresses_of_a_proxy(peer: str, trusted: bool):
-    proxy = ProxySettings(("10.1.2.0/24", "fd00::/16"), USER, viewers=("dave",))
-    access = Access(HttpSettings("127.0.0.1:0", ORIGIN, proxy=proxy))
-
-    def role(user: str) -> Role | None:
-        headers = [(b"host", b"outbox.example"), (USER.lower().encode(), user.encode())]
-        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
-        client = access.client(Request({**scope, "client": (peer, 1)}))
-        return None if client is None else client.role
-
-    assert role("dave") == (Role.VIEWER if trusted else None)
-    assert role("erin") is None
-
-
-def test_roles_of_users():
-    everybody = ProxySettings(("10.1.2.3",), USER, operators=("*",))
-    assert role_of(everybody, "dave", ()) is Role.OPERATOR
-    assert role_of(ProxySettings(("10.1.2.3",), USER, viewers=()), "dave", ()) is None
-    assert Role.VIEWER < Role.OPERATOR
 
 
 @pytest.mark.parametrize(
