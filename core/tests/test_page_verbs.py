@@ -90,6 +90,14 @@ def test_a_form_that_is_sent_twice_acts_once(site: PageSite, operations: Operati
     assert len(operations.noted) == 2
 
 
+def test_a_number_of_a_form_stands_for_one_deed(site: PageSite, operations: Operations):
+    fields = fields_of(site.get("/do/retry?id=7", **AS_PERSON))
+    site.post("/do/retry", ALICE, reason="x", **fields)
+    refused = site.post("/do/skip", ALICE, reason="x", **fields | {"ids": "8"})
+    assert refused.code == 409
+    assert [each.deed.verb for each in operations.noted] == ["retry"]
+
+
 def test_what_came_of_it_is_told_to_whom_has_done_it(site: PageSite):
     fields = fields_of(site.get("/do/redrive?id=9", **AS_PERSON))
     done = site.post("/do/redrive", ALICE, reason="x", **fields)

@@ -46,30 +46,42 @@ class Deeds:
     """
 
     def __init__(self) -> None:
-        self._outcomes: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._done: dict[tuple[str, str], tuple[object, asyncio.Task[str]]] = {}
 
-    async def once(self, who: str, form: str, do: Callable[[], Awaitable[str]]) -> str:
+    async def once(self, who: str, number: str, what: object, do: Callable[[], Awaitable[str]]) -> str:
         """Does it, unless it is done or being done; returns what came of it.
 
         What has failed is forgotten, so that it can be tried again.
-        """
-        name = (who, form)
-        if name not in self._outcomes:
-            self._outcomes[name] = asyncio.ensure_future(do())
-            while len(self._outcomes) > MOST_REMEMBERED:
-                del self._outcomes[next(iter(self._outcomes))]
-        task = self._outcomes[name]
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if task.done():
-                self._outcomes.pop(name, None)
-            raise
 
-    def outcome(self, who: str, form: str) -> str:
+        Args:
+            who: The operator.
+            number: The form's.
+            what: What is to be done: equal for equal deeds.
+            do: Does it, and says what came of it.
+
+        Raises:
+            RefusedError: Something else was done under this number.
+        """
+        name = (who, number)
+        if name not in self._done:
+            task = asyncio.ensure_future(do())
+            task.add_done_callback(lambda done: self._forget(name, done))
+            self._done[name] = what, task
+            while len(self._done) > MOST_REMEMBERED:
+                del self._done[next(iter(self._done))]
+        before, task = self._done[name]
+        if before != what:
+            raise RefusedError(409, "nothing was done: this form was sent already, for something else")
+        return await asyncio.shield(task)  # it goes on without whoever sent it
+
+    def outcome(self, who: str, number: str) -> str:
         """Returns what came of a form that this operator has sent; empty if that is not known."""
-        task = self._outcomes.get((who, form))
-        return "" if task is None or not task.done() or task.exception() else task.result()
+        _, task = self._done.get((who, number), (None, None))
+        return task.result() if task is not None and task.done() else ""
+
+    def _forget(self, name: tuple[str, str], done: asyncio.Task[str]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._done.pop(name, None)
 
 
 class Verbs:
@@ -125,6 +137,7 @@ class Verbs:
         who = client.name if client is not None else ""
         number = form.get("form") or secrets.token_urlsafe(12)
         act = _act(verb, outbox, form, Operator(who, "http", _reason(form)))
+        what = verb, outbox.title, form.get("ids"), form.get("cluster")
 
         async def once() -> str:
             try:
@@ -132,7 +145,7 @@ class Verbs:
             finally:
                 self._parts.outboxes.changed(outbox)
 
-        await self._deeds.once(who, number, once)
+        await self._deeds.once(who, number, what, once)
         where = urlencode({"name": outbox.title, "done": number})
         return RedirectResponse(f"/outbox?{where}", 303)
 
