@@ -87,6 +87,10 @@ class Operations:
     noted: list[Entry] = field(default_factory=list)
     error: Exception | None = None
     reads: int = 0
+    counts: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.counts.set()
 
     def replace(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("letters", "entries", "waiting", "reveal", "retry", "skip", "redrive", "raise_fence"):
@@ -107,6 +111,7 @@ class Operations:
         return self.noted[:limit]
 
     def waiting(self, settings: HarvestSettings, keys: Sequence[str]) -> Mapping[str, int]:
+        assert self.counts.wait(30)
         return dict.fromkeys(keys, 1234)
 
     def reveal(

@@ -11,6 +11,7 @@ from outbox_core.operations import Verb, effect
 from outbox_sdk import DriverError
 from outbox_sdk.parking import DeadLetterStatus
 
+from .cli_runner import until
 from .http_client import Answered
 from .http_server import ALICE
 from .page_site import AS_ALICE, Database, Operations, PageSite, configured, serving
@@ -183,3 +184,12 @@ def test_values_are_hidden_until_an_operator_asks(site: PageSite, operations: Op
 def test_rows_are_counted_only_if_that_is_asked_for(site: PageSite):
     assert "1,234" not in site.get("/letter?id=7", **AS_PERSON).text
     assert "1,234 in the outbox, this one included" in site.get("/letter?id=7&count=1", **AS_PERSON).text
+
+
+def test_rows_are_counted_for_one_at_a_time(site: PageSite, operations: Operations):
+    operations.counts.clear()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(site.get, "/letter?id=7&count=1", **AS_PERSON)
+        until(lambda: site.get("/letter?id=8&count=1", **AS_PERSON).code == 409)
+        operations.counts.set()
+        assert first.result().code == 200

@@ -14,6 +14,8 @@ LONGEST = timedelta(hours=1)
 SHORTEST = timedelta(minutes=10)
 """What a graph spans at least: it would look like much with a few points in all its width."""
 
+_UNKNOWN = "–"  # noqa: RUF001 - a dash
+
 Sample = tuple[datetime, float | None]
 """A moment, and the figure then; ``None`` where it is not known."""
 
@@ -56,8 +58,8 @@ def graph(
     known = [figure for _, figure in inside if figure is not None]
     most = max(known, default=0.0)
     last = inside[-1][1] if inside else None
-    said_now = "–" if last is None else text(last)  # noqa: RUF001 - a dash
-    said_most = text(most) if known else "–"  # noqa: RUF001 - likewise
+    said_now = _UNKNOWN if last is None else text(last)
+    said_most = text(most) if known else _UNKNOWN
     span = (now - begins).total_seconds()
 
     def place(sample: tuple[datetime, float]) -> str:
@@ -66,7 +68,9 @@ def graph(
         return f"{min(x, WIDTH):.1f},{y:.1f}"
 
     shapes = Markup("").join(_line([place(each) for each in run]) for run in _runs(inside))
-    description = f"{heading} over the last {_minutes(span)}: now {said_now}, at most {said_most}"
+    description = (
+        f"{heading} over the last {_minutes(span)}: now {_aloud(said_now)}, at most {_aloud(said_most)}"
+    )
     gaps = len(known) < len(inside)
     svg = Markup(
         '<svg id="graph-{name}" class="graph" viewBox="0 0 {width} {height}" preserveAspectRatio="none" '
@@ -102,6 +106,10 @@ def _line(places: list[str]) -> Markup:
     return Markup(
         '<path class="area" d="M{first},{base} L{line} L{last},{base}Z"/><path class="line" d="M{line}"/>'
     ).format(first=first, last=last, line=line, base=HEIGHT - 1)
+
+
+def _aloud(said: str) -> str:
+    return "not known" if said == _UNKNOWN else said
 
 
 def _minutes(seconds: float) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import Lock
 
+from outbox_sdk.errors import OutboxError
 from outbox_sdk.parking import DeadLetter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,6 +34,7 @@ class Records:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._counting = Lock()
 
     def routes(self) -> list[Route]:
         """Returns what is served."""
@@ -48,8 +51,7 @@ class Records:
         found = await self._letter(outbox, query.get("id", ""))
         rows = None
         if query.get("count") == "1":
-            key = found.record.key
-            rows = (await self._parts.work.read(partial(operations.waiting, outbox, [key])))[key]
+            rows = await self._parts.work.read(partial(self._count, outbox, found.record.key))
         return self._page(request, outbox, found, rows=rows, revealed=False)
 
     async def reveal(self, request: Request) -> Response:
@@ -78,6 +80,15 @@ class Records:
             entries=[noted(each) for each in contents.entries or ()],
             error=contents.journal_error or contents.error,
         )
+
+    def _count(self, outbox: HarvestSettings, key: str) -> int:
+        """Counts rows on a thread; one at a time, so that viewers cannot take all threads from operators."""
+        if not self._counting.acquire(blocking=False):
+            raise OutboxError("rows are being counted for somebody else: try again in a while")
+        try:
+            return operations.waiting(outbox, [key])[key]
+        finally:
+            self._counting.release()
 
     async def _letter(self, outbox: HarvestSettings, number: str) -> DeadLetter:
         ids = integers(number)

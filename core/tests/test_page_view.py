@@ -1,0 +1,125 @@
+"""What the page shows, made of plain values."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from outbox_core.config import KeyNames
+from outbox_core.health import Code
+from outbox_core.history import Happening, HappeningCode, Point
+from outbox_core.http.graphs import HEIGHT, WIDTH, Sample, graph
+from outbox_core.http.view import overall, shown, worst_first
+from outbox_core.http.view_history import graphs, known_since, recent
+from outbox_core.http.view_letters import MOST_SHOWN, letter, noted, value
+from outbox_core.http.view_verbs import MOST, Confirmation
+from outbox_core.http.view_verdict import Known, State, verdict
+from outbox_core.operations import Verb
+from outbox_sdk import Parked
+
+from .page_states import HOSTILE, NOW, entry, lane, snapshot
+from .page_states import letter as dead_letter
+
+
+def drawn(*samples: tuple[int, float | None]) -> str:
+    """Draws figures of so many seconds ago."""
+    found: list[Sample] = [(NOW - timedelta(seconds=ago), figure) for ago, figure in samples]
+    return str(graph("x", "<X>", found, NOW, str).svg)
+
+
+def lines(svg: str) -> list[list[tuple[float, float]]]:
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", line)]
+        for line in re.findall(r'class="line" d="M([^"]*)"', svg)
+    ]
+
+
+def test_a_graph_is_as_high_as_its_greatest_figure_and_ends_now():
+    [line] = lines(drawn((3600, 0.0), (1800, 50.0), (0, 100.0)))
+    assert line == [(0, HEIGHT - 1), (WIDTH / 2, (HEIGHT - 1 + 2) / 2), (WIDTH, 2)]
+
+
+def test_what_is_not_known_is_a_gap_and_never_a_line():
+    svg = drawn((300, 1.0), (290, 1.0), (280, None), (270, 3.0), (260, None))
+    assert [len(line) for line in lines(svg)] == [2, 2]  # the second is a dot: from a place to itself
+    assert "now not known, at most 3.0; not known at times" in svg
+    assert "&lt;X&gt;" in svg
+
+
+@pytest.mark.parametrize("samples", [(), ((30, None),), ((30, 0.0), (20, 0.0))])
+def test_a_graph_of_little(samples: tuple[tuple[int, float | None], ...]):
+    svg = drawn(*samples)
+    assert "nan" not in svg
+    assert all(y == HEIGHT - 1 for line in lines(svg) for _, y in line)
+
+
+def test_the_hour_begins_with_the_process():
+    young = [Point(NOW - timedelta(minutes=4), 1, 1.0, 1.0), Point(NOW, 2, None, 3.0)]
+    assert known_since(young, NOW) == young[0].at
+    assert known_since([Point(NOW - timedelta(minutes=60), 1), *young], NOW) is None
+    backlog, oldest, rate = graphs(young, NOW)
+    assert (backlog.now, oldest.now, rate.now) == ("2", "0s", "3")
+    assert backlog.begins == NOW - timedelta(minutes=10)
+
+
+def test_the_newest_happenings_come_first():
+    happened = [Happening(NOW, HappeningCode.KEYS_PARKED, str(number)) for number in range(30)]
+    assert [each.text for each in recent(happened)] == [str(number) for number in range(29, 9, -1)]
+
+
+def test_the_verdict_has_no_figures_that_change_all_the_time():
+    texts = {
+        verdict(Known(snapshot(lane(0), lane(1, age=age), oldest=age, parked=Parked(1, age)), NOW)).said
+        for age in (61.0, 62.0, 600.0)
+    }
+    assert texts == {"3 problems: silent lane, old records, parked keys."}
+
+
+def test_the_worst_outbox_is_the_first():
+    sick = snapshot(lane(0), lane(1, age=60.0))
+    worse = snapshot(lane(0), lane(1, age=60.0), parked=Parked(1, 1.0))
+    known = {
+        "a": Known(snapshot(), NOW),
+        "b": Known(sick, NOW),
+        "c": Known(worse, NOW),
+        "d": Known(sick, NOW, "refused", NOW),
+        "e": Known(),
+    }
+    found = worst_first([shown(title, each, NOW) for title, each in known.items()])
+    assert [each.title for each in found] == ["d", "e", "c", "b", "a"]
+    assert overall(found).said == "4 of 5 outboxes need attention."
+    assert overall(found[-1:]).state is State.WELL
+    assert overall([]).state is State.UNKNOWN
+    assert [each.code for each in found[0].verdict.reasons] == [Code.DATABASE_UNREACHABLE]
+
+
+def test_values_are_cut_and_bytes_are_shown_in_three_ways():
+    assert value(None) is None
+    text = value("ä\u202e\n" + "x" * MOST_SHOWN)
+    assert text is not None
+    assert text.text.startswith("ä\\u202e\nx")
+    assert (text.cut, text.hex, text.size) == (True, "", "4,099 characters")
+    data = value(b"\xffA\n")
+    assert data is not None
+    assert (data.text, data.hex, data.base64) == ("\ufffdA\n", "ff 41 0a", "/0EK")
+    assert (data.cut, data.size) == (False, "3 bytes")
+
+
+def test_hashed_keys_have_both_names():
+    names = KeyNames("a secret of the test")
+    found = letter(dead_letter(key="order-1"), names)
+    assert (found.key, found.in_logs) == ("order-1", names.of("order-1"))
+    assert letter(dead_letter(key=HOSTILE), KeyNames()).in_logs == ""
+
+
+def test_long_subjects_of_the_journal_are_folded():
+    assert noted(entry("short")).rest == ""
+    long = noted(entry("x" * 300, outcome=None))
+    assert (len(long.short), len(long.rest), long.outcome) == (201, 300, "")
+
+
+def test_a_thousand_records_are_changed_at_once():
+    letters = [letter(dead_letter(number), KeyNames()) for number in range(MOST + 1)]
+    asked = Confirmation.of_letters(Verb.RETRY, letters, [])
+    assert asked.question == "Retry 1,000 records?"
+    assert "the first 1,000 of 1,001" in asked.about[0]
+    assert len(asked.fields["ids"].split(",")) == MOST
