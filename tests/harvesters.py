@@ -160,7 +160,7 @@ class Fleet:
         name: str,
         *,
         environment: Mapping[str, str] | None = None,
-        http: Mapping[str, str] | None = None,
+        http: Mapping[str, Any] | None = None,
         **harvest: Any,
     ) -> Harvester:
         """Starts a harvester; keyword arguments replace keys below ``harvest:``; ``http`` is that section."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-PATIENCE = 60_000
+PATIENCE = 40_000
 """Milliseconds for which a condition is waited for."""
 
 expect.set_options(timeout=PATIENCE)
