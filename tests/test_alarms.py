@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from outbox_core.monitoring import names
 from outbox_servers.services import Kafka, Postgres
 
 from deploy.alerts import alarms
+from deploy.series import label
 
 from .alarms.faults import FAULTS, kill_all, poison
 from .alarms.site import Servers, Site
@@ -18,8 +20,8 @@ from .test_deploy import PANELS
 
 FACTOR = 30.0
 NAMES = re.compile(r"\b(?:outbox|messaging)_\w+")
-"""What may be the name of a metric in a query: a label is not followed by more of a name."""
-LABELS = {"messaging_destination_name"}
+"""Finds the names of metrics in a query; and these labels:"""
+LABELS = {label(names.DESTINATION)}
 VARIABLES = {"$__rate_interval": "10s", "$__interval": "10s", "$job": ".*", "$outbox": ".*"}
 """What Grafana puts in their places."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from outbox_core.health import REMARKS, Code
-from outbox_core.monitoring import names
-from outbox_core.monitoring.names import METRICS, Metric
+from outbox_core.monitoring.names import METRICS
 from outbox_servers.services.prometheus import find_installation
 
 from deploy.alerts import alarms
@@ -23,6 +21,7 @@ from deploy.make import DOCS, FOLDER, files
 from deploy.panels import WIDTH
 from deploy.series import duration, exported
 
+from .alarm_cases import CASES, Case
 from .test_documents import ROOT, headings
 
 RULES = FOLDER / "prometheus" / "outbox.rules.yaml"
@@ -103,155 +102,6 @@ def test_panels_are_complete_and_do_not_overlap() -> None:
 
 
 # --- the alarms -------------------------------------------------------------------------------------
-
-
-def series(metric: Metric, instance: str = "a", **labels: str) -> str:
-    every = {"job": "outbox", "outbox": "shop", "instance": instance, **labels}
-    return exported(metric) + "{" + ", ".join(f'{name}="{value}"' for name, value in every.items()) + "}"
-
-
-def up(instance: str) -> str:
-    return f'up{{job="outbox", instance="{instance}"}}'
-
-
-@dataclass(frozen=True)
-class Case:
-    """A history of series, and when an alarm fires in it.
-
-    Attributes:
-        alarm: The alarm.
-        values: Series → its values, two a minute, as promtool writes them.
-        fires: The minutes at which it fires.
-        quiet: The minutes at which it does not.
-        figure: Its value, as its description has it.
-        labels: Its labels, without severity.
-    """
-
-    alarm: str
-    values: Mapping[str, str]
-    fires: Sequence[float]
-    quiet: Sequence[float]
-    figure: str = ""
-    labels: Mapping[str, str] = field(default_factory=lambda: {"job": "outbox", "outbox": "shop"})
-
-
-CASES = [
-    Case(
-        "OutboxNoLeader",  # all were killed; after an hour the outbox is forgotten
-        {series(names.CANDIDATE): "1x10 stale", series(names.LEADER): "1x10 stale"},
-        (7, 60),
-        (5, 6, 70),
-    ),
-    Case(
-        "OutboxNoLeader",  # all live, and nobody leads for longer than a takeover takes
-        {
-            series(names.CANDIDATE): "1x60",
-            series(names.LEADER): "1x4 0x1 1x4 0x60",
-            series(names.LEADER, "b"): "0x60",
-        },
-        (10,),
-        (3, 5),
-    ),
-    Case("OutboxNoHarvester", {up("a"): "1x10 0x20", up("b"): "1x4 0x20"}, (8,), (4, 6), labels={}),
-    Case("OutboxNoHarvester", {'up{job="another"}': "1x20"}, (3,), (), labels={}),
-    Case(
-        "OutboxProcessDown",
-        {up("a"): "1x60", up("b"): "1x4 0x20 1x20"},
-        (9,),
-        (4, 15),
-        "",
-        {"job": "outbox", "instance": "b"},
-    ),
-    Case(
-        "OutboxNoStandby",
-        {series(names.CANDIDATE): "1x90", series(names.CANDIDATE, "b"): "1x10 0x60 1x10"},
-        (22,),
-        (5, 15, 37),
-        "1",
-    ),
-    Case(
-        "OutboxTwoLeaders",  # of which one at a time stops for a moment
-        {
-            series(names.LEADER): "1x10 1 1 1 0 1 1 1 0 1 1x40",
-            series(names.LEADER, "b"): "0x10 1 1 1 1 0 1 1 1 1 0x40",
-        },
-        (8,),
-        (5, 15),
-        "1.364",
-    ),
-    Case(
-        "OutboxTwoLeaders",  # a leader that does not know yet; then a killed one
-        {
-            series(names.LEADER): "1x10 1 0x20 stale",
-            series(names.LEADER, "b"): "0x10 1 1x20 stale",
-            series(names.LEADER, "c"): "0x10 0 0x20 1x40",
-        },
-        (),
-        (6, 8, 16, 18),
-    ),
-    Case("OutboxTakeoversOften", {series(names.FENCE_TOKEN): "1 1 7 7 9 9 30 30 31 31x90"}, (), (5, 20)),
-    Case(
-        "OutboxTakeoversOften",  # of two processes, which take turns
-        {
-            series(names.FENCE_TOKEN): "1 1 stale _ 9 9 stale _ 31 31 31x90",
-            series(names.FENCE_TOKEN, "b"): "_ _ 7 7 stale _ 30 30 stale _ 40 40 40x90",
-        },
-        (6, 25),
-        (3, 45),
-        "5",
-    ),
-    Case(
-        "OutboxOldRecords",
-        {series(names.BACKLOG_AGE): "10x4 61x20 3x9", series(names.BACKLOG_AGE, "b"): "10x4 60x20 3x9"},
-        (9,),
-        (2, 5, 14),
-        "1m 1s",
-    ),
-    Case("OutboxBlockedKey", {series(names.BLOCKED_AGE): "0x4 61x9 0x9"}, (4,), (1, 3, 9), "1m 1s"),
-    Case("OutboxParkedKeys", {series(names.PARKED_KEYS): "0x4 2x9 0x9"}, (4,), (1, 3, 9), "2"),
-    Case(
-        "OutboxDeliveriesFail",
-        {series(names.RETRIED, lane="0"): "0x10 3+3x40 124x20", series(names.RETRIED, lane="1"): "0x70"},
-        (17, 25),
-        (5, 14, 32),
-        "100m",
-    ),
-    Case("OutboxDeliveriesFail", {series(names.RETRIED, lane="0"): "0x10 50x90"}, (), (6, 12, 20)),
-    Case(
-        "OutboxTransactionsAborted",
-        {series(names.ABORTED, lane="0"): "0x10 3+3x40 124x20"},
-        (17, 25),
-        (5, 14, 32),
-        "100m",
-    ),
-    Case("OutboxTakenOver", {series(names.TAKEN_OVER, lane="0"): "0x4 90x40"}, (3, 6), (1, 9), "90"),
-    Case(
-        "OutboxDatabaseUnreachable",
-        {series(names.DATABASE_UP): "1x4 0x20 1x9", series(names.DATABASE_UP, "b"): "1x9 0x9 1x20"},
-        (7,),
-        (3, 5, 13),
-    ),
-    Case(
-        "OutboxOldSnapshot",
-        {series(names.DEAD_ROWS): "2e+06x40", series(names.SNAPSHOT_AGE): "0x4 61x20 0x9"},
-        (9,),
-        (2, 5, 14),
-        "2M",
-    ),
-    Case(
-        "OutboxDeadRows",
-        {series(names.DEAD_ROWS): "1000001x60 5x9", series(names.SNAPSHOT_AGE): "0x45 61x9"},
-        (16, 21),
-        (10, 24, 32),
-        "1M",
-    ),
-    Case(
-        "OutboxDeadRows",
-        {series(names.DEAD_ROWS): "200000x60", series(names.SNAPSHOT_AGE): "0x60"},
-        (),
-        (30,),
-    ),
-]
 
 
 def test_the_rules_pass_promtool() -> None:
