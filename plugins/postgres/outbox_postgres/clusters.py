@@ -9,12 +9,12 @@ from outbox_sdk import Origin, OriginBacklog, Takeover
 from outbox_sdk.affinity import MAX_CLUSTER
 from outbox_sdk.backlog import MAX_COUNTED
 from outbox_sdk.portable.columns import TAKEOVER
-from outbox_sdk.portable.rows import storable
 
 from outbox_postgres.layout import Layout
 from outbox_postgres.names import quoted
 from outbox_postgres.session import Session
 from outbox_postgres.settled import FIRST
+from outbox_postgres.sql_ascii import stored
 
 REASON_LENGTH = 200
 """How many characters of a reason are kept."""
@@ -62,7 +62,8 @@ class Clusters:
             VALUES ($1, $2, 0, 1, 0, $3, clock_timestamp())
             ON CONFLICT (name, lane) DO UPDATE SET token = 1, holder = excluded.holder, since = excluded.since
             WHERE f.token <> 1 RETURNING lane"""
-        parameters = (self._name, TAKEOVER - cluster, storable(reason, "utf-8")[:REASON_LENGTH])
+        kept = stored(self._session.connection, reason)[:REASON_LENGTH]
+        parameters = (self._name, TAKEOVER - cluster, kept)
         return bool(self._session.fetch(statement, parameters, "begin a takeover"))
 
     def end(self, cluster: int) -> bool:

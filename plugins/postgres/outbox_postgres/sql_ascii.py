@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import psycopg
-from outbox_sdk.portable.rows import spellings
+from outbox_sdk.portable.rows import spellings, storable
 from psycopg import pq
 from psycopg.adapt import Buffer, Loader
 from psycopg.types.string import StrDumper
@@ -54,6 +54,12 @@ class _Cursor(psycopg.RawCursor[Any]):
 def is_raw(connection: psycopg.Connection[Any]) -> bool:
     """Returns whether the database has no encoding."""
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+
+
+def stored(connection: psycopg.Connection[Any], text: str) -> str:
+    """Writes what the database of a connection cannot hold of a text as escapes."""
+    unicode = connection.info.parameter_status("server_encoding") == "UTF8"
+    return storable(text, "utf-8" if unicode else "ascii")
 
 
 def read_raw(connection: psycopg.Connection[Any]) -> None:

@@ -21,7 +21,6 @@ from outbox_sdk import (
     TransactionalLane,
 )
 from outbox_sdk.fence import lost_token, token_step
-from outbox_sdk.portable.rows import storable
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
@@ -31,6 +30,7 @@ from outbox_postgres.layout import Layout
 from outbox_postgres.marking import Marking, Wanted
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import sources
+from outbox_postgres.sql_ascii import stored
 from outbox_postgres.starts import Starts
 from outbox_postgres.view import PostgresView, digits
 
@@ -158,8 +158,7 @@ class PostgresTable(PostgresView):
         """
         self._starts.released()
         heads = [poison.id for poison in poisons]
-        unicode = self._connection.info.parameter_status("server_encoding") == "UTF8"
-        reasons = [storable(poison.reason, "utf-8" if unicode else "ascii") for poison in poisons]
+        reasons = [stored(self._connection, poison.reason) for poison in poisons]
         poisonous = (heads, reasons, [poison.attempts for poison in poisons])
         id_conflicts = self._session.fetch(
             self._parking.id_conflicts, (self._layout.name, heads, leader_id), "park"
@@ -200,7 +199,7 @@ class PostgresTable(PostgresView):
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
             self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
-            parameters = (self._layout.name, lanes, holder, token_step())
+            parameters = (self._layout.name, lanes, stored(self._connection, holder), token_step())
             rows = self._session.execute(self._sql.bump, parameters).fetchall()
         return int(rows[0][0])
 

@@ -42,6 +42,11 @@ def test_characters_that_the_database_does_not_have_are_written_as_escapes(narro
         (entry,) = journal.entries()
     written = (entry.deed.operator, entry.deed.subject, entry.deed.reason, entry.outcome)
     assert written == (r"J\xfcrgen \U0001f30d", r"zero \0", r"half \udc80", r"fertig: gr\xf6\xdfer")
+    with closing(narrow.dialect.connect()) as table:
+        table.bump(1, f"operator {DEED.operator}")
+        table.begin_takeover(2, "größer")
+        held, why = table.lane_statuses()[0].holder, table.takeovers()[0].reason
+    assert (held, why) == (r"operator J\xfcrgen \U0001f30d", r"gr\xf6\xdfer")
 
 
 def test_the_last_entries_are_read_through_the_index(outbox: Outbox) -> None:

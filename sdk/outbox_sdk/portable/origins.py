@@ -10,6 +10,7 @@ from outbox_sdk.affinity import MAX_CLUSTER, ColumnIs, Origin, Takeover
 from outbox_sdk.backlog import MAX_COUNTED, OriginBacklog
 from outbox_sdk.portable.columns import TAKEOVER
 from outbox_sdk.portable.fence_rows import new_lane
+from outbox_sdk.portable.rows import storable
 from outbox_sdk.portable.session import AlreadyExists, Session
 from outbox_sdk.portable.sources import Source, sources
 from outbox_sdk.portable.statements import Statements
@@ -115,7 +116,7 @@ class Takeovers:
         """Stores that one has begun; returns whether there was none."""
         if not 1 <= cluster <= MAX_CLUSTER:
             raise ValueError(f"{cluster} is no cluster; it is 1 to {MAX_CLUSTER}")
-        reason = reason[:REASON_LENGTH]
+        reason = storable(reason)[:REASON_LENGTH]
         lane = {**new_lane(self._name, TAKEOVER - cluster, reason), "token": 1}
         place = {"name": self._name, "lane": TAKEOVER - cluster}
         while True:

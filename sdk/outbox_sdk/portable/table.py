@@ -16,6 +16,7 @@ from outbox_sdk.portable.choosing import Choosing
 from outbox_sdk.portable.fence_rows import make_guard, new_lane
 from outbox_sdk.portable.marking import Marking
 from outbox_sdk.portable.parking import Parking
+from outbox_sdk.portable.rows import storable
 from outbox_sdk.portable.session import LockTimeout, Session
 from outbox_sdk.portable.view import PortableView
 from outbox_sdk.record import Batch, MarkedRecord
@@ -42,6 +43,7 @@ class PortableTable(PortableView):
 
     def bump(self, lanes: int, holder: str) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
+        holder = storable(holder)
         make_guard(self._session, self._sql, self._name)
         with self._session.transaction("raise the fence's token"):
             # Serializes bumps even while there are no lanes.

@@ -66,6 +66,11 @@ class FenceConformance(Conformance):
         ]
         assert all(lane_status.since.tzinfo for lane_status in lane_statuses)
 
+    def test_whatever_a_holder_is_called_it_leads(self, box: Box) -> None:
+        box.connect().bump(1, "zero \0, half \udc80, line\n 世界 🌍 'x' \\ %s {}")
+        (found,) = box.connect().lane_statuses()
+        assert found.holder == "zero \\0, half \\udc80, line\n 世界 🌍 'x' \\ %s {}"
+
     @pytest.mark.parametrize("how", ["token", "attempt"])
     def test_who_holds_an_old_one_touches_nothing(self, box: Box, how: str) -> None:
         box.fill(12, keys=3)
