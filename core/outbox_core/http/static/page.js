@@ -11,7 +11,9 @@
   // A second click sends nothing; the server would not act twice either.
   for (const form of document.querySelectorAll("form[method=post]"))
     form.addEventListener("submit", () => setTimeout(() => disable(form, true)));
-  window.addEventListener("pageshow", () => document.querySelectorAll("form[method=post]").forEach((form) => disable(form, false)));
+  window.addEventListener("pageshow", () => {
+    for (const form of document.querySelectorAll("form[method=post]")) disable(form, false);
+  });
 
   function disable(form, whether) {
     for (const button of form.querySelectorAll("button")) button.disabled = whether;
@@ -83,9 +85,7 @@
     if (asking || document.hidden) return;
     asking = true;
     try {
-      const answer = await fetch(live.dataset.live, {
-        redirect: "manual", signal: AbortSignal.timeout(PATIENCE),
-      });
+      const answer = await fetch(live.dataset.live, { redirect: "manual", signal: AbortSignal.timeout(PATIENCE) });
       if ([401, 403].includes(answer.status) || answer.type === "opaqueredirect") {
         say("You are signed out: load this page anew.");
         pause = LONGEST;
@@ -94,7 +94,9 @@
       } else {
         const text = await answer.text();
         const fresh = new DOMParser().parseFromString(`<div>${text}</div>`, "text/html").body.firstChild;
+        const focused = document.activeElement;
         changeContents(live, fresh);
+        if (focused !== document.activeElement && live.contains(focused)) focused.focus({ preventScroll: true });
         retitle();
         answered = new Date();
         pause = EVERY;
