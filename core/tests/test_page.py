@@ -113,6 +113,8 @@ def test_a_database_that_is_away_leaves_the_last_known_state(
     assert 'id="state" class="stale"' in text
     assert "harvester-a" in text
     assert 'id="letter-7"' in text
+    site.post("/do/retry", ALICE, ids="7", reason="x")
+    assert 'id="letter-7"' in site.get("/", **AS_VIEWER).text
     database.state, operations.error = snapshot(), None
     until(lambda: "All is well." in site.get("/outbox/live", **AS_VIEWER).text)
 

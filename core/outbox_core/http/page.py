@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 
+from outbox_sdk.parking import DeadLetterStatus
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -20,10 +22,8 @@ from outbox_core.http.page_records import Records
 from outbox_core.http.page_verbs import Deeds, Verbs
 from outbox_core.http.view import overall, shown, worst_first
 from outbox_core.http.view_history import graphs, known_since, recent
-from outbox_core.http.view_letters import letter, noted
+from outbox_core.http.view_letters import listed, noted
 
-MOST_LETTERS = 200
-"""Dead letters of each state that a list shows."""
 MOST_ENTRIES = 20
 """Entries of the journal that the page of an outbox shows."""
 
@@ -124,18 +124,23 @@ class Page:
         return Fragment(text, f"{judged.short} · all outboxes")
 
     async def _details(self, outbox: HarvestSettings, role: Role) -> Fragment:
-        [known] = await self._parts.watch.look([outbox], self._parts.outboxes.changed_at([outbox]))
-        contents = await self._parts.outboxes.shelf(outbox).get()
-        names, now = outbox.key_names, datetime.now(UTC)
-        letters = [letter(each, names) for each in contents.letters or ()]
+        outboxes = self._parts.outboxes
+        [known], contents = await asyncio.gather(
+            self._parts.watch.look([outbox], outboxes.changed_at([outbox])), outboxes.shelf(outbox).get()
+        )
+        now = datetime.now(UTC)
+        parked, skipped = (
+            listed([each for each in contents.letters or () if each.status is status], outbox.key_names)
+            for status in (DeadLetterStatus.PARKED, DeadLetterStatus.SKIPPED)
+        )
         history = self._histories(outbox.title)
         points = history.points()
         found = shown(outbox.title, known, now)
         text = self._parts.templates.write(
             "outbox.html",
             outbox=found,
-            parked=[each for each in letters if each.status == "parked"],
-            skipped=[each for each in letters if each.status == "skipped"],
+            parked=parked,
+            skipped=skipped,
             read=contents.letters is not None,
             error=contents.error,
             entries=[noted(each) for each in (contents.entries or ())[:MOST_ENTRIES]],
@@ -143,7 +148,6 @@ class Page:
             graphs=graphs(points, now),
             known_since=known_since(points, now),
             happenings=recent(history.happenings()),
-            most=MOST_LETTERS,
             operates=role is Role.OPERATOR,
         )
         return Fragment(text, f"{found.verdict.short} · {outbox.title}")

@@ -20,7 +20,11 @@ log = logging.getLogger(__name__)
 READ_SECONDS = 2.0
 """How often it is read at most, while somebody looks."""
 PATIENCE = 1.0
-"""Seconds for which the page waits for the first reading."""
+"""Seconds for which the page waits for the first reading, and for the first after a change."""
+REST = 10
+"""Times the duration of a reading after which there may be the next, as there may be very many records."""
+LONGEST_REST = 30.0
+"""Seconds after which there may be the next in any case."""
 _CONCURRENT = BoundedSemaphore(8)
 """How many readings of this process are in databases at the same time."""
 
@@ -55,27 +59,32 @@ class Shelf:
         self._read = read
         self._contents = Contents()
         self._reading: asyncio.Future[None] | None = None
-        self._begun = -READ_SECONDS
+        self._due = 0.0
         self._changes = 0
+        self._is_awaited = True
 
     async def get(self) -> Contents:
-        """Returns what is known, and has it read anew if that is due; waits only where nothing is known."""
-        due = monotonic() - self._begun >= READ_SECONDS
-        if (self._reading is None or self._reading.done()) and due and _CONCURRENT.acquire(blocking=False):
-            self._begun = monotonic()
+        """Returns what is known, and has it read anew if that is due.
+
+        Waits only where nothing is known, or something was changed.
+        """
+        due = (self._reading is None or self._reading.done()) and monotonic() >= self._due
+        if due and _CONCURRENT.acquire(blocking=False):
+            self._due = monotonic() + READ_SECONDS
             self._reading = asyncio.get_running_loop().create_future()
             arguments = (self._reading, self._changes)
             ContextThread(target=self._run, args=arguments, name=f"read-{self._title}", daemon=True).start()
-        if self._reading is not None and self._contents.letters is None:
+        if self._reading is not None and self._is_awaited:
             await asyncio.wait([self._reading], timeout=PATIENCE)
         return self._contents
 
     def forget(self) -> None:
         """Has the next who asks wait for a new reading, as something was changed."""
-        self._contents, self._reading, self._begun = Contents(), None, -READ_SECONDS
+        self._reading, self._due, self._is_awaited = None, 0.0, True
         self._changes += 1
 
     def _run(self, reading: asyncio.Future[None], changes: int) -> None:
+        began = monotonic()
         try:
             contents = self._read()
         except OutboxError as error:
@@ -85,10 +94,12 @@ class Shelf:
             contents = replace(self._contents, error="they cannot be read; the harvester's log says why")
         finally:
             _CONCURRENT.release()
+        rest = min(REST * (monotonic() - began), LONGEST_REST)
 
         def keep() -> None:
             if changes == self._changes:  # or it may have been read before that change
-                self._contents = contents
+                self._contents, self._is_awaited = contents, False
+                self._due = max(self._due, monotonic() + rest)
             if not reading.done():
                 reading.set_result(None)
 

@@ -15,6 +15,8 @@ from outbox_core.http.view_texts import duration, printable
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""
+MOST_LETTERS = 200
+"""Dead letters that a list shows."""
 LONG = 200
 """Characters from which on a text of the journal is folded."""
 
@@ -63,6 +65,24 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
         timestamp_ms=record.timestamp_ms,
         fault="" if record.fault in {None, found.reason} else printable(str(record.fault)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of dead letters.
+
+    Attributes:
+        total: How many there are.
+        letters: The first of them.
+    """
+
+    total: int
+    letters: Sequence[Letter]
+
+
+def listed(found: Sequence[DeadLetter], names: KeyNames) -> Listed:
+    """Returns what is shown of dead letters: ``MOST_LETTERS`` at most."""
+    return Listed(len(found), [letter(each, names) for each in found[:MOST_LETTERS]])
 
 
 @dataclass(frozen=True, slots=True)
