@@ -70,10 +70,7 @@ class Shelf:
         """
         due = (self._reading is None or self._reading.done()) and monotonic() >= self._due
         if due and _CONCURRENT.acquire(blocking=False):
-            self._due = monotonic() + READ_SECONDS
-            self._reading = asyncio.get_running_loop().create_future()
-            arguments = (self._reading, self._changes)
-            ContextThread(target=self._run, args=arguments, name=f"read-{self._title}", daemon=True).start()
+            self._start()
         if self._reading is not None and self._is_awaited:
             await asyncio.wait([self._reading], timeout=PATIENCE)
         return self._contents
@@ -82,6 +79,18 @@ class Shelf:
         """Has the next who asks wait for a new reading, as something was changed."""
         self._reading, self._due, self._is_awaited = None, 0.0, True
         self._changes += 1
+
+    def _start(self) -> None:
+        self._due = monotonic() + READ_SECONDS
+        self._reading = asyncio.get_running_loop().create_future()
+        arguments = (self._reading, self._changes)
+        thread = ContextThread(target=self._run, args=arguments, name=f"read-{self._title}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no thread left
+            _CONCURRENT.release()
+            self._reading = None
+            self._contents = replace(self._contents, error=str(error))
 
     def _run(self, reading: asyncio.Future[None], changes: int) -> None:
         began = monotonic()
