@@ -53,7 +53,6 @@ def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         "elector": "static",
         "engine": "inline",
     }
-
     http = {"listen": "0.0.0.0:0", "viewerTokens": [VIEWER]}
     file.write_text(json.dumps({"http": http, "harvest": harvest}))
     findings = json.loads(outbox(file, "check", "--json").stdout)["findings"]
