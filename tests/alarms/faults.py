@@ -70,8 +70,8 @@ def lead_besides(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def kill_leaders(site: Site) -> Iterator[None]:
-    """A supervisor starts each killed leader again."""
+def end_leaders(site: Site) -> Iterator[None]:
+    """Each leader is told to end, and started again when another one leads."""
     ended = Event()
 
     def again_and_again() -> None:
@@ -179,7 +179,7 @@ FAULTS = (
     Fault("all harvesters are killed", ("OutboxNoLeader", "OutboxNoHarvester"), kill_all),
     Fault("the leader is frozen (SIGSTOP)", ("OutboxProcessDown", "OutboxNoStandby"), freeze_leader),
     Fault("a process leads besides the elected one", ("OutboxTwoLeaders",), lead_besides),
-    Fault("each leader ends, and is started again", ("OutboxTakeoversOften",), kill_leaders),
+    Fault("each leader ends, and is started again", ("OutboxTakeoversOften",), end_leaders),
     Fault("the broker is killed", ("OutboxOldRecords", "OutboxDeliveriesFail"), stop_broker),
     Fault("a topic does not exist, and no key is parked", ("OutboxBlockedKey",), forget_topic, PATIENT),
     Fault("a record is too large for its topic", ("OutboxParkedKeys",), poison),

@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def own_servers() -> Iterator[Servers]:
 
 
 class Site:
-    """All of them; a context manager that starts and ends harvesters and Prometheus.
+    """Starts and ends harvesters, the flow of records and Prometheus, as a context manager.
 
     Args:
         servers: The servers.
@@ -96,7 +97,9 @@ class Site:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.dsn = self.servers.postgres.create_database(self._folder.name.replace("-", "_"))
+            database = f"alarms_{uuid.uuid4().hex}"
+            self.dsn = self.servers.postgres.create_database(database)
+            stack.callback(self.servers.postgres.drop_database, database)
             self.configure("a")
             self.tell("init")
             self.create_topic(TOPIC)
@@ -220,9 +223,8 @@ class Site:
     def since(self, began: float, alarm: str, *, fires: bool, patience: float) -> float:
         """Waits until an alarm fires or does not; returns how many seconds that was after ``began``."""
         what = f"{alarm} {'fires' if fires else 'clears'}"
-        state: Callable[[], bool] = lambda: (alarm in self.firing()) is fires  # noqa: E731 - read twice
         try:
-            until(state, what, patience, pause=0.1)
+            until(lambda: (alarm in self.firing()) is fires, what, patience, pause=0.1)
         except AssertionError as error:
             logs = "\n".join(f"{each.name}:\n{each.tail(15)}" for each in self.harvesters.values())
             raise AssertionError(f"{error}; alarms: {self.alerts()}\n{logs}") from error
