@@ -24,12 +24,14 @@ _LEVELS = {
 _CHATTY = ("py4j", "pyspark", "asyncio", "uvicorn")
 """Loggers of others that say more than anybody wants to read below a warning."""
 
+# Lines quote what others wrote, such as keys of any length: no pattern may take a time that is its square.
 _PAIR = re.compile(
-    r"(?i)(\b[\w.]*(?:password|passwd|pwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*[=:]\s*)"
+    r"(?i)((?:password|passwd|pwd|secret|token_value|sasl\.jaas\.config)['\"]?\s*+[=:]\s*+)"
     # In quotes, in braces, up to a semicolon, up to the next pair; or a word.
-    r"('[^']*'|\"[^\"]*\"|\{[^}]*\}|[^;\n]*(?=;)|[^\n,;&}]*?(?=\s+[\w.]+=)|[^\s,;&}]+)"
+    r"('[^']*'|\"[^\"]*\"|\{[^}]{0,1000}\}|[^;\n]{0,1000}(?=;)"
+    r"|[^\n,;&}]{0,1000}?(?=\s{1,100}[\w.]{1,100}=)|[^\s,;&}]+)"
 )
-_URL = re.compile(r"(\w+://[^\s:/@]*:)\S+@")
+_URL = re.compile(r"(\b\w++://[^\s:/@]*:)\S{1,1000}@")
 
 
 class Redacting(logging.Formatter):
