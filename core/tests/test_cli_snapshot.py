@@ -1,9 +1,11 @@
 """How `outbox status` shows the fence and the backlog."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from outbox_core.cli.overview import in_brief, overview
 from outbox_core.cli.snapshot import as_text
 from outbox_core.config import parse
 from outbox_core.snapshot import Snapshot, as_data
@@ -50,6 +52,20 @@ def shown(snapshot: Snapshot) -> str:
     with console.capture() as capture:
         console.print(as_text(snapshot))
     return capture.get()
+
+
+def test_what_the_fence_says_controls_no_terminal_and_no_line():
+    held = replace(lane_status(0, elector="[red]\x1b[31m[/]", silence_before=2.5), holder="me\x1b[2J\nforged")
+    snapshot = take(held)
+    console = Console(width=200, highlight=False)
+    with console.capture() as capture:
+        console.print(as_text(snapshot))
+        console.print(overview([("shop", snapshot)]))
+        console.print(in_brief(snapshot))
+    text = capture.get()
+    assert "\x1b" not in text
+    assert text.count(r"me\x1b[2J\nforged") == 3
+    assert text.count(r"[red]\x1b[31m[/]") == 2
 
 
 def test_a_harvest_that_goes_well():

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outbox_core.cli.terminal import printable
 from outbox_core.clusters import taken_over_from
 from outbox_core.config.duration import format_duration
 from outbox_core.snapshot import Snapshot
@@ -66,7 +67,7 @@ def _cells(snapshot: Snapshot) -> list[RenderableType]:
     silent = all(snapshot.silent(lane) for lane in snapshot.lanes)
     return [
         *cells,
-        Text(f"{leader.holder}{' (silent)' if silent else ''}", "yellow" if silent else ""),
+        Text(f"{printable(leader.holder)}{' (silent)' if silent else ''}", "yellow" if silent else ""),
         leader.since.astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-        str(leader.metrics.get("elector", "-")),
+        Text(printable(str(leader.metrics.get("elector", "-")))),
     ]

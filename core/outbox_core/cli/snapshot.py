@@ -47,12 +47,13 @@ def _summary(snapshot: Snapshot) -> Table:
     leader = snapshot.lanes[0]
     since = leader.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     summary.add_row(
-        Text("leader", "dim"), Text(f"{leader.holder}, since {since}, fence token {leader.fence.token}")
+        Text("leader", "dim"),
+        Text(f"{printable(leader.holder)}, since {since}, fence token {leader.fence.token}"),
     )
     if elector := leader.metrics.get("elector"):
         heard = leader.metrics.get("silence_before")
         before = "" if heard is None else f", {format_duration(round(heard, 1))} after the former was heard"
-        summary.add_row(Text("elector", "dim"), Text(f"{elector}{before}"))
+        summary.add_row(Text("elector", "dim"), Text(f"{printable(str(elector))}{before}"))
     rate = snapshot.total("purged_per_second")
     summary.add_row(Text("rate", "dim"), Text(f"{rate:,.0f} records/s"))
     if snapshot.blocked:
