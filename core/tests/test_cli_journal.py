@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO, TextIOWrapper
 
 import pytest
 from outbox_core.cli import main
@@ -61,6 +62,23 @@ def noted(journal: FakeJournal) -> Sequence[tuple[str, str]]:
 
 def agreed(verb: Verb) -> Sequence[str]:
     return () if verb in UNASKED else ("--yes",)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
+def test_what_an_encoding_lacks_is_written_as_escapes(
+    encoding: str, journal: FakeJournal, monkeypatch: pytest.MonkeyPatch
+):
+    journal.begin(Deed("Jürgen 🌍", "http", "retry", reason="half \udc80"))
+    for arguments in (("journal",), ("journal", "--json")):
+        stream = TextIOWrapper(BytesIO(), encoding=encoding)
+        monkeypatch.setattr("sys.stdout", stream)
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        stream.seek(0)
+        told = stream.read()
+        assert caught.value.code == 0
+    [entry] = json.loads(told)["entries"]
+    assert (entry["operator"], entry["reason"]) == ("Jürgen 🌍", "half \udc80")
 
 
 def test_entries_are_listed_the_newest_first(journal: FakeJournal, capsys: pytest.CaptureFixture[str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
 
 _DEFAULT_WIDTH = 200
 """Columns without a terminal, so that tables in files and pipes are not cut at 80."""
+
+
+def escape_what_has_no_encoding() -> None:
+    """Has stdout and stderr write escapes for what their encoding lacks, as ASCII does."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def output() -> Console:
@@ -31,7 +39,8 @@ def messages() -> Console:
 def print_json(data: Any, *, in_one_line: bool = False) -> None:
     """Writes data as one JSON document to stdout, indented on a terminal unless it is to be one line."""
     indent = 2 if sys.stdout.isatty() and not in_one_line else None
-    sys.stdout.write(json.dumps(data, indent=indent, ensure_ascii=False) + "\n")
+    unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")  # else escapes must be those of JSON
+    sys.stdout.write(json.dumps(data, indent=indent, ensure_ascii=not unicode) + "\n")
     sys.stdout.flush()
 
 
