@@ -30,6 +30,7 @@ from psycopg.conninfo import make_conninfo
 from .cli_runner import OUTBOX, changed, outbox, told, until
 
 ALICE, BOB = (Operator(name, "cli", "a test") for name in ("alice", "bob"))
+CARL = Operator("Čarli 🌍 \0" * 1_000, "http", "half \udc80" * 1_000)
 KEYS = ("a", "b", "c")
 SOURCES = {
     "postgres": ("postgres", "postgres_dsn", ""),
@@ -136,6 +137,16 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
         ("alice", "reveal", "1 shown"),
     ]
     assert operations.entries(box, 1)[0].deed.reason == "a test"
+
+
+@pytest.mark.parametrize("database", SOURCES)
+def test_whatever_operators_are_called_their_deeds_are_done_and_noted(database: str, configure: Configure):
+    box = load(configure(database)).harvest
+    assert operations.raise_fence(box, CARL).holder == CARL.holder
+    [entry] = operations.entries(box)
+    assert entry.deed.operator.startswith(r"Čarli 🌍 \0Čarli")
+    assert entry.deed.reason.startswith(r"half \udc80half")
+    assert (entry.outcome or "").startswith("token ")
 
 
 @pytest.mark.parametrize("database", SOURCES)

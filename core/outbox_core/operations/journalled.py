@@ -13,6 +13,9 @@ from outbox_sdk.journal import Deed, Entry, Journal
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.verbs import Verb
 
+_LONGEST_HOLDER = 400
+"""Characters; every fence can hold so many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -30,8 +33,8 @@ class Operator:
 
     @property
     def holder(self) -> str:
-        """The holder that the fence names once this operator has raised it."""
-        return f"operator {self.name}"
+        """The holder that the fence names once this operator has raised it; cut where it is long."""
+        return f"operator {self.name}"[:_LONGEST_HOLDER]
 
 
 @dataclass(slots=True)
