@@ -8,7 +8,7 @@ FEW = 10
 """So many failures in :data:`WINDOW_SECONDS` have no consequence."""
 WINDOW_SECONDS = 60.0
 DELAY_SECONDS = 1.0
-"""How long each attempt takes after more, right or wrong."""
+"""How long each wrong attempt takes after more."""
 MOST_WAITING = 20
 """So many attempts wait at a time; others are refused."""
 
@@ -21,7 +21,7 @@ class Attempts:
         self._waiting = 0
 
     def delay(self, now: float) -> float:
-        """Returns how many seconds the next attempt has to wait, before anybody looks at it."""
+        """Returns how many seconds the next wrong attempt has to wait for its answer."""
         full = len(self._failed_at) == FEW
         return DELAY_SECONDS if full and now - self._failed_at[0] < WINDOW_SECONDS else 0.0
 

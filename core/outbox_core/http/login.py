@@ -52,9 +52,9 @@ class Login:
         self._access.require_own_post(request)
         fields = await form(request)
         then, token = (fields.get(name, [""])[0] for name in ("next", "token"))
-        await self._wait()
         given = digest(token.strip())
         if self._access.tokens.bearer(given) is None:
+            await self._wait()
             self._attempts.failed(monotonic())
             return self._form(then, _WRONG, 403)
         cookie = self._access.cookie(request)
@@ -86,7 +86,7 @@ class Login:
         return HTMLResponse(self._templates.page("login.html", None, values), code)
 
     async def _wait(self) -> None:
-        """Slows down whoever guesses; right and wrong tokens take as long.
+        """Slows down whoever guesses. A right token never waits: whoever guesses keeps nobody else out.
 
         Raises:
             RefusedError: Too many wait already.
