@@ -11,6 +11,7 @@ from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import Settings
 from outbox_core.health import Code
 from outbox_core.history import History
+from outbox_core.http import page_letters
 from outbox_sdk import DriverError, Parked
 from outbox_sdk.parking import DeadLetterStatus
 
@@ -85,6 +86,24 @@ def test_what_others_have_written_is_escaped(site: PageSite, database: Database,
         assert ESCAPED in page.text
         assert "<script>" not in page.text
         assert not {"\u202e", "\x1b"} & set(page.text)
+
+
+def test_a_key_of_any_length_makes_no_heavy_page(site: PageSite, operations: Operations):
+    operations.found = [letter(1, "k" * 300_000, reason="r" * 300_000)]
+    for path in ("/", "/letter?id=1", "/do/skip?id=1"):
+        page = site.get(path, **AS_ALICE).text
+        assert "kkk… (300,000 characters)" in page
+        assert len(page) < 30_000
+
+
+def test_who_comes_after_a_while_sees_nothing_of_long_ago(
+    site: PageSite, operations: Operations, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("READ_SECONDS", "REST", "UNWATCHED_SECONDS"):
+        monkeypatch.setattr(page_letters, name, 0)
+    for number in range(5):
+        operations.noted = [entry(f"deed {number}")]
+        assert f"deed {number}" in site.get("/journal", **AS_ALICE).text
 
 
 def test_nothing_but_its_own_files_is_loaded(site: PageSite):

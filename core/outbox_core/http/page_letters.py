@@ -25,6 +25,8 @@ REST = 10
 """Times the duration of a reading after which there may be the next, as there may be very many records."""
 LONGEST_REST = 30.0
 """Seconds after which there may be the next in any case."""
+UNWATCHED_SECONDS = 5.0
+"""If nobody has asked for so long, the next who does waits for a reading: what is known is old."""
 _CONCURRENT = BoundedSemaphore(8)
 """How many readings of this process are in databases at the same time."""
 
@@ -62,14 +64,18 @@ class Shelf:
         self._due = 0.0
         self._changes = 0
         self._is_awaited = True
+        self._asked_at = monotonic()
 
     async def get(self) -> Contents:
         """Returns what is known, and has it read anew if that is due.
 
-        Waits only where nothing is known, or something was changed.
+        Waits only where nothing is known, or something was changed, or nobody has asked for a while.
         """
-        due = (self._reading is None or self._reading.done()) and monotonic() >= self._due
+        now = monotonic()
+        unwatched, self._asked_at = now - self._asked_at >= UNWATCHED_SECONDS, now
+        due = (self._reading is None or self._reading.done()) and now >= self._due
         if due and _CONCURRENT.acquire(blocking=False):
+            self._is_awaited |= unwatched
             self._start()
         if self._reading is not None and self._is_awaited:
             await asyncio.wait([self._reading], timeout=PATIENCE)
