@@ -11,7 +11,7 @@ from outbox_sdk.journal import Entry
 from outbox_sdk.parking import DeadLetter
 
 from outbox_core.config import KeyNames
-from outbox_core.http.view_texts import duration, printable
+from outbox_core.http.view_texts import duration, printable, short
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""
@@ -27,7 +27,7 @@ class Letter:
 
     Attributes:
         id: Identifies it.
-        key: The record's key.
+        key: The record's key, cut where it is long.
         in_logs: What log lines call the key; empty if that is the key itself.
         reused: Whether the outbox has given out the record's id anew.
     """
@@ -52,18 +52,18 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
     record = found.record
     return Letter(
         id=record.id,
-        key=printable(record.key),
+        key=short(record.key),
         in_logs=names.of(record.key) if names.hashed else "",
-        topic=printable(record.topic),
+        topic=short(record.topic),
         attempts=f"{found.attempts:,}",
         age=duration(found.age),
         since=found.since,
-        reason=printable(found.reason),
+        reason=short(found.reason),
         status=str(found.status),
         reused=record.id < 0,
         partition=record.partition,
         timestamp_ms=record.timestamp_ms,
-        fault="" if record.fault in {None, found.reason} else printable(str(record.fault)),
+        fault="" if record.fault in {None, found.reason} else short(str(record.fault)),
     )
 
 

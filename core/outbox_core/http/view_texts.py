@@ -6,10 +6,19 @@ from datetime import datetime
 
 from outbox_core.config.duration import format_duration
 
+LONGEST = 500
+"""Characters of a key, a topic or a reason that are shown."""
+
 
 def printable(text: str) -> str:
     """Escapes what does not print: it could hide, or turn round, what stands beside it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def short(text: str) -> str:
+    """Returns the beginning of a text that may be of any length, as it prints."""
+    cut = f"… ({len(text):,} characters)" if len(text) > LONGEST else ""
+    return printable(text[:LONGEST]) + cut
 
 
 def duration(seconds: float) -> str:
