@@ -88,6 +88,7 @@ class Operations:
     error: Exception | None = None
     reads: int = 0
     counts: threading.Event = field(default_factory=threading.Event)
+    counting: int = 0
 
     def __post_init__(self) -> None:
         self.counts.set()
@@ -111,6 +112,7 @@ class Operations:
         return self.noted[:limit]
 
     def waiting(self, settings: HarvestSettings, keys: Sequence[str]) -> Mapping[str, int]:
+        self.counting += 1
         assert self.counts.wait(30)
         return dict.fromkeys(keys, 1234)
 

@@ -11,7 +11,7 @@ from outbox_core.clusters import ClusterState, Role
 from outbox_core.config import Settings
 from outbox_core.health import Code
 from outbox_core.history import History
-from outbox_core.http import page_letters
+from outbox_core.http.page import letters as page_letters
 from outbox_sdk import DriverError, Parked
 from outbox_sdk.parking import DeadLetterStatus
 

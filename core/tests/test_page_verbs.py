@@ -190,6 +190,7 @@ def test_rows_are_counted_for_one_at_a_time(site: PageSite, operations: Operatio
     operations.counts.clear()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(site.get, "/letter?id=7&count=1", **AS_PERSON)
-        until(lambda: site.get("/letter?id=8&count=1", **AS_PERSON).code == 409)
+        until(lambda: operations.counting == 1)
+        assert site.get("/letter?id=8&count=1", **AS_PERSON).code == 409
         operations.counts.set()
         assert first.result().code == 200

@@ -7,12 +7,12 @@ import pytest
 from outbox_core.config import KeyNames
 from outbox_core.health import Code
 from outbox_core.history import Happening, HappeningCode, Point
-from outbox_core.http.graphs import HEIGHT, WIDTH, Sample, graph
-from outbox_core.http.view import overall, shown, worst_first
-from outbox_core.http.view_history import graphs, known_since, recent
-from outbox_core.http.view_letters import MOST_SHOWN, letter, noted, value
-from outbox_core.http.view_verbs import MOST, Confirmation
-from outbox_core.http.view_verdict import Known, State, verdict
+from outbox_core.http.view.graphs import HEIGHT, WIDTH, Sample, graph
+from outbox_core.http.view.history import graphs, known_since, recent
+from outbox_core.http.view.letters import MOST_SHOWN, letter, noted, value
+from outbox_core.http.view.outbox import overall, shown, worst_first
+from outbox_core.http.view.verbs import MOST, Confirmation
+from outbox_core.http.view.verdict import Known, State, verdict
 from outbox_core.operations import Verb
 from outbox_sdk import Parked
 

@@ -21,11 +21,11 @@ from outbox_core.http.access import Access
 from outbox_core.http.api import Api
 from outbox_core.http.framing import OneLength
 from outbox_core.http.login import Login
-from outbox_core.http.page import Page
-from outbox_core.http.page_live import Watch
-from outbox_core.http.page_outboxes import Outboxes
-from outbox_core.http.page_parts import Parts
-from outbox_core.http.page_templates import Templates
+from outbox_core.http.page.live import Watch
+from outbox_core.http.page.outboxes import Outboxes
+from outbox_core.http.page.page import Page
+from outbox_core.http.page.parts import Parts
+from outbox_core.http.page.rendering import Templates
 from outbox_core.http.work import Work
 from outbox_core.monitoring.looks import Look, Looks
 from outbox_core.monitoring.observed import Observe

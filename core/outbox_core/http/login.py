@@ -14,7 +14,7 @@ from starlette.routing import Route
 from outbox_core.http.access import Access
 from outbox_core.http.attempts import DELAY_SECONDS, Attempts
 from outbox_core.http.bodies import form
-from outbox_core.http.page_templates import Templates
+from outbox_core.http.page.rendering import Templates
 from outbox_core.http.refusals import RefusedError
 from outbox_core.http.tokens import digest
 

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from outbox_core.http.access import Access, Handler
-from outbox_core.http.page_live import Watch
-from outbox_core.http.page_outboxes import Outboxes
-from outbox_core.http.page_templates import Templates
+from outbox_core.http.page.live import Watch
+from outbox_core.http.page.outboxes import Outboxes
+from outbox_core.http.page.rendering import Templates
 from outbox_core.http.refusals import RefusedError, wants_page
 from outbox_core.http.work import Work
 

@@ -17,11 +17,11 @@ from starlette.routing import Route
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.http.bodies import form as fields_of
-from outbox_core.http.page_parts import Parts
+from outbox_core.http.page.parts import Parts
 from outbox_core.http.refusals import RefusedError
-from outbox_core.http.view import shown
-from outbox_core.http.view_letters import letter
-from outbox_core.http.view_verbs import MOST, Confirmation, said
+from outbox_core.http.view.letters import letter
+from outbox_core.http.view.outbox import shown
+from outbox_core.http.view.verbs import MOST, Confirmation, said
 from outbox_core.operations import Operator, Verb
 
 MOST_REMEMBERED = 500

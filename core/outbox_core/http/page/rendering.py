@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outbox_core.config.settings import Settings
 from outbox_core.http.clients import Client, Means
-from outbox_core.http.view_texts import clock, date_and_clock
+from outbox_core.http.view.texts import clock, date_and_clock
 
 
 class Templates:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from outbox_core.history import Happening, Point
-from outbox_core.http.graphs import LONGEST, Graph, graph
-from outbox_core.http.view_texts import duration
+from outbox_core.http.view.graphs import LONGEST, Graph, graph
+from outbox_core.http.view.texts import duration
 
 MOST_HAPPENINGS = 20
 _SLACK = timedelta(seconds=30)

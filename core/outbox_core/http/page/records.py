@@ -14,10 +14,10 @@ from starlette.routing import Route
 from outbox_core import operations
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.http.bodies import form as fields_of
-from outbox_core.http.page_parts import Parts
-from outbox_core.http.page_verbs import integers
+from outbox_core.http.page.parts import Parts
+from outbox_core.http.page.verbs import integers
 from outbox_core.http.refusals import RefusedError
-from outbox_core.http.view_letters import headers, letter, noted, value
+from outbox_core.http.view.letters import headers, letter, noted, value
 from outbox_core.operations import Operator
 
 _GONE = (

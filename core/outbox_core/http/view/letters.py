@@ -11,7 +11,7 @@ from outbox_sdk.journal import Entry
 from outbox_sdk.parking import DeadLetter
 
 from outbox_core.config import KeyNames
-from outbox_core.http.view_texts import duration, printable, short
+from outbox_core.http.view.texts import duration, printable, short
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""

@@ -16,13 +16,13 @@ from starlette.routing import BaseRoute, Route
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
 from outbox_core.http.clients import Role
-from outbox_core.http.page_live import Fragment, Shared
-from outbox_core.http.page_parts import Parts
-from outbox_core.http.page_records import Records
-from outbox_core.http.page_verbs import Deeds, Verbs
-from outbox_core.http.view import overall, shown, worst_first
-from outbox_core.http.view_history import graphs, known_since, recent
-from outbox_core.http.view_letters import listed, noted
+from outbox_core.http.page.live import Fragment, Shared
+from outbox_core.http.page.parts import Parts
+from outbox_core.http.page.records import Records
+from outbox_core.http.page.verbs import Deeds, Verbs
+from outbox_core.http.view.history import graphs, known_since, recent
+from outbox_core.http.view.letters import listed, noted
+from outbox_core.http.view.outbox import overall, shown, worst_first
 
 MOST_ENTRIES = 20
 """Entries of the journal that the page of an outbox shows."""

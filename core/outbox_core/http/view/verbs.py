@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outbox_core.http.view import Leader
-from outbox_core.http.view_letters import Letter
+from outbox_core.http.view.letters import Letter
+from outbox_core.http.view.outbox import Leader
 from outbox_core.operations import Changed, Raised, TakeoverChanged, Verb
 
 MOST = 1000

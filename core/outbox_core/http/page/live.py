@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
-from outbox_core.http.view_verdict import Known
+from outbox_core.http.view.verdict import Known
 from outbox_core.monitoring.looks import SHARED_SECONDS as LOOK_SECONDS
 from outbox_core.monitoring.looks import Look, Looks
 
