@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import time
 from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
@@ -34,6 +36,21 @@ def test_debians_packages_bring_all_that_it_needs(tmp_path: Path) -> None:
         while "42" not in titles(browser):  # pytest bounds it
             time.sleep(0.05)
     assert not browser.folder.exists()
+
+
+def test_debians_packages_need_of_the_machine_its_c_library_alone() -> None:
+    installation = find_installation(NOWHERE)
+    tracing = {
+        "LD_TRACE_LOADED_OBJECTS": "1",
+        "LD_LIBRARY_PATH": os.pathsep.join(map(str, installation.libraries)),
+    }
+    done = subprocess.run([installation.program], check=True, capture_output=True, text=True, env=tracing)
+    found = dict(re.findall(r"^\s*(\S+) => (.*?)(?: \(0x\w+\))?$", done.stdout, re.MULTILINE))
+    assert len(found) > 40
+    folder = installation.program.partition("/usr/lib/")[0]
+    of_machine = {name for name, path in found.items() if not path.startswith(f"{folder}/")}
+    assert "libc.so.6" in of_machine
+    assert {each.partition(".")[0] for each in of_machine} <= {"libc", "libm", "libdl", "libpthread", "librt"}
 
 
 def test_the_named_program_is_used_or_refused(tmp_path: Path) -> None:

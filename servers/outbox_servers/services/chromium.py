@@ -30,7 +30,8 @@ _PACKAGES = ("chromium-headless-shell", "chromium-common", "fonts-dejavu-core")
 # Chromium starts its children by the name of its own program, which would be the loader's: it needs the
 # machine's loader, and thus the machine's C library.
 _OF_THE_MACHINE = frozenset({"libc6"})
-_WANTED = re.compile("usr/lib/chromium/|usr/share/fonts/")
+# One library keeps a library of its own in a folder of its own.
+_WANTED = re.compile("usr/lib/chromium/|usr/share/fonts/|usr/lib/[^/]+/pulseaudio/")
 
 _OPTIONS = (
     "--headless",
@@ -87,7 +88,7 @@ def find_installation(
         _unpacked(folder)  # a program that does not run is not kept
 
     try:
-        name = f"chromium-{_SUITE.name}-{architecture()[0]}"
+        name = f"chromium-headless-{_SUITE.name}-{architecture()[0]}"
         return _unpacked(cached_folder(name, build, progress=progress))
     except ServiceError as error:
         raise ServiceError(
@@ -172,7 +173,8 @@ _open = build_opener(ProxyHandler({})).open
 
 def _unpacked(folder: Path) -> Installation:
     _, triplet = architecture()
-    places = (folder / "usr/lib" / triplet, folder / "lib" / triplet)
+    libraries = folder / "usr/lib" / triplet
+    places = (libraries, folder / "lib" / triplet, libraries / "pulseaudio")
     return _installation(
         str(folder / "usr/lib/chromium/chromium-headless-shell"),
         folder / "usr/share/fonts",
