@@ -46,6 +46,7 @@ class Visitors:
         page.get_by_label("Your token").fill(token)
         page.get_by_role("button", name="Sign in").click()
         expect(page.locator("#live")).to_be_visible()
+        page.wait_for_load_state()  # and so it has its styles
         return page
 
     def leave(self) -> None:
