@@ -89,6 +89,13 @@ def test_a_file_without_brokers_talks_to_the_local_one():
     assert harvest.publisher.options.kafka == {"bootstrap.servers": "localhost:9092", "client.id": "me"}
 
 
+def test_json_may_write_a_character_as_two_escapes():
+    settings = parse('{"harvest": {"name": "\\ud83c\\udf0d", "outboxTable": "b\\u00fccher"}}', "f.json", {})
+    assert (settings.process.name, settings.harvest.outbox) == ("🌍", "bücher")
+    with pytest.raises(ConfigError, match="name: an escape is half a character"):
+        parse('{"harvest": {"name": "\\ud83c"}}', "f.json", {})
+
+
 def test_settings_travel_and_keep_their_secrets_to_themselves():
     harvest = parse(REAPER_SECURE.replace("password=", "password=hunter2"), "reaper.yaml", {}).harvest
     there = pickle.loads(pickle.dumps(harvest))

@@ -162,6 +162,7 @@ class _TreeBuilder:
         if node.tag == _NULL:
             return Scalar(place, None)
         try:
+            written = _joined(written)
             replaced = self.environment.substitute(written)
             text = present_text(replaced)
         except (ValueError, ConfigError) as error:
@@ -206,6 +207,18 @@ class _TreeBuilder:
 
     def place(self, node: yaml.Node) -> Place:
         return Place(self.source, node.start_mark.line + 1 if node.start_mark else 0)
+
+
+def _joined(text: str) -> str:
+    """Joins the two halves of characters that JSON writes as two escapes; the parser reads each for itself.
+
+    Raises:
+        ValueError: One half stands alone.
+    """
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("an escape is half a character: write the character itself") from None
 
 
 def _implicit_tag(text: str) -> str:
