@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from outbox_core.config import load
 
-from .cli_runner import outbox
+from .cli_runner import outbox, told
 
 FILE = """
 harvest:
@@ -52,3 +54,23 @@ def test_each_command_tells_it(file: Path) -> None:
 def test_an_outbox_of_its_own_is_found_without_the_templates(file: Path) -> None:
     assert outbox(file, "status", "--outbox", "here").returncode == 0
     assert "no/such/folder" in outbox(file, "status", "--outbox", "box_1").stderr
+
+
+def test_the_sql_of_a_migration_of_several_outboxes_can_be_run_as_it_is(tmp_path: Path) -> None:
+    """Two of them share a journal."""
+    file, database = tmp_path / "outbox.yaml", tmp_path / "shop.db"
+    shared = {"dialect": {"driver": "sqlite", "dataSource": str(database)}}
+    tables = {"one": "box_1", "two": "box_2"}
+    file.write_text(
+        json.dumps({"outboxes": {label: {"outboxTable": table, **shared} for label, table in tables.items()}})
+    )
+    told(file, "init")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(
+            "DROP TABLE outbox_journal; UPDATE outbox_fence SET token = 2 WHERE lane = -4"
+        )
+        connection.executescript(told(file, "migrate", "--dry-run"))
+    assert told(file, "journal").count("no operator has done anything yet") == len(tables)
+    assert told(file, "migrate").count("nothing to migrate") == len(tables)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(told(file, "migrate", "--dry-run"))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from outbox_sdk.errors import OutboxError
 from outbox_sdk.schema import SCHEMA
 from rich.console import RenderableType
 from rich.text import Text
@@ -11,7 +12,7 @@ from rich.text import Text
 from outbox_core.cli.command import Command
 from outbox_core.cli.invocation import FileOption, JsonOption
 from outbox_core.cli.outboxes import OutboxOption, watched_outboxes
-from outbox_core.cli.terminal import script
+from outbox_core.cli.terminal import output, printable, script
 from outbox_core.config import HarvestSettings
 
 
@@ -19,6 +20,7 @@ class _Migrated(NamedTuple):
     """What was done to the tables of one outbox, or is to be done."""
 
     outbox: str
+    database: object
     former: int | None
     statements: Sequence[str]
     dry_run: bool
@@ -34,12 +36,10 @@ class _Migrated(NamedTuple):
 
     def as_text(self) -> RenderableType:
         if not self.statements:
-            return f"nothing to migrate: the tables of {self.outbox} have version {SCHEMA}"
-        if self.dry_run:
-            return Text(script(self.statements))
+            return Text(f"nothing to migrate: the tables of {self.outbox} have version {SCHEMA}")
         former = "before versions were noted" if self.former is None else f"of version {self.former}"
         changes = f"{len(self.statements)} statement{'' if len(self.statements) == 1 else 's'}"
-        return f"migrated {self.outbox}, whose tables were {former}, to version {SCHEMA} with {changes}"
+        return Text(f"migrated {self.outbox}, whose tables were {former}, to version {SCHEMA} with {changes}")
 
 
 def migrate(
@@ -61,9 +61,32 @@ def migrate(
         dialect = settings.dialect.create()
         former = dialect.schema()
         statements = dialect.migrations() if dry_run else dialect.migrate()
-        return _Migrated(settings.outbox, former and former.version, statements, dry_run)
+        database = getattr(settings.dialect.options, "data_source", None)
+        return _Migrated(settings.outbox, database, former and former.version, statements, dry_run)
 
-    chosen.show(chosen.look(act), _Migrated.as_data, _Migrated.as_text, json=json, soft_wrap=True)
+    found = chosen.look(act)
+    if dry_run and not json:
+        output().print(Text(_as_script(found)), soft_wrap=True)
+        chosen.tell_errors(found, json=json)
+    else:
+        chosen.show(found, _Migrated.as_data, _Migrated.as_text, json=json, soft_wrap=True)
+
+
+def _as_script(found: Sequence[tuple[str, _Migrated | OutboxError]]) -> str:
+    """Returns the SQL for all outboxes, with their titles as comments.
+
+    Outboxes of one database may share tables, which are created once.
+    """
+    parts: list[str] = []
+    known: set[tuple[object, str]] = set()
+    for title, each in found:
+        if isinstance(each, OutboxError):
+            continue
+        new = [text for text in each.statements if (each.database, text) not in known]
+        known |= {(each.database, text) for text in new}
+        parts.append(f"-- {printable(title)}{'' if new else ': nothing to migrate'}")
+        parts += [script(new)] if new else []
+    return "\n\n".join(parts)
 
 
 COMMAND = Command(
