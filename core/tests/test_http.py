@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from outbox_core.monitoring.prometheus import Prometheus
 from outbox_core.snapshot import Snapshot, as_data
 from outbox_sdk import Backlog, ConfigError, DriverError, OutboxError, Parked, Upkeep
 
+from .cli_runner import until
 from .http_client import TOKEN, Site
 
 SNAPSHOT = Snapshot(
@@ -193,6 +195,32 @@ def test_clients_that_ask_for_nothing_keep_nobody_away(site: Site, monkeypatch: 
         for peer in peers:  # the first are closed at once, the others once they have been silent for long
             with suppress(ConnectionResetError):
                 assert peer.recv(1) == b""
+
+
+def test_clients_that_do_not_read_their_answers_keep_nobody_away(site: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(connections, "MOST", 20)
+    with ExitStack() as slow:
+        peers = []
+        for _ in range(40):
+            peer = slow.enter_context(closing(socket.socket()))
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            peer.settimeout(10)
+            peer.connect(("127.0.0.1", site.port))
+            with suppress(ConnectionResetError, BrokenPipeError):  # room is made for those that come later
+                peer.sendall(b"GET /static/page.css HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+            peers.append(peer)
+        assert site.get("/livez").code == 200
+        for peer in peers:  # and none is written to for ever
+            until(partial(_is_closed, peer))
+
+
+def _is_closed(peer: socket.socket) -> bool:
+    try:
+        peer.sendall(b"\r\n")
+    except ConnectionError:
+        return True
+    return False
 
 
 def test_answers_are_not_stored(site: Site):

@@ -3,60 +3,88 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SILENT_SECONDS = 10.0
-"""How long a client may take for a whole request."""
+"""How long a client may take for the head of a request."""
+ANSWER_SECONDS = 60.0
+"""How long it may take for the rest of the request, and to read the answer."""
 
 MOST_SILENT = 100
 """Connections without a request beyond which the one that has been silent for longest is closed.
 
 Each has a file descriptor, which databases and brokers need too.
 """
+MOST = 900
+"""Connections beyond which the one whose last request is the oldest is closed, where descriptors suffice."""
+
+
+def most_open() -> int:
+    """Returns how many connections there may be: a quarter of the descriptors of this process at most."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(1, soft // 4))
 
 
 class AttentiveProtocol(H11Protocol):
-    """uvicorn's protocol, which itself would wait for ever for the end of a request."""
+    """uvicorn's protocol, which itself would wait for ever for a client that does not send or read on."""
 
-    _silence: asyncio.TimerHandle | None = None
+    _end: asyncio.TimerHandle | None = None
+    _since = 0.0
+    _answered: object = None  # the request that is being answered, or was last; None for a silent client
 
     def connection_made(self, transport: Any) -> None:
         """Starts to wait for a request, in place of the client that has waited for longest."""
         super().connection_made(transport)
-        self._wait()
-        silent = [each for each in self.connections if isinstance(each, AttentiveProtocol) and each.is_silent]
+        self._wait(SILENT_SECONDS)
+        # Many may be accepted at once, before the first of those that are closed here is forgotten.
+        present = [
+            each
+            for each in self.connections
+            if isinstance(each, AttentiveProtocol) and not each.transport.is_closing()
+        ]
+        silent = [each for each in present if each.is_silent]
         if len(silent) > MOST_SILENT:
-            min(silent, key=AttentiveProtocol.due).transport.abort()
+            _oldest(silent).transport.abort()
+        elif len(present) > most_open():
+            _oldest(present).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Waits no longer once a request is whole, and for the next one once it is answered."""
+        """Waits for the answer to be read once there is a request, and for the next one afterwards."""
         super().data_received(data)
         cycle: Any = self.cycle  # None before the first request, whatever its type says
         if cycle is not None and not cycle.response_complete:
-            self._stop_waiting()
+            if cycle is not self._answered:
+                self._answered = cycle
+                self._wait(ANSWER_SECONDS)
         elif not self.is_silent:
-            self._wait()
+            self._answered = None
+            self._wait(SILENT_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Waits for nothing more."""
-        self._stop_waiting()
+        if self._end is not None:
+            self._end.cancel()
         super().connection_lost(exc)
 
     @property
     def is_silent(self) -> bool:
         """Whether a request is waited for."""
-        return self._silence is not None
+        return self._answered is None
 
-    def due(self) -> float:
-        """Returns when the wait ends, by the loop's clock."""
-        return self._silence.when() if self._silence is not None else float("inf")
+    @property
+    def since(self) -> float:
+        """Since when it is waited for what is waited for, by the loop's clock."""
+        return self._since
 
-    def _wait(self) -> None:
-        self._silence = self.loop.call_later(SILENT_SECONDS, self.transport.abort)
+    def _wait(self, seconds: float) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        self._since = self.loop.time()
+        self._end = self.loop.call_later(seconds, self.transport.abort)
 
-    def _stop_waiting(self) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
-            self._silence = None
+
+def _oldest(connections: list[AttentiveProtocol]) -> AttentiveProtocol:
+    return min(connections, key=lambda each: each.since)
