@@ -138,7 +138,8 @@ class Session:
         """Returns the names of a table's columns in lower case, or ``None`` where there is no such table."""
         try:
             with self.transaction(f"look at table {table}", reads=True):
-                described = self._execute(f"SELECT * FROM {table} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
+                name = table.replace("{", "{{").replace("}", "}}")
+                described = self._execute(f"SELECT * FROM {name} WHERE 1 = 0", {}).description  # noqa: S608 - quoted
                 return [str(column[0]).lower() for column in described]
         except TableMissing:
             return None
