@@ -294,6 +294,10 @@ def test_only_the_owner_creates_and_migrates(roles: Roles, user: str) -> None:
     assert roles.owner.create() == []
 
 
+def test_who_may_not_see_the_journal_finds_that_all_tables_exist(roles: Roles) -> None:
+    assert roles.dialect("outbox_harvester").create() == []
+
+
 @pytest.mark.parametrize("user", [user for user in MAY if user != "outbox_application"])
 def test_tables_without_a_journal_are_told_from_one_that_is_not_permitted(roles: Roles, user: str) -> None:
     admin, dialect = roles.admin.cursor(), roles.dialect(user)

@@ -8,6 +8,7 @@ from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.portable.columns import schema_name
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.intake import extra_columns
+from outbox_sdk.portable.journal import lacks_journal
 from outbox_sdk.portable.migration import execute, migrations
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.readiness import require_version
@@ -60,10 +61,20 @@ def create(dialect: Described, session: Session) -> list[str]:
     return created
 
 
+def _is_there(dialect: Described, session: Session, table: TableName) -> bool:
+    """Returns whether a table exists; harvesters, who need no right to the journal, need not see it."""
+    try:
+        return session.columns(session.idiom.quote_table(table)) is not None
+    except AccessDenied:
+        if table != dialect.options.journal or lacks_journal(dialect, session):
+            raise
+        return True
+
+
 def _create_table(dialect: Described, session: Session, table: TableName) -> bool:
     """Creates a table that does not exist; returns whether it did."""
     name = session.idiom.quote_table(table)
-    if session.columns(name) is not None:
+    if _is_there(dialect, session, table):
         return False
     statements = table_statements(dialect, table)
     try:
