@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 import psycopg
 from confluent_kafka import Consumer
-from environment import environment, harvester
+from environment import Environment, environment, harvester
 
 INSERT = """INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,
             kafka_header_values) VALUES (now(), %s, %s, %s, '{h}', '{v}')"""
@@ -65,6 +65,26 @@ def read(bootstrap: str, topic: str, out: Connection) -> None:
     out.send(arrived)
 
 
+def measure(on: Environment, topic: str, rate: int, seconds: float, keys: int) -> tuple[list[float], int]:
+    """Returns latencies in milliseconds, and how many records were committed in all.
+
+    The records of the first second are left out, in which writers and connections warm up.
+    """
+    ours, theirs = multiprocessing.Pipe()
+    reader = multiprocessing.Process(target=read, args=(on.bootstrap, topic, theirs))
+    reader.start()
+    ours.recv()
+    mine, yours = multiprocessing.Pipe()
+    pace = {"rate": rate, "seconds": seconds, "keys": keys}
+    writer = multiprocessing.Process(target=write, args=(on.dsn, topic, yours), kwargs=pace)
+    writer.start()
+    committed, arrived = mine.recv(), ours.recv()
+    writer.join()
+    reader.join()
+    ages = [1000 * (arrived[n] - committed[n]) for n in range(rate, len(committed)) if n in arrived]
+    return ages, len(committed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=1000, help="records per second")
@@ -84,24 +104,11 @@ def main() -> None:
         with harvester(settings):
             on.fill(on.topic(), 20_000, arguments.keys)  # warms up caches and compilers
             on.seconds_until_empty()
-            ours, theirs = multiprocessing.Pipe()
-            reader = multiprocessing.Process(target=read, args=(on.bootstrap, topic, theirs))
-            reader.start()
-            ours.recv()
-            mine, yours = multiprocessing.Pipe()
-            pace = {"rate": arguments.rate, "seconds": arguments.seconds, "keys": arguments.keys}
-            writer = multiprocessing.Process(target=write, args=(on.dsn, topic, yours), kwargs=pace)
-            writer.start()
-            committed, arrived = mine.recv(), ours.recv()
-            writer.join()
-            reader.join()
-    ages = [1000 * (arrived[n] - committed[n]) for n in range(len(committed)) if n in arrived]
-    # The first second is the warm-up of writers and connections.
-    ages = ages[arguments.rate :]
+            ages, committed = measure(on, topic, arguments.rate, arguments.seconds, arguments.keys)
     cuts = statistics.quantiles(ages, n=1000)
     print(
         f"{arguments.rate:,}/s, {arguments.delivery}, engine {arguments.engine}: "
-        f"{len(arrived):,} of {len(committed):,} arrived; "
+        f"{len(ages):,} of {committed - arguments.rate:,} arrived; "
         f"p50 {cuts[499]:.1f} ms, p90 {cuts[899]:.1f} ms, p99 {cuts[989]:.1f} ms, p99.9 {cuts[998]:.1f} ms"
     )
 

@@ -1,4 +1,4 @@
-"""Measures what browsers on the page take from the lanes, while a harvester drains a backlog.
+"""Measures what browsers on the page take from the lanes: of the rate of a drain, and of latency after it.
 
 Alternates between a harvester without ``http.listen``, one that serves nobody, and one with ``--browsers``
 browsers on its page, each of which polls as the page does, and a scrape of its metrics every second. Prints
@@ -20,10 +20,14 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from environment import environment
+from latency import measure
 from monitoring_cost import PORT, WARM_UP_ROWS, drain, running
 
 POLL_SECONDS = 2.0
 """How often a page polls."""
+
+STEADY_RATE, STEADY_SECONDS = 1000, 8.0
+"""Records per second, and for how long, while latencies are measured."""
 
 OFF, ALONE, WATCHED = "off", "on", "browsers"
 
@@ -99,6 +103,7 @@ def main() -> None:
     contenders = [OFF, ALONE, WATCHED]
     rates: dict[str, list[float]] = {who: [] for who in contenders}
     costs: dict[str, list[float]] = {who: [] for who in contenders}
+    latencies: dict[str, list[float]] = {who: [] for who in contenders}
     times: list[float] = []
     with environment() as on:
         topic = on.topic()
@@ -112,13 +117,19 @@ def main() -> None:
                     with watched:
                         time.sleep(POLL_SECONDS)
                         rate, cost = drain(on, process, topic, arguments.rows)
+                        late, _ = measure(on, on.topic(), STEADY_RATE, STEADY_SECONDS, 1000)
+                latencies[who] += late
                 rates[who].append(rate)
                 costs[who].append(cost)
                 print(f"{who:>8} {rate:10,.0f} rows/s {cost:8.2f} µs of processor time a row", flush=True)
     for who in contenders:
         ratios = [rate / other for rate, other in zip(rates[who], rates[OFF], strict=True)]
         rate, cost, ratio = map(statistics.median, (rates[who], costs[who], ratios))
-        print(f"{who:>8}: median {rate:,.0f} rows/s, {ratio:.3f} of {OFF} paired, {cost:.2f} µs a row")
+        cuts = statistics.quantiles(latencies[who], n=100)
+        print(
+            f"{who:>8}: median {rate:,.0f} rows/s, {ratio:.3f} of {OFF} paired, {cost:.2f} µs a row; "
+            f"at {STEADY_RATE:,}/s p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms"
+        )
     middle, late = statistics.median(times), sorted(times)[int(len(times) * 0.99)]
     print(
         f"{len(times):,} answers to browsers: median {1e3 * middle:.0f} ms, 99 % within {1e3 * late:.0f} ms"
