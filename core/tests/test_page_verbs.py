@@ -163,7 +163,7 @@ def test_what_fails_is_told_and_can_be_done_again(site: PageSite, operations: Op
     operations.error = DriverError("Connection refused", retryable=True)
     failed = site.post("/do/retry", ALICE, reason="x", **fields)
     assert failed.code == 503
-    assert "Connection refused; it may be done nevertheless: see the journal" in failed.text
+    assert "Connection refused" in failed.text
     operations.error = None
     assert "1 record tried again" in follow(site, site.post("/do/retry", ALICE, reason="x", **fields))
 

@@ -14,6 +14,7 @@ from outbox_sdk.errors import DriverError, OutboxError
 from outbox_core.config.duration import format_duration
 from outbox_core.http.refusals import RefusedError
 from outbox_core.log_context import ContextThread
+from outbox_core.operations import UNCERTAIN
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Work:
         Raises:
             RefusedError: It failed, or took too long; the sentence says where to find out whether it is done.
         """
-        return await self._run(do, "; it may be done nevertheless: see the journal")
+        return await self._run(do, f"; {UNCERTAIN}")
 
     async def _run(self, do: Callable[[], Result], unknown: str) -> Result:
         loop = asyncio.get_running_loop()
@@ -70,7 +71,7 @@ class Work:
         except RefusedError:
             raise
         except OutboxError as error:
-            raise _refused(error, unknown) from error
+            raise _refused(error) from error
         except Exception as error:
             log.exception("a request over HTTP has failed")
             raise RefusedError(500, f"this has failed; the harvester's log says why{unknown}") from error
@@ -97,9 +98,9 @@ class Work:
         return future
 
 
-def _refused(error: OutboxError, unknown: str) -> RefusedError:
+def _refused(error: OutboxError) -> RefusedError:
     if not isinstance(error, DriverError):
         return RefusedError(409, str(error))
     if error.retryable:
-        return RefusedError(503, f"{error}{unknown}", {"Retry-After": "10"})
+        return RefusedError(503, str(error), {"Retry-After": "10"})
     return RefusedError(502, str(error))

@@ -8,7 +8,7 @@ a message that names the cure.
 
 from outbox_core.operations.dead_letters import Changed, letters, redrive, retry, reveal, skip, waiting
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
-from outbox_core.operations.journalled import Operator, entries
+from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
 from outbox_core.operations.takeovers import (
     TakeoverChanged,
     UnknownCluster,
@@ -19,6 +19,7 @@ from outbox_core.operations.takeovers import (
 from outbox_core.operations.verbs import Verb, effect
 
 __all__ = [
+    "UNCERTAIN",
     "Changed",
     "Forgotten",
     "Operator",

@@ -17,6 +17,10 @@ _LONGEST_HOLDER = 400
 """Characters; every fence can hold so many."""
 
 
+UNCERTAIN = "it may be done nevertheless: see the journal"
+"""Said of a deed whose answer was lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Who does something to an outbox, and why.
@@ -54,8 +58,8 @@ class Outcome:
 def journalled(settings: HarvestSettings, verb: Verb, subject: str, operator: Operator) -> Iterator[Outcome]:
     """Notes a deed in the journal before the block, and afterwards its outcome or its error.
 
-    An error of the block is raised as it is. If only the outcome cannot be noted, nothing is raised, as the
-    deed is done: ``unnoted`` says why.
+    An error of the block is raised as it is; a retryable one also says that the deed may be done. If only the
+    outcome cannot be noted, nothing is raised, as the deed is done: ``unnoted`` says why.
 
     Raises:
         DriverError: The deed cannot be noted; the block is not executed.
@@ -68,6 +72,8 @@ def journalled(settings: HarvestSettings, verb: Verb, subject: str, operator: Op
         except Exception as error:
             outcome.text = _failure(error)
             _end(settings, journal, entry, outcome)
+            if _is_uncertain(error):
+                raise DriverError(f"{error}; {UNCERTAIN}", retryable=True) from error
             raise
         _end(settings, journal, entry, outcome)
 
@@ -108,5 +114,9 @@ def _end(settings: HarvestSettings, journal: Journal, entry: UUID, outcome: Outc
 def _failure(error: Exception) -> str:
     if not isinstance(error, OutboxError):
         return f"failed: {type(error).__name__}"  # a defect, whose text may contain anything
-    unknown = isinstance(error, DriverError) and error.retryable
-    return f"{'not known whether it was done' if unknown else 'failed'}: {error}"
+    return f"{'not known whether it was done' if _is_uncertain(error) else 'failed'}: {error}"
+
+
+def _is_uncertain(error: Exception) -> bool:
+    """Returns whether the database may have done what failed: its answer may have been lost."""
+    return isinstance(error, DriverError) and error.retryable
