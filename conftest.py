@@ -1,12 +1,19 @@
-"""How tests are spread over processes: those of one file together, and those with Spark one by one."""
+"""What all tests stand on; above all how they are spread over processes.
+
+Those of one file stay together, and those with Spark run one by one.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import PurePath
 
 import hypothesis
 import pytest
+from outbox_core.cli.json_lines import JsonLines
+from outbox_core.cli.logs import Redacting
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
@@ -52,3 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.path} starts Spark and is missing in {__file__}")
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Takes away the log handler of a command that ran in this process: its stream ends with the test."""
+    yield
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if isinstance(each.formatter, Redacting | JsonLines)]:
+        root.removeHandler(handler)

@@ -169,7 +169,7 @@ def test_counters_never_go_back_through_takeovers_and_their_sums_are_what_was_pu
         first = next(number for number, site in enumerate(sites) if site.total("outbox_leader"))
         assert watch.total("outbox_leader") == 1
         # From the last of these counts for how long a leader has not been heard.
-        until(lambda: all(lane["heartbeat"] for lane in sites[first].json("/status")["lanes"]))
+        until(lambda: {bool(lane["heartbeat"]) for lane in sites[first].json("/status")["lanes"]} == {True})
 
         os.kill(running[first].pid, signal.SIGSTOP)
         try:

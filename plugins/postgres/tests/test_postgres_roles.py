@@ -158,7 +158,7 @@ def init(dialect: PostgresDialect) -> None:
 ACTIONS: dict[str, Callable[[PostgresDialect], None]] = {
     "stash": stash,
     "`status`, `health`, `check`, `parked list`, `fence show`": look,
-    "read the journal": read_journal,
+    "`journal`": read_journal,
     "`parked retry`, `parked skip`, `fence bump`, `takeover`": operate,
     "`parked redrive`": redrive,
     "`run`, in both modes": harvest,
