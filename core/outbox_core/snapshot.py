@@ -21,6 +21,9 @@ from outbox_core.lanes.telemetry import MIN_HEARTBEAT_SECONDS
 SILENT_HEARTBEATS = 3.0
 """The default number of missed heartbeats after which a lane counts as silent."""
 
+OPERATOR = "operator "
+"""How the holder of the fence begins once an operator has raised it; the operator's name follows."""
+
 LANE_COLUMNS = ("purged_per_second", "in_flight", "waiting", "purged_total")
 TRANSACTION_COLUMNS = ("aborted", "recovered")
 _NOTHING_KNOWN = Upkeep()

@@ -9,10 +9,8 @@ from enum import StrEnum
 from typing import Self
 
 from outbox_core.config.duration import format_duration
-from outbox_core.snapshot import Snapshot
+from outbox_core.snapshot import OPERATOR, Snapshot
 
-_OPERATOR = "operator "
-"""How the holder begins that the fence names after an operator has raised it."""
 _MOST_NAMED = 8
 """So many lanes are named; more are counted."""
 
@@ -95,8 +93,8 @@ def changes(before: Seen, after: Seen, leader: str | None) -> Iterator[Told]:
 
 def harvester(snapshot: Snapshot) -> str | None:
     """Returns the harvester that holds the fence; ``None`` if an operator does, or nobody ever has."""
-    holder = snapshot.lanes[0].holder if snapshot.lanes else _OPERATOR
-    return None if holder.startswith(_OPERATOR) else holder
+    holder = snapshot.lanes[0].holder if snapshot.lanes else OPERATOR
+    return None if holder.startswith(OPERATOR) else holder
 
 
 def _token(snapshot: Snapshot) -> int | None:

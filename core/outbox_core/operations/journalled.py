@@ -12,6 +12,7 @@ from outbox_sdk.journal import Deed, Entry, Journal
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.verbs import Verb
+from outbox_core.snapshot import OPERATOR
 
 _LONGEST_HOLDER = 400
 """Characters; every fence can hold so many."""
@@ -38,7 +39,7 @@ class Operator:
     @property
     def holder(self) -> str:
         """The holder that the fence names once this operator has raised it; cut where it is long."""
-        return f"operator {self.name}"[:_LONGEST_HOLDER]
+        return f"{OPERATOR}{self.name}"[:_LONGEST_HOLDER]
 
 
 @dataclass(slots=True)
