@@ -51,6 +51,9 @@ class Access:
 
     def client(self, request: Request) -> Client | None:
         """Returns who asks; ``None`` for somebody who may do nothing. Never raises."""
+        if hasattr(request.state, "client"):
+            found: Client | None = request.state.client  # as it was let in
+            return found
         try:
             return self._identified(request)
         except RefusedError:
@@ -125,6 +128,7 @@ class Access:
                 if client is None and self._can_sign_in(request):
                     return _to_sign_in(request)
                 self._require(role, client, request)
+                request.state.client = client
                 return await handler(request)
             except RefusedError as error:
                 return refusal(request, error)
