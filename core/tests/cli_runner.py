@@ -104,11 +104,11 @@ def _own_logging() -> Iterator[None]:
 
 
 @contextmanager
-def harvester(file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A harvester that leads, and is killed in the end."""
+def harvester(file: Path, words: str = "leader acquired") -> Iterator[subprocess.Popen[str]]:
+    """A harvester that has logged ``words``, thus leads, and is killed in the end."""
     process = subprocess.Popen([OUTBOX, "run", "-f", str(file)], stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(process, "leader acquired")
+        wait_for(process, words)
         yield process
     finally:
         process.kill()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 
-from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told, wait_for
+from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told, until
 from .terminals import Terminal
 
 
@@ -26,24 +26,18 @@ def test_a_leader_is_killed_and_another_leads(
         Terminal(command) as terminal,
         shown.open("w") as output,
         subprocess.Popen(command, stdout=output) as lines,
-        harvester(one) as leader,
     ):
         try:
-            terminal.until(lambda text: "one leads" in text and re.search(r"0 +\d+ +0 +0 ", text))
-            with subprocess.Popen(
-                [OUTBOX, "run", "-f", str(other)], stderr=subprocess.PIPE, text=True
-            ) as standby:
-                try:
-                    wait_for(standby, "] outbox ")  # it has started
-                    leader.kill()
-                    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-                        connection.execute(INSERT, (topic, 100))
-                    terminal.until(lambda text: "the leader changed from one to other, after" in text)
-                    terminal.until(
-                        lambda text: re.search(r"leader +other", text) and "backlog  0 rec" in text
-                    )
-                finally:
-                    standby.kill()
+            # Both have looked before anybody leads.
+            terminal.until(lambda text: re.search(r"leader +none", text))
+            until(lambda: "leader none" in shown.read_text())
+            with harvester(one) as leader, harvester(other, "] outbox "):
+                terminal.until(lambda text: "one leads" in text and re.search(r"0 +\d+ +0 +0 ", text))
+                leader.kill()
+                with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+                    connection.execute(INSERT, (topic, 100))
+                terminal.until(lambda text: "the leader changed from one to other, after" in text)
+                terminal.until(lambda text: re.search(r"leader +other", text) and "backlog  0 rec" in text)
             assert re.search(r"now 0 +max (100|[1-9]\d?)\n", terminal.text)
             assert len(terminal.text.splitlines()) <= 24
             assert terminal.interrupt() == 0
