@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from outbox_postgres import PostgresDialect, PostgresOptions
-from outbox_servers.services import Postgres, free_port
+from outbox_servers.services import Postgres
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -27,6 +27,8 @@ PASSWORD = "Tr0ub4dor&3"
 """The password of this module's database user; no output may contain it."""
 KAFKA_PASSWORD = "c0rrect-h0rse"
 
+NOWHERE = 1
+"""A port of 127.0.0.1 on which nobody listens: the system gives it to no program."""
 MESSAGES_VARIABLE = "OUTBOX_MESSAGES_FILE"
 """The environment variable that names a file to which every message is appended."""
 
@@ -142,7 +144,7 @@ def test_wrong_type_of_a_column(site: Site) -> None:
 
 
 def test_broker_down_at_start(site: Site) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{NOWHERE}"
     site.settings["baseKafkaConfig"] = {"bootstrap.servers": address, "sasl.password": KAFKA_PASSWORD}
     code, said = site.run("broker down at start")
     assert code == 69
@@ -150,11 +152,10 @@ def test_broker_down_at_start(site: Site) -> None:
 
 
 def test_database_down_at_start(site: Site) -> None:
-    port = free_port()
-    site.settings["dataSource"] = make_conninfo(site.settings["dataSource"], port=port)
+    site.settings["dataSource"] = make_conninfo(site.settings["dataSource"], port=NOWHERE)
     code, said = site.run("database down at start")
     assert code == 69
-    assert f"at 127.0.0.1:{port}" in said
+    assert f"at 127.0.0.1:{NOWHERE}" in said
     assert "refused" in said
 
 
@@ -231,7 +232,7 @@ def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Me
         repaired = time.monotonic()
         settings = harvester.log.with_suffix(".yaml")
         retry = [sys.executable, "-m", "outbox_core", "parked", "retry", "faulty", "-f", str(settings)]
-        subprocess.run(retry, check=True, timeout=30, stdout=subprocess.DEVNULL)
+        subprocess.run(retry, check=True, timeout=120, stdout=subprocess.DEVNULL)
         until(lambda: not left(), "the repaired record and the one behind it flow", 60)
         measure("repaired row to delivered", time.monotonic() - repaired)
     assert len(shop.deliveries()) == 4

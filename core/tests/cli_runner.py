@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from outbox_core.cli import main
+
+NOWHERE = 1
+"""A port of 127.0.0.1 on which nobody listens: the system gives it to no program."""
+
+PATIENCE = 120.0
+"""Seconds for which a condition is waited for."""
 
 OUTBOX = str(Path(sys.executable).with_name("outbox"))
 INSERT = """
@@ -74,12 +79,6 @@ def changed(file: Path, **settings: object) -> Path:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def wait_for(process: subprocess.Popen[str], words: str) -> str:
     assert process.stderr is not None
     seen = ""
@@ -117,7 +116,7 @@ def harvester(file: Path, words: str = "leader acquired") -> Iterator[subprocess
 
 def until(what: Callable[[], bool]) -> None:
     """Waits until a condition is true."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not what():
-        assert time.monotonic() < end, "did not come true within 60 s"
+        assert time.monotonic() < end, f"did not come true within {PATIENCE:g} s"
         time.sleep(0.1)

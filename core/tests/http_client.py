@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from outbox_servers.services import free_port
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -104,7 +104,7 @@ def total(family: Metric | None, **labels: str) -> float:
 def served(file: Path, **http: object) -> Path:
     """Writes another configuration beside ``file``, with an HTTP server on a free port."""
     data = json.loads(file.read_text())
-    data["http"] = {"listen": f"127.0.0.1:{unused_port()}", **http}
+    data["http"] = {"listen": f"127.0.0.1:{free_port()}", **http}
     path = file.with_name("served.yaml")
     path.write_text(json.dumps(data))
     return path
@@ -113,9 +113,3 @@ def served(file: Path, **http: object) -> Path:
 def site_of(file: Path) -> Site:
     """Returns the server of a configuration."""
     return Site(int(json.loads(file.read_text())["http"]["listen"].rpartition(":")[2]))
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,22 +7,25 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from outbox_core.cli import main
+from outbox_core.cli import main, pump
 
 from .cli_runner import (
     INSERT,
+    NOWHERE,
     OUTBOX,
     changed,
     configure,
-    free_port,
     harvester,
     outbox,
     program,
     told,
+    until,
     wait_for,
 )
 
@@ -31,6 +34,7 @@ ROWS = """
     SELECT kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values, xmin
     FROM outbox ORDER BY id
 """
+HANGING = "SELECT count(DISTINCT pid)::int FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted"
 
 
 @pytest.fixture
@@ -120,16 +124,17 @@ def test_run_harvests_tells_what_happens_and_leaves_when_told(
     log = wait_for(running, "500 purged in all")
     line = r"INFO    outbox_core\.run \[.+\] [\d,]+ records/s over \d\.\d s; 500 purged in all"
     assert re.search(line, log)
-    deadline = time.monotonic() + 30  # the lanes' last heartbeats reach the fence
-    status = json.loads(told(file, "status", "--json"))
-    while status["total"]["purged_total"] != 500 and time.monotonic() < deadline:
-        time.sleep(0.2)
-        status = json.loads(told(file, "status", "--json"))
+    status: dict[str, Any] = {}
+
+    def heard() -> bool:
+        status.update(json.loads(told(file, "status", "--json")))
+        purged: int = status["total"]["purged_total"]
+        return purged == 500 and not any(lane["silent"] for lane in status["lanes"])
+
+    until(heard)  # the lanes' last heartbeats reach the fence
     assert status["backlog"]["records"] == 0
     assert (token := status["leader"]["token"]) > 0
     assert [lane["lane"] for lane in status["lanes"]] == [0, 1]
-    assert status["total"]["purged_total"] == 500
-    assert not any(lane["silent"] for lane in status["lanes"])
     assert f"fence token {token}" in told(file, "status")
 
     running.send_signal(signal.SIGTERM)
@@ -192,7 +197,7 @@ def test_a_second_signal_stops_hard(
         # The table is locked, so marked rows cannot be purged, and the first signal's hand-over takes long.
         connection.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         running.send_signal(number)
-        time.sleep(0.5)
+        wait_for(running, "stopping: draining")  # two signals that come at once would be one
         assert running.poll() is None
         running.send_signal(number)
         running.communicate(timeout=60)
@@ -202,7 +207,7 @@ def test_a_second_signal_stops_hard(
 def test_a_first_signal_is_obeyed_in_time_whatever_hangs(running: subprocess.Popen[str], postgres_dsn: str):
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
-        time.sleep(0.5)  # the lanes' next marks hang
+        until(lambda: connection.execute(HANGING).fetchone() == (2,))  # the next mark of each lane
         begin = time.monotonic()
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=60)
@@ -257,12 +262,37 @@ def test_pump_writes_as_an_application_would(file: Path, postgres_dsn: str, topi
     assert len({row[5] for row in rows[:45]}) == 3  # transactions of 20
 
 
-def test_pump_keeps_its_pace(file: Path, topic: str):
+class Time:
+    """Passes only while somebody waits, and is lost for a while once; no signal arrives."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.waits: list[float] = []
+        self.requested = self
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(round(seconds, 3))
+        self.now += seconds + (0.05 if len(self.waits) == 5 else 0)
+
+
+def test_pump_keeps_its_pace_and_makes_up_for_a_delay(
+    file: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+):
     told(file, "init")
+    passing = Time()
+    monkeypatch.setattr(pump, "time", passing)
+    monkeypatch.setattr(pump, "StopSignals", lambda: nullcontext(passing))
     done = json.loads(
         told(file, "pump", "--records", "20", "--interval", "20", "--batch", "1", "--topic", topic, "--json")
     )
-    assert done["seconds"] == pytest.approx(0.4, abs=0.15)
+    assert (done["records"], done["seconds"]) == (20, 0.4)
+    assert passing.waits == [*[0.02] * 5, 0, 0, 0.01, *[0.02] * 12]
 
 
 def test_pump_says_what_the_database_refuses(file: Path):
@@ -274,9 +304,7 @@ def test_pump_says_what_the_database_refuses(file: Path):
 
 
 def test_a_database_that_is_down(file: Path, capsys: pytest.CaptureFixture[str]):
-    down = changed(
-        file, dataSource=f"host=127.0.0.1 port={free_port()} user=postgres password=hunter2 dbname=x"
-    )
+    down = changed(file, dataSource=f"host=127.0.0.1 port={NOWHERE} user=postgres password=hunter2 dbname=x")
     for command in ("run", "status", "init"):
         done = outbox(down, command)
         assert done.returncode == 69
@@ -291,7 +319,7 @@ def test_a_database_that_is_down(file: Path, capsys: pytest.CaptureFixture[str])
 
 def test_a_broker_that_is_down(file: Path):
     told(file, "init")
-    down = changed(file, baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{free_port()}"})
+    down = changed(file, baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{NOWHERE}"})
     done = program(down, "run")
     assert done.returncode == 69
     assert re.search(r"^error: .*127\.0\.0\.1", done.stderr, re.MULTILINE)

@@ -129,10 +129,8 @@ def test_nobody_waits_long_for_a_database_that_hangs(
     assert site.get("/livez").code == 200
     assert database.looks == 1  # no further one is begun meanwhile
     database.answers.set()
-    end = time.monotonic() + 30
-    while site.get("/status").code != 200:
-        assert time.monotonic() < end
-    assert site.total("outbox_backlog") == 3
+    until(lambda: site.get("/status").code == 200)
+    until(lambda: site.total("outbox_backlog") == 3)
 
 
 def test_a_database_that_is_away_is_told(site: Site, database: Database):
@@ -187,7 +185,7 @@ def test_clients_that_ask_for_nothing_keep_nobody_away(site: Site, monkeypatch: 
     monkeypatch.setattr(connections, "MOST_SILENT", 20)
     with ExitStack() as silent:
         peers = [
-            silent.enter_context(closing(socket.create_connection(("127.0.0.1", site.port), 10)))
+            silent.enter_context(closing(socket.create_connection(("127.0.0.1", site.port), 60)))
             for _ in range(60)
         ]
         peers[-1].sendall(b"GET /livez HTTP/1.1\r\n")
@@ -205,7 +203,7 @@ def test_clients_that_do_not_read_their_answers_keep_nobody_away(site: Site, mon
         for _ in range(40):
             peer = slow.enter_context(closing(socket.socket()))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            peer.settimeout(10)
+            peer.settimeout(60)
             peer.connect(("127.0.0.1", site.port))
             with suppress(ConnectionResetError, BrokenPipeError):  # room is made for those that come later
                 peer.sendall(b"GET /static/page.css HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)

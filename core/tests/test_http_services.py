@@ -86,7 +86,14 @@ def test_it_serves_what_status_prints_and_what_was_published(
         assert status.keys() == printed.keys()
         assert status["leader"] == printed["leader"]
         until(lambda: site.total("outbox_published", topic=topic) == 500)
-        families = site.scrape()
+        families: dict[str, Metric] = {}
+
+        def looked_at() -> bool:
+            families.clear()
+            families.update(site.scrape())
+            return total(families["outbox_database_up"]) == 1
+
+        until(looked_at)  # a busy machine may answer without a look at the database
     assert_documented(families)
     assert "value 1" not in str(families)
     assert "key-1" not in str(families)
@@ -99,7 +106,6 @@ def test_it_serves_what_status_prints_and_what_was_published(
     assert total(families["outbox_leader"]) == 1
     assert total(families["outbox_fence_token"]) == status["leader"]["token"]
     assert {sample.labels["lane"] for sample in families["outbox_purged"].samples} == {"0", "1"}
-    assert total(families["outbox_database_up"]) == 1
 
 
 def assert_documented(families: dict[str, Metric]) -> None:
@@ -153,7 +159,8 @@ class Watch:
 def test_counters_never_go_back_through_takeovers_and_their_sums_are_what_was_published(
     file: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
-    elector = {"driver": "lease", "sessionTimeout": "2s"}
+    # Longer than what keeps a process of a busy machine from confirming its lease.
+    elector = {"driver": "lease", "sessionTimeout": "5s"}
     plain, files = file.with_name("outbox.yaml"), []
     for name in ("one", "other"):
         made = served(changed(plain, elector=elector, name=name))
@@ -224,7 +231,7 @@ def test_a_database_that_is_away_while_its_status_is_asked_for(file: Path, postg
             site = site_of(away)
             stash(postgres_dsn, topic, 100)
             until(lambda: site.total("outbox_purged") == 100)
-            assert site.total("outbox_database_up") == 1
+            until(lambda: site.total("outbox_database_up") == 1)
             proxy.silence()
             until(lambda: site.get("/status").code == 503)
             assert site.json("/status", 503)["error"] == "the database has not answered for 5s"

@@ -11,11 +11,11 @@ import pytest
 from outbox_core.cli.monitored import monitored
 from outbox_core.config import load
 from outbox_core.monitoring.observed import Observed
+from outbox_servers.services import free_port
 from outbox_testkit.proxy import Proxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from .cli_runner import until
-from .http_client import unused_port
+from .cli_runner import NOWHERE, until
 from .http_server import ALICE, VIEWER, Harvest
 from .page_site import AS_ALICE, AS_VIEWER, PageSite
 from .test_operations_services import park
@@ -27,7 +27,7 @@ def served(folder: Path, **harvest: str) -> Iterator[PageSite]:
     """Serves the page of an outbox whose keys a, b and c are parked, with two rows each."""
     file = folder / "outbox.yaml"
     http = {
-        "listen": f"127.0.0.1:{unused_port()}",
+        "listen": f"127.0.0.1:{free_port()}",
         "viewerTokens": [VIEWER],
         "operatorTokens": {"alice": ALICE},
     }
@@ -52,8 +52,8 @@ def test_an_operator_signs_in_looks_and_acts(site: PageSite):
     page = site.get("/", Accept="text/html")
     assert "Your token" in page.text
     cookie = sign_in(site)
+    until(lambda: "1 problem: parked keys." in site.get("/", Cookie=cookie).text)
     page = site.get("/", Cookie=cookie)
-    assert "1 problem: parked keys." in page.text
     assert 'data-records="6"' in page.text
     ids = {key: row(page.text, key) for key in "abc"}
     assert "2 in the outbox" in site.get(f"/letter?id={ids['a']}&count=1", Cookie=cookie).text
@@ -117,9 +117,9 @@ def test_a_database_that_goes_away_while_somebody_looks(tmp_path: Path, postgres
     with Proxy(lambda: ports[-1]) as proxy:
         source = make_conninfo(postgres_dsn, host="127.0.0.1", port=proxy.port)
         with served(tmp_path, dialect="postgres", dataSource=source) as site:
-            assert 'data-key="a"' in site.get("/", **AS_VIEWER).text
+            until(lambda: 'data-key="a"' in site.get("/", **AS_VIEWER).text)
             asked = site.get("/do/retry?all=1", **AS_ALICE)
-            ports.append(unused_port())
+            ports.append(NOWHERE)
             proxy.cut()
             until(lambda: "Database away" in site.get("/", **AS_VIEWER).text)
             page = site.get("/", **AS_VIEWER).text
