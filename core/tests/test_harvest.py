@@ -115,10 +115,23 @@ def quick():
 
 
 @pytest.fixture
+def heard():
+    """Lanes are found silent later than a busy machine takes from one report to the next."""
+    return {"silent": 3.0, "start": 30.0}
+
+
+@pytest.fixture
+def patient():
+    """The seconds for which a leader who is refused tries again, which it has not used up."""
+    return 3600.0
+
+
+@pytest.fixture
 def world(monkeypatch, request):
-    if "quick" in request.fixturenames:
-        quick = request.getfixturevalue("quick")
-        monkeypatch.setattr("outbox_core.harvest.Timeouts", partial(Timeouts, **quick))
+    for name in {"quick", "heard"} & set(request.fixturenames):
+        times = request.getfixturevalue(name)
+        monkeypatch.setattr("outbox_core.harvest.Timeouts", partial(Timeouts, **times))
+    stop_after = request.getfixturevalue("patient") if "patient" in request.fixturenames else 0.3
     dialect, elector, engine = Dialect(), Elector(), Engine()
     events: list[object] = []
     settings = HarvestSettings(
@@ -130,7 +143,7 @@ def world(monkeypatch, request):
         publisher=made(Seam.PUBLISHER, FakePlugin()),
         engine=EngineSettings(driver="inline"),
         limits=Limits(io_error_backoff=0.01, drain_interval=1.0),
-        failures=Failures(stop_after=0.3),
+        failures=Failures(stop_after=stop_after),
     )
     monkeypatch.setattr("outbox_core.harvest._engine", lambda settings: engine)
     harvest = Harvest(settings)
@@ -205,7 +218,7 @@ def test_a_stop_while_the_fence_is_raised_makes_no_leader(world):
     stopping.start()
     time.sleep(0.05)
     dialect.table.gate.set()
-    stopping.join(5)
+    stopping.join(30)
     assert not stopping.is_alive()
     assert engine.terms == []
     assert events == []
@@ -221,7 +234,7 @@ def test_a_handover_while_the_fence_is_raised_waits_for_that(world):
     time.sleep(0.05)
     assert revoking.is_alive(), "a successor must not raise the fence before this process does"
     dialect.table.gate.set()
-    revoking.join(5)
+    revoking.join(30)
     assert not revoking.is_alive()
     assert engine.terms == []
 
@@ -236,7 +249,7 @@ def test_a_process_whose_lease_is_over_does_not_raise_the_fence(world):
     until(lambda: engine.terms)
 
 
-def test_a_leader_who_is_refused_for_a_while_leads_nevertheless(world):
+def test_a_leader_who_is_refused_for_a_while_leads_nevertheless(world, patient):
     harvest, dialect, _, engine, _ = world
     dialect.errors += [AccessDenied("password expired")] * 3
     harvest.acquired()
@@ -318,14 +331,14 @@ def test_a_leader_without_lanes_gives_up_its_office_and_stands_by_anew(world, qu
     until(lambda: len(engine.terms) == 2)
 
 
-def test_a_leader_whose_lanes_are_heard_keeps_its_office(world, quick):
+def test_a_leader_whose_lanes_are_heard_keeps_its_office(world, heard):
     _, _, elector, engine, _ = world
     elector.acquire()
     until(lambda: engine.terms)
     leadership = engine.terms[0]
     leadership.expect([0])
-    give_up = time.monotonic() + 1
-    while time.monotonic() < give_up:
+    heard_until = time.monotonic() + heard["silent"] + 0.5
+    while time.monotonic() < heard_until:
         leadership.exchange(Report(leadership.token, 0, "run", {}))
         time.sleep(0.01)
     assert not leadership.over
