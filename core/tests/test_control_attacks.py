@@ -78,7 +78,7 @@ def sockets() -> Iterator[Sockets]:
 def ends(sockets: Sockets) -> tuple[Wire, Wire]:
     leader, group = Wire(sockets.leader, b"leader", SECRET), Wire(sockets.group, b"group", SECRET)
     for wire in (leader, group):
-        wire.allow(5)
+        wire.allow(60)
     return leader, group
 
 
@@ -132,7 +132,7 @@ def test_what_a_group_has_sent_is_no_proof_for_a_leader() -> None:
     """A false leader sends back to a group what that, or another group, has sent."""
     with closing(Sockets()) as victim:
         group = Wire(victim.group, b"group", SECRET)
-        group.allow(5)
+        group.allow(60)
 
         def reflect() -> None:
             with suppress(OSError):
@@ -179,7 +179,7 @@ def test_even_who_knows_the_secret_sends_nothing_but_data(tmp_path: Path) -> Non
         host, port, secret = server.address
         with socket.create_connection((host, port)) as peer:
             wire = Wire(peer, b"group", secret)
-            wire.allow(5)
+            wire.allow(60)
             wire.shake_hands()
             wire.send(pickle.dumps(Bomb(tmp_path / "made")))
             with pytest.raises((EOFError, OSError)):

@@ -55,7 +55,7 @@ def test_without_the_secret_nothing_is_read(server, caplog):
     host, port, secret = server.address
     with pytest.raises(ConnectionError):
         ControlClient((host, port, secret[::-1])).exchange(report())
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 60
     while "refused" not in caplog.text:  # the server says so on a thread of its own
         assert time.monotonic() < give_up
         time.sleep(0.01)
@@ -84,7 +84,7 @@ def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):
             with ControlClient(server.address) as newcomer:
                 assert newcomer.exchange(report()) == Orders(3.0)
             assert busy.exchange(report()) == Orders(3.0), "who has shown the secret stays"
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 60
         while len(peers()) > channel.MAX_UNAUTHENTICATED:  # those that were hung up on end on their own
             assert time.monotonic() < give_up, f"{len(peers())} threads"
             time.sleep(0.01)
@@ -93,7 +93,7 @@ def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):
 def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
     monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
     host, port, _ = server.address
-    with socket.create_connection((host, port), 5) as silent:
+    with socket.create_connection((host, port), 60) as silent:
         while silent.recv(1024):  # the challenge, then the end
             pass
 
@@ -101,33 +101,35 @@ def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
 def test_a_peer_that_trickles_is_hung_up_on(server, monkeypatch):
     monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.5)
     host, port, _ = server.address
-    give_up = time.monotonic() + 4
-    with socket.create_connection((host, port), 5) as slow, suppress(BrokenPipeError, ConnectionResetError):
+    give_up = time.monotonic() + 60
+    with socket.create_connection((host, port), 60) as slow, suppress(BrokenPipeError, ConnectionResetError):
         while True:
             slow.sendall(b"\0")
             assert time.monotonic() < give_up
             time.sleep(0.05)
 
 
-def test_a_stranger_cannot_have_much_read(server):
+def test_a_stranger_cannot_have_much_read(server, monkeypatch):
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 3600.0)
     host, port, _ = server.address
-    with socket.create_connection((host, port), 3) as stranger, suppress(ConnectionResetError):
+    with socket.create_connection((host, port), 60) as stranger, suppress(ConnectionResetError):
         stranger.sendall(bytes(32) + (1 << 31).to_bytes(4))
         while stranger.recv(1024):  # the challenge, then the end, long before a silent one is hung up on
             pass
 
 
 def test_a_peer_that_has_nothing_more_to_say_is_hung_up_on(server, monkeypatch):
-    monkeypatch.setattr(channel, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(channel, "IDLE_SECONDS", 1.0)
     server.serve(Leadership(7, lambda: 3.0))
     with ControlClient(server.address) as idle:
         idle.exchange(report())
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 60
         while peers():
             assert time.monotonic() < give_up
             time.sleep(0.01)
         with pytest.raises((OSError, EOFError)):
             idle.exchange(report())
+        monkeypatch.setattr(channel, "IDLE_SECONDS", 60.0)
         assert idle.exchange(report()) == Orders(3.0), "it dials anew"
 
 
@@ -147,11 +149,13 @@ def test_a_frozen_leader_holds_up_no_group(frozen, monkeypatch):
 
 
 def test_a_leader_who_freezes_while_a_group_works_holds_up_no_group(server, monkeypatch):
-    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
     woken = threading.Event()
-    server.serve(SimpleNamespace(exchange=lambda _: Orders(float(woken.wait(30)))))
-    with ControlClient(server.address) as remote, pytest.raises(TimeoutError):
-        remote.exchange(report())
+    server.serve(SimpleNamespace(exchange=lambda _: Orders(float(woken.wait(60)))))
+    with ControlClient(server.address) as remote:
+        remote.connect()
+        monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
+        with pytest.raises(TimeoutError):
+            remote.exchange(report())
     woken.set()
 
 
@@ -184,7 +188,7 @@ def test_an_orphan_ends_though_its_frozen_leader_takes_its_connections(frozen, m
     lanes = threads.LaneThreads(plan, 0, [0], Leader())
     working = threading.Thread(target=lambda: list(lanes.run()))
     working.start()
-    working.join(10)
+    working.join(60)
     assert not working.is_alive()
 
 
