@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from threading import Event
 
 import pytest
 from outbox_sdk import ConfigError, DriverError, Level
 from outbox_sdk.election import LeaseElector, LeaseTimes, required_group
 from outbox_testkit.conformance.recording import RecordingCandidate
 
-TIMES = LeaseTimes(session_timeout=0.5, min_poll_interval=0.01)
+TIMES = LeaseTimes(session_timeout=3.0, min_poll_interval=0.01)
 
 
 class Coordinator:
@@ -85,9 +86,11 @@ class Watched(Coordinator):
         super().__init__()
         self.candidate = candidate
         self.stopping = self.waited = False
+        self.renewing = Event()
 
     def take(self, holder: str, seconds: float) -> int | None:
         if self.stopping:
+            self.renewing.set()
             self.candidate.wait(["acquired", "revoked"])
             time.sleep(0.05)  # until the elector knows it, too
         return super().take(holder, seconds)
@@ -103,7 +106,7 @@ def test_a_lease_is_released_at_once_when_the_candidate_has_drained() -> None:
     elector.start(candidate)
     candidate.wait(["acquired"])
     coordinator.stopping = True
-    time.sleep(TIMES.confirm_interval)  # a renewal is under way
+    assert coordinator.renewing.wait(60)
     elector.stop()
     assert candidate.story == ["acquired", "revoked"]
     assert not coordinator.waited, "nobody waits for a lease that this process is to release"
