@@ -43,12 +43,16 @@ class RecordingCandidate:
         self._record("failed")
 
     def wait(self, story: list[str], timeout: float = 60.0) -> float:
-        """Waits until exactly these events were told; returns the time of the last one."""
+        """Waits until these events were told, and no others before them; returns the time of the last one.
+
+        Further ones may have followed by then.
+        """
+        count = len(story)
         with self._changed:
-            assert self._changed.wait_for(lambda: self.story == story, timeout), (
+            assert self._changed.wait_for(lambda: self.story[:count] == story, timeout), (
                 f"{story} expected, told were {self.told}, {self.error}"
             )
-            return self.told[-1][1]
+            return self.told[count - 1][1]
 
     def _record(self, what: str) -> None:
         with self._changed:
