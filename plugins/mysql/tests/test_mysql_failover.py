@@ -51,7 +51,10 @@ def test_a_lane_that_finds_nothing_leaves_a_server_that_has_become_read_only(
     assert session(hand).thread_id() != first
 
 
-def test_a_session_asks_seldom_whether_its_server_takes_writes(hand: Hand, root: Any) -> None:
+def test_a_session_asks_seldom_whether_its_server_takes_writes(
+    hand: Hand, root: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 3600.0)
     first = session(hand).thread_id()
     root.execute("SET GLOBAL read_only = 1")
     for _ in range(20):

@@ -244,7 +244,7 @@ def test_a_commit_that_hangs_is_ended_with_all_that_it_holds(box: Box) -> None:
     assert caught.value.retryable
     with operator.cursor() as cursor:
         # The lock is still there: without help the session would wait for it, whoever listens.
-        for _ in range(50):
+        for _ in range(600):
             cursor.execute("SELECT COUNT(*) FROM information_schema.processlist WHERE id = %s", [number])
             if cursor.fetchall() == ((0,),):
                 break

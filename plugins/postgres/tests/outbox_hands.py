@@ -45,7 +45,7 @@ def prepare(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + 10
+    deadline = monotonic() + 60
     while not condition():
         assert monotonic() < deadline, "it never happened"
         sleep(0.01)

@@ -252,8 +252,8 @@ def test_under_busy_writers_every_row_is_sent_once_and_causes_before_effects(
 ) -> None:
     senders = [Sender(hand) for hand in outbox.lead_batches(lanes)]
     writers = Writers(outbox, 6)
-    deadline = monotonic() + 4
-    while monotonic() < deadline:
+    enough = monotonic() + 2
+    while monotonic() < enough or not all(each.ahead and each.abandoned for each in senders):
         for sender in senders:
             sender.step(7)
     writers.stop()
@@ -265,5 +265,4 @@ def test_under_busy_writers_every_row_is_sent_once_and_causes_before_effects(
     assert len(every) == len(set(every))
     assert set(every) == set(writers.log)
     assert outbox.ids() == []
-    assert all(sender.ahead and sender.abandoned for sender in senders), "it did not come to what it tests"
     assert_causes_come_first(writers.log, every)

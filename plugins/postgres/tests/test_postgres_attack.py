@@ -183,7 +183,7 @@ def test_the_lease_and_the_members(attacked: Outbox) -> None:
         assert lease.take("leader", 60) is not None
         assert standby.take("standby", 60) is None
         lease.release("leader")
-        standby.wait(5)
+        standby.wait(60)
         assert standby.take("standby", 60) is not None
     with closing(attacked.dialect.members()) as members:
         assert members.note("group", "one", 1, 60) == {"one": 1}

@@ -334,7 +334,7 @@ class Writers:
     def stop(self) -> None:
         self._stop.set()
         for writer in self._running:
-            writer.result(10)
+            writer.result(60)
         self._pool.shutdown()
 
     def _run(self, seed: int) -> None:
