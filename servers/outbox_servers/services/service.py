@@ -36,8 +36,8 @@ class Service(ABC):
     title: ClassVar[str]
     port_taken: ClassVar[str]
     """What its log says if another process listens on its port."""
-    start_timeout: ClassVar[float] = 60
-    """Seconds that a start may take."""
+    start_timeout: ClassVar[float] = 180
+    """Seconds that a start may take; on a starved machine a JVM alone takes a minute."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None
