@@ -19,6 +19,8 @@ from outbox_demo.harvester import start_harvester
 
 from .shop import Shop
 
+CLOCK_STEP = 1.5
+"""Seconds by which the clock of a virtual machine may step back, and so the times of lines in logs."""
 GLANCE = 0.02
 """Seconds between two checks of a condition."""
 
@@ -68,12 +70,16 @@ class Harvester:
         return lines
 
     def find(self, words: str, since: float = 0.0) -> Line | None:
-        """Returns the first line with ``words`` that was written at ``since`` or later."""
-        # The log has milliseconds.
-        return next((line for line in self.lines() if line.at >= since - 0.001 and words in line.text), None)
+        """Returns the first line with ``words`` that was written at ``since``, or later, or just before."""
+        since -= CLOCK_STEP
+        return next((line for line in self.lines() if line.at >= since and words in line.text), None)
+
+    def count(self, words: str) -> int:
+        """Returns how many lines have ``words``."""
+        return sum(words in line.text for line in self.lines())
 
     def wait_for(self, words: str, timeout: float, since: float = 0.0) -> Line:
-        """Waits for such a line; fails if there is none in time or the process ends before."""
+        """Waits for such a line (see ``find``); fails if there is none in time or the process ends before."""
         deadline = time.monotonic() + timeout
         while True:
             running = self.running

@@ -174,16 +174,15 @@ def test_a_password_changes_while_records_flow(
     rotation.change_password("first")
     trial = Trial(tmp_path, "", topic, elector="neli-kafka", baseKafkaConfig=rotation.by_password)
     with harvesting(trial) as harvester:
-        rotated = time.time()
         with listening(trial, 3 * REAUTHENTICATION) as silence:
             rotation.change_password("second")
             rotation.write_password("second")
         measure("longest silence at a change of the password", silence[0])
-        assert harvester.find("leader acquired", since=rotated) is None
+        assert harvester.count("leader acquired") == 1
     audit(trial, "at-least-once")
     former = AdminClient({**rotation.by_password, "sasl.password": "first", "log_level": 0})
     with pytest.raises(KafkaException):
-        former.list_topics(timeout=1)
+        former.list_topics(timeout=5)
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
@@ -196,7 +195,7 @@ def test_a_certificate_changes_while_records_flow(
     with harvesting(trial) as harvester:
         with listening(trial, 2) as silence:
             rotation.write_certificate(former=False)
-            harvester.wait_for("certificates have changed", 30)
+            harvester.wait_for("certificates have changed", 120)
         measure("longest silence at a change of the certificate", silence[0])
         with listening(trial, 3) as silence:
             rotation.trust(former=False)
@@ -232,11 +231,11 @@ def test_a_certificate_that_the_brokers_do_not_accept_is_not_used(
     kafka.prepare([topic], 1)
     sender = kafka.open("outbox.0")
     sender.send([MarkedRecord(1, topic, "k", "v")])
-    until(lambda: sender.poll(0.1).delivered, "a record is delivered", 30)
+    until(lambda: sender.poll(0.1).delivered, "a record is delivered", 120)
     stranger = Authority(tmp_path, "stranger").issue("app")
     copy(stranger.certificate, rotation.certificate)
     copy(stranger.key, rotation.key)
-    until(lambda: [sender.poll(0.1), "are not used yet" in caplog.text][1], "it says so", 30)
+    until(lambda: [sender.poll(0.1), "are not used yet" in caplog.text][1], "it says so", 120)
     sender.send([MarkedRecord(2, topic, "k", "v")])
-    until(lambda: sender.poll(0.1).delivered, "the former certificate is used", 30)
+    until(lambda: sender.poll(0.1).delivered, "the former certificate is used", 120)
     sender.close(5)
