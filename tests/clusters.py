@@ -117,7 +117,7 @@ class Cluster:
         for harvester in self.harvesters:
             if harvester.running:
                 harvester.kill()
-                harvester.wait(10)
+                harvester.wait(60)
 
     def delivered(self) -> list[tuple[str, int]]:
         """Returns key and number of each record in its topic, in the order of each partition."""
@@ -167,7 +167,7 @@ class Clusters:
         for number in numbers or self.of:
             self.of[number].stash(records)
 
-    def wait_until_empty(self, numbers: Iterable[int] = (), timeout: float = 60.0) -> None:
+    def wait_until_empty(self, numbers: Iterable[int] = (), timeout: float = 150.0) -> None:
         """Waits until the replicas of these clusters, or all, have no rows."""
         waiting = [self.of[number].replica for number in numbers or self.of]
         until(lambda: not any(replica.count() for replica in waiting), "the outboxes are empty", timeout)

@@ -83,14 +83,14 @@ class Shop:
         """Creates the topic, or another one."""
         limit = {} if largest_message is None else {"max.message.bytes": str(largest_message)}
         name = name or self.topic
-        self.admin.create_topics([NewTopic(name, PARTITIONS, 1, config=limit)])[name].result(30)
+        self.admin.create_topics([NewTopic(name, PARTITIONS, 1, config=limit)])[name].result(60)
 
     def allow(self, largest_message: int) -> None:
         """Changes the topic's limit for the bytes of a message."""
         size = str(largest_message)
         entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        self.admin.incremental_alter_configs([resource])[resource].result(60)
 
     @property
     def postgres(self) -> Postgres:
@@ -179,7 +179,7 @@ class Shop:
         """Returns how many sales are committed."""
         return int(self.database.fetch("SELECT COUNT(*) FROM sales")[0][0])
 
-    def wait_for_sales(self, more: int, timeout: float = 30.0) -> None:
+    def wait_for_sales(self, more: int, timeout: float = 60.0) -> None:
         """Waits until ``more`` sales than now are committed."""
         wanted, deadline = self.count() + more, time.monotonic() + timeout
         while self.count() < wanted:

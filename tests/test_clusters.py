@@ -126,7 +126,7 @@ def test_a_harvester_killed_amid_a_backlog(open_clusters: Open, delivery: str, m
     clusters.harvest([1], delivery=delivery, limits={"sendConcurrency": 2, "maxBatchRecords": BATCH})
     until(lambda: clusters[1].arrived() > 1000, "cluster 1 is at work", 60)
     clusters[1].kill()
-    clusters.wait_until_empty(timeout=90)
+    clusters.wait_until_empty()
     counts = clusters.counts()[1]
     repeated = counts[1] + counts.get(2, 0) - MANY
     measure("repeated by the successor of a harvester killed amid a backlog", repeated)
@@ -156,7 +156,7 @@ def test_two_clusters_lost_and_the_third_delivers(open_clusters: Open) -> None:
     clusters[1].kill()
     clusters[2].kill()
     clusters.stash(RECORDS)
-    clusters.wait_until_empty(timeout=90)
+    clusters.wait_until_empty()
     assert clusters.counts() == {1: {3: RECORDS}, 2: {3: RECORDS}, 3: {3: RECORDS}}
 
 

@@ -79,5 +79,5 @@ def test_arrival_is_when_a_row_came_to_this_replica(clusters: Clusters) -> None:
     assert replicas.of[1].execute(waited)[0][0] < 1
     assert replicas.of[2].execute(waited)[0][0] > 2
     replicas.of[1].execute("UPDATE outbox SET leader_id = 'a mark'")
-    until(lambda: replicas.of[2].execute("SELECT leader_id FROM outbox") == (("a mark",),), "it comes", 30)
+    until(lambda: replicas.of[2].execute("SELECT leader_id FROM outbox") == (("a mark",),), "it comes", 120)
     assert replicas.of[2].execute(waited)[0][0] > 2

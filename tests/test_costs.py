@@ -194,7 +194,7 @@ def test_an_idle_harvester_asks_for_new_rows_and_writes_heartbeats(
     fleet = Fleet(tmp_path, shop)
     harvester = fleet.start("only", delivery=delivery, limits={})  # the default, of one lane
     try:
-        harvester.wait_for("leader acquired", 30)
+        harvester.wait_for("leader acquired", 120)
         time.sleep(SETTLING)
         before, started = activity(shop), time.monotonic()
         time.sleep(IDLE_SECONDS)

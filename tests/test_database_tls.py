@@ -186,9 +186,9 @@ def shop(opened: tuple[Site, Database], kafka_broker: Kafka, topic: str) -> Shop
 def test_records_flow_over_a_verified_connection(site: Site, shop: Shop, fleet: Fleet) -> None:
     site.present(site.authority.issue("server"))
     harvester = fleet.start("a", dataSource=site.verified)
-    harvester.wait_for("leader acquired", 30)
+    harvester.wait_for("leader acquired", 120)
     shop.stash(300, keys=7)
-    shop.wait_until_harvested(30)
+    shop.wait_until_harvested(60)
     result = shop.audit()
     assert result.good, result.summary()
     harvester.leave()

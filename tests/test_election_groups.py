@@ -45,7 +45,7 @@ def test_two_spellings_of_one_outbox_compete(
     shop: Shop, fleet: Fleet, spell: Callable[[str], str], table: str
 ) -> None:
     leader = start(fleet, "a")
-    leader.wait_for(ACQUIRED, 30)
+    leader.wait_for(ACQUIRED, 120)
     standby = start(fleet, "b", dataSource=spell(shop.dsn), outboxTable=table)
     standby.wait_for("joined the election", 60)
     fleet.group = group(standby)
@@ -74,7 +74,7 @@ def test_two_databases_under_one_address_are_both_harvested(
         first = start(fleet, "a", dataSource=text, environment={"PGDATABASE": str(place["dbname"])})
         second = start(fleet, "b", dataSource=text, environment={"PGDATABASE": name})
         for harvester in (first, second):
-            harvester.wait_for(ACQUIRED, 30)
+            harvester.wait_for(ACQUIRED, 120)
         assert group(first) != group(second)
         for each in (shop, other):
             each.stash(100, keys=10)

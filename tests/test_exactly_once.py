@@ -165,7 +165,7 @@ def test_a_lane_whose_checkpoint_is_gone_waits_for_an_operator(
 
     stop = {"failures": {"stopAfter": "1s"}, "publisher": publisher}
     refused = fleet.start("refused", **switchboard.settings, **stop)
-    assert refused.wait(30) != 0
+    assert refused.wait(120) != 0
     assert refused.find("outbox fence forget"), refused.tail()
     assert left(shop) == 50
     outbox(refused, "fence", "forget", "--yes")

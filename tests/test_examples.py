@@ -20,7 +20,9 @@ from outbox_sdk.finding import Level
 from outbox_servers.services.external import Kafka
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SECONDS = 30.0
+SECONDS = 120.0
+CLOCK_STEP = 1.5
+"""Seconds by which the clock of a virtual machine may step back, and so the times of messages."""
 
 
 @contextmanager
@@ -48,7 +50,7 @@ def take_orders(data_source: str, number: int) -> list[str]:
 
 
 def receive(bootstrap: str, topic: str, since: float, number: int) -> list[tuple[str, dict[str, object]]]:
-    """Returns key and value of the first messages that were sent to a topic after a time."""
+    """Returns key and value of the first messages that were sent to a topic after a time, or just before."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "auto.offset.reset": "earliest"}
     )
@@ -60,7 +62,7 @@ def receive(bootstrap: str, topic: str, since: float, number: int) -> list[tuple
             received += [
                 ((message.key() or b"").decode(), json.loads(message.value() or b""))
                 for message in consumer.consume(100, 0.2)
-                if message.error() is None and message.timestamp()[1] >= since * 1000
+                if message.error() is None and message.timestamp()[1] >= (since - CLOCK_STEP) * 1000
             ]
     finally:
         consumer.close()

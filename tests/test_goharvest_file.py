@@ -85,7 +85,7 @@ def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: M
     measure("the program's start to leader acquired, on Spark", acquired.at - reaper.started)
     measure(f"leader acquired to {len(ROWS)} records gone, on Spark", time.time() - acquired.at)
     measure("SIGTERM to the end of the process, on Spark", reaper.leave())
-    until(lambda: not reaper.family(), "the JVM ends with its program", 30)
+    until(lambda: not reaper.family(), "the JVM ends with its program", 120)
     assert password(shop) not in reaper.log.read_text()
 
     found = [(message.key(), message.value(), list(message.headers() or [])) for message in shop.messages()]
@@ -100,7 +100,7 @@ def test_goharvests_secure_file_says_what_a_plaintext_broker_lacks(
 ) -> None:
     (tmp_path / "ca-cert.pem").write_text(CERTIFICATE)
     reaper = fleet.launch("reaper", reaper_file("reaper_secure.yaml", shop))
-    assert reaper.wait(30) == 69
+    assert reaper.wait(120) == 69
     said = reaper.log.read_text()
     assert f"cannot reach Kafka at {shop.kafka.bootstrap}" in said, said
     assert "SSL handshake failed" in said, said

@@ -82,7 +82,7 @@ def test_debeziums_table_is_harvested_as_it_is(kafka_broker: Kafka, tmp_path: Pa
             left = (
                 f"SELECT (SELECT count(*) FROM outboxevent) + (SELECT count(*) FROM {harvest['outboxTable']})"
             )
-            until(lambda: connection.execute(left).fetchone() == (0,), "all is harvested", 30)
+            until(lambda: connection.execute(left).fetchone() == (0,), "all is harvested", 120)
             harvester.leave()
             assert connection.execute(SHAPE).fetchall() == shape
     arrived = defaultdict(list)

@@ -205,7 +205,7 @@ def test_an_outbox_that_fails_does_not_disturb_the_others(outboxes: Outboxes) ->
     outboxes.sections = written
     with outboxes.writing():
         until(lambda: outboxes.counts() == [2], "the others are harvested", 60, pause=0.5)
-    outboxes.wait_until_empty(30)
+    outboxes.wait_until_empty(60)
     health = outboxes.run("health")
     assert (health.returncode, "gone" in health.stdout) == (1, True), health.stdout + health.stderr
     made = outboxes.run("init", "--outbox", "gone")
@@ -232,5 +232,5 @@ def test_tables_that_match_a_template_are_harvested_also_new_ones(
     process.wait_for("one/tenants/box_7] joined the election", 60)
     with outboxes.writing():
         until(lambda: outboxes.counts() == [4], "all are harvested", 60, pause=0.5)
-    outboxes.wait_until_empty(30)
+    outboxes.wait_until_empty(60)
     outboxes.audit()

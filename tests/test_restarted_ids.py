@@ -26,7 +26,7 @@ def test_an_outbox_that_is_truncated_goes_on_in_order_with_the_first_ids(
         shop.wait_until_harvested(60)
         with shop.connect() as connection:
             connection.execute("TRUNCATE outbox RESTART IDENTITY")
-    until(lambda: harvester.find("begin anew"), "the harvester says so", 30)
+    until(lambda: harvester.find("begin anew"), "the harvester says so", 60)
     result = shop.audit()
     assert (result.lost, result.out_of_order) == (0, 0), result.summary()
     assert result.repeated == 0

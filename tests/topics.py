@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_core.audit import SEQUENCE_HEADER
 
-READ_SECONDS = 20.0
+READ_SECONDS = 60.0
 """Seconds to read everything; an abandoned transaction stays open until its timeout."""
 
 
@@ -20,7 +20,7 @@ def ends(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
     """Returns partition → the offset behind a topic's last message, committed or not."""
     everywhere = {TopicPartition(topic, part): OffsetSpec.latest() for part in range(partitions)}
     found = admin.list_offsets(everywhere)
-    return {place.partition: int(end.result(10).offset) for place, end in found.items()}
+    return {place.partition: int(end.result(60).offset) for place, end in found.items()}
 
 
 def messages(bootstrap: str, topic: str, until: Mapping[int, int]) -> list[Message]:

@@ -17,7 +17,7 @@ from .site import Site
 DELAY_SECONDS = 0.1
 """The delay in each direction."""
 DELAYED_SECONDS = 5.0
-SPRING_SECONDS = 5.0
+SPRING_SECONDS = 30.0
 """Within this time at least one connection must be used, and thereby cut."""
 COMMIT_SECONDS = 30.0
 """The same for a lane that may be starting."""

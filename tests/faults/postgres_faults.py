@@ -63,7 +63,7 @@ class FillDisk(PostgresFault):
                 connection.rollback()
                 if site.delivery == AT_LEAST_ONCE:
                     met = "a harvester meets the full disk"
-                    until(lambda: site.has_said(_FREE_SPACE, at), met, 15, pause=0.1)
+                    until(lambda: site.has_said(_FREE_SPACE, at), met, 60, pause=0.1)
                 else:  # selections write nothing, and purges need no room
                     _wait_until_purged(connection, last)
                 time.sleep(LASTING_SECONDS / 2)
@@ -91,7 +91,7 @@ class ExpiredPassword(PostgresFault):
             until(
                 lambda: site.has_said("password authentication failed", at),
                 "it is locked out",
-                10,
+                60,
                 pause=0.1,
             )
             time.sleep(LASTING_SECONDS)

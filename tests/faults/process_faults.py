@@ -18,7 +18,7 @@ from .site import Site
 
 FREEZE_SESSIONS = 3
 """For how many session time-outs a process is frozen."""
-END_SECONDS = 15.0
+END_SECONDS = 60.0
 TAKEOVER_SECONDS = 60.0
 """Within this time a successor's lanes must run; the stall has the exact time."""
 

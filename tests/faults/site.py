@@ -192,10 +192,10 @@ class Site:
         for harvester in started:
             harvester.wait_for("joined the election", START_SECONDS[self.engine])
         try:
-            until(self._all_compete, "all compete", 5 * self.session + 10, pause=0.1)
+            until(self._all_compete, "all compete", 5 * self.session + 60, pause=0.1)
         except AssertionError as error:
             raise AssertionError(f"{error}: the group is {self.election}") from error
-        until(lambda: self.leader() is not None, "one of them leads", 3 * self.session + 20)
+        until(lambda: self.leader() is not None, "one of them leads", 3 * self.session + 60)
         words = "\n".join(f"{each.name} ended by itself:\n{each.tail()}" for each in surprises)
         assert not surprises, words
 
@@ -221,7 +221,7 @@ class Site:
 
     def _all_compete(self) -> bool:
         try:
-            group = self.shop.admin.describe_consumer_groups([self.fleet.group])[self.fleet.group].result(3)
+            group = self.shop.admin.describe_consumer_groups([self.fleet.group])[self.fleet.group].result(10)
         except (KafkaException, TimeoutError) as error:
             # The broker may have just restarted, and this client sometimes does not reconnect.
             self.election = f"unknown: {type(error).__name__} {error}"
@@ -241,7 +241,7 @@ class Site:
         Raises:
             AssertionError: No process leads.
         """
-        leader = until(self.leader, "one of them leads", 3 * self.session)
+        leader = until(self.leader, "one of them leads", 3 * self.session + 60)
         return next((letter, each) for letter, each in self.slots.items() if each is leader)
 
     def has_said(self, words: str, since: float) -> bool:

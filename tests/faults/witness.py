@@ -56,7 +56,7 @@ class Witness:
         ends = admin.list_offsets(
             {TopicPartition(each.topic, each.partition): OffsetSpec.latest() for each in self._everywhere}
         )
-        return sum(int(end.result(10).offset) - self._read_to[place.partition] for place, end in ends.items())
+        return sum(int(end.result(60).offset) - self._read_to[place.partition] for place, end in ends.items())
 
     def close(self) -> None:
         self._ending.set()
