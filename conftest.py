@@ -1,6 +1,7 @@
 """What all tests stand on; above all how they are spread over processes.
 
-Those of one file stay together, and those with Spark run one by one.
+Those of one file stay together, those with Spark run one by one, and long files are begun first: at the end
+a process would wait for another one that has just begun one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,19 @@ SPARK_FILES = frozenset(
     )
 )
 """Files with tests that start Spark's JVMs: a machine has room for few of these."""
+LONG_FILES = (
+    "tests/test_clusters.py",
+    "tests/test_faults.py",
+    "plugins/mysql/tests/test_mysql_conformance.py",
+    "core/tests/test_elector_conformance.py",
+    "plugins/neli_kafka/tests/test_neli_conformance.py",
+    "tests/test_simulation.py",
+    "demo/tests/test_demo_clusters.py",
+    "tests/test_exactly_once.py",
+    "plugins/postgres/tests/test_postgres_conformance.py",
+    "tests/test_alarms.py",
+)
+"""Files that take a minute or more, the longest first."""
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
 
@@ -51,14 +65,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return OneSparkAtATime(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests with Spark first, as they take longest."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the tests with Spark first, as they take longest, and then those of long files."""
     for item in items:
         if item.get_closest_marker("spark"):
             if item.path.name not in SPARK_FILES:
                 raise pytest.UsageError(f"{item.path} starts Spark and is missing in {__file__}")
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    for file in LONG_FILES:
+        if not (config.rootpath / file).exists():
+            raise pytest.UsageError(f"there is no {file}, which {__file__} names")
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """Returns when a test has its turn: the lowest number is the first."""
+    if item.get_closest_marker("spark"):
+        return 0
+    file = item.nodeid.partition("::")[0]
+    return 1 + (LONG_FILES.index(file) if file in LONG_FILES else len(LONG_FILES))
 
 
 @pytest.fixture(autouse=True)
