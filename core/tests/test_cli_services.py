@@ -1,7 +1,6 @@
 """The command line with a real PostgreSQL and Kafka: commands of operators, and errors."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -323,26 +322,3 @@ def test_a_broker_that_is_down(file: Path):
     done = program(down, "run")
     assert done.returncode == 69
     assert re.search(r"^error: .*127\.0\.0\.1", done.stderr, re.MULTILINE)
-
-
-def test_a_missing_table(file: Path):
-    done = program(file, "run")
-    assert done.returncode == 1
-    assert re.search(r"^error: .*outbox init", done.stderr, re.MULTILINE)
-
-
-def test_a_user_who_may_only_read(file: Path, postgres_dsn: str):
-    told(file, "init")
-    user = f"reader_{os.getpid()}"
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'hunter2'")
-        try:
-            connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}")
-            source = psycopg.conninfo.make_conninfo(postgres_dsn, user=user, password="hunter2")
-            done = program(changed(file, dataSource=source), "run")
-        finally:
-            connection.execute(f"DROP OWNED BY {user}")
-            connection.execute(f"DROP ROLE {user}")
-    assert done.returncode in {1, 77}
-    assert "GRANT" in done.stderr.upper()
-    assert "hunter2" not in done.stderr
