@@ -13,7 +13,8 @@ from outbox_servers.services import Kafka, PostgresServer
 from .harvesters import Fleet, Harvester, Measure, until
 from .shop import CUSTOMERS, Shop
 
-SESSION = 2.0
+SESSION = 5.0
+"""Seconds: longer than what keeps a process of a busy machine from confirming its lease."""
 LEASE = {"driver": "lease", "sessionTimeout": f"{SESSION:g}s"}
 ACQUIRED = "leader acquired"
 AWAY = 6.0

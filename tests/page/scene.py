@@ -17,6 +17,8 @@ SMALL = 1000
 """Bytes of the largest message that the topic takes at first."""
 LARGE = secrets.token_hex(2500)
 """A value that is too large even when it is compressed."""
+SESSION = "6s"
+"""Longer than what keeps a process of a busy machine from confirming its lease."""
 NOWHERE = "no topic!"
 """The name of a topic that there cannot be."""
 
@@ -51,7 +53,7 @@ class Scene:
         harvester = self.fleet.start(
             name,
             http={"listen": address, "operatorTokens": OPERATORS, "viewerTokens": [VIEWER]},
-            elector={"driver": "lease", "sessionTimeout": "2s"},
+            elector={"driver": "lease", "sessionTimeout": SESSION},
             failures={"firstBackoff": "20ms", "parkAfter": 2},
         )
         harvester.wait_for("joined the election", 60)
