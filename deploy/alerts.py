@@ -167,6 +167,16 @@ def _delivery(factor: float) -> tuple[Alarm, ...]:
     taken_over = f"increase({exported(names.TAKEN_OVER)}[{takeover}])"
     return (
         Alarm(
+            "OutboxSilentLane",
+            # Where nobody leads, all lanes are silent, and that alarm fires.
+            f"{_most(names.SILENT_LANES)} > 0 and on ({GROUP}) {_sum(names.LEADER)} > 0",
+            2 * MINUTE / factor,
+            Severity.CRITICAL,
+            "A lane is silent",
+            f"{{{{ $value }}}} lanes of outbox {OF} write no heartbeats: their records wait.",
+            Code.SILENT_LANE,
+        ),
+        Alarm(
             "OutboxOldRecords",
             f"{_most(names.BACKLOG_AGE)} > {LIMITS.oldest / factor:g}",
             5 * MINUTE / factor,
@@ -217,6 +227,15 @@ def _delivery(factor: float) -> tuple[Alarm, ...]:
             "Records of another cluster are taken over",
             f"{{{{ $value | humanize }}}} records of outbox {OF} in {takeover}: their cluster may be lost.",
             Code.TAKEN_OVER,
+        ),
+        Alarm(
+            "OutboxOrphans",
+            f"{_most(names.ORPHANS)} > 0",
+            5 * MINUTE / factor,
+            Severity.WARNING,
+            "Records of a cluster that nobody serves",
+            f"{{{{ $value }}}} records of outbox {OF} name a cluster that is none of those configured.",
+            Code.ORPHANS,
         ),
     )
 

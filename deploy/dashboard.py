@@ -74,7 +74,7 @@ def _flow() -> list[Shown]:
             (names.PURGED, "purged"),
         )
     ]
-    commit = "From the creation of a record until the broker's acknowledgement; PostgreSQL only."
+    commit = "From the creation of a record until the broker's acknowledgement."
     sending = "From handing a record to the client until the broker's report."
     buckets = Query(
         f"sum by (le) (increase({chosen(names.DELIVERY_DURATION, '_bucket')}[$__interval]))", "{{le}}"
@@ -158,6 +158,20 @@ def _failures() -> list[Shown]:
         Panel("Blocked and parked for", "Healthy: 0.", "s", ages, f"{OPERATIONS}parked-keys"),
         Panel("Failed deliveries", "Records, or batches, per second. Healthy: 0.", "cps", attempts),
         Panel("Failed messages, by topic", "Per second. Healthy: none.", "cps", [wrong]),
+        Panel(
+            "Silent lanes",
+            "Three heartbeats missed. Healthy: 0.",
+            "short",
+            [most(names.SILENT_LANES)],
+            f"{OPERATIONS}outboxsilentlane",
+        ),
+        Panel(
+            "Orphans",
+            "Records of a cluster that nobody serves. Healthy: 0.",
+            "short",
+            [most(names.ORPHANS)],
+            f"{OPERATIONS}outboxorphans",
+        ),
     ]
     return [*(curves(each, 8) for each in panels[:3]), *(curves(each, 12) for each in panels[3:])]
 

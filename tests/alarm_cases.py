@@ -110,6 +110,24 @@ CASES = [
         "5",
     ),
     Case(
+        "OutboxSilentLane",
+        {
+            series(names.SILENT_LANES): "0x4 1x20 0x9",
+            series(names.SILENT_LANES, "b"): "0x40",
+            series(names.LEADER): "0x40",
+            series(names.LEADER, "b"): "1x40",
+        },
+        (5,),
+        (2, 4, 14),
+        "1",
+    ),
+    Case(  # nobody leads: that is another alarm
+        "OutboxSilentLane",
+        {series(names.SILENT_LANES): "2x40", series(names.LEADER): "0x40"},
+        (),
+        (10,),
+    ),
+    Case(
         "OutboxOldRecords",
         {series(names.BACKLOG_AGE): "10x4 61x20 3x9", series(names.BACKLOG_AGE, "b"): "10x4 60x20 3x9"},
         (9,),
@@ -157,6 +175,13 @@ CASES = [
         (3, 6),
         (1, 9),
         "180",
+    ),
+    Case(
+        "OutboxOrphans",
+        {series(names.ORPHANS): "0x4 3x20 0x9", series(names.ORPHANS, "b"): "0x4 2x20 0x9"},
+        (9,),
+        (2, 5, 14),
+        "3",
     ),
     Case(
         "OutboxDatabaseUnreachable",

@@ -12,7 +12,7 @@ from outbox_servers.services import Kafka, Postgres
 from deploy.alerts import alarms
 from deploy.series import label
 
-from .alarms.faults import FAULTS, kill_all, poison
+from .alarms.faults import CLUSTER, FAULTS, LANES, at_once, forget_cluster, kill_all, lock_lane, poison
 from .alarms.site import Servers, Site
 from .alarms.trial import Outcome, conduct
 from .harvesters import Measure, until
@@ -31,7 +31,8 @@ def site(
     postgres_server: Postgres, kafka_broker: Kafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("alarms") / "alarms"
-    with Site(Servers(postgres_server, kafka_broker), folder, FACTOR, {}) as site:
+    harvest = {**LANES, **CLUSTER}
+    with Site(Servers(postgres_server, kafka_broker), folder, FACTOR, harvest) as site:
         yield site
 
 
@@ -59,10 +60,11 @@ def series(site: Site, query: str) -> bool:
     return bool(site.prometheus.query(query))
 
 
-@pytest.mark.parametrize("strike", [poison, kill_all])
-def test_alarms_fire_and_clear(site: Site, measure: Measure, strike: object) -> None:
-    [fault] = [each for each in FAULTS if each.strike is strike]
+@pytest.mark.parametrize("strikes", [[poison], [kill_all], [lock_lane, forget_cluster]])
+def test_alarms_fire_and_clear(site: Site, measure: Measure, strikes: list[object]) -> None:
+    fault = at_once([each for each in FAULTS if each.strike in strikes])
     outcomes: list[Outcome] = conduct(site, fault, fault.alarms)
+    assert len(outcomes) >= len(strikes)
     assert {each.alarm for each in outcomes} == set(fault.alarms)
     for each in outcomes:
         measure(f"{each.alarm} fires after", each.fired)

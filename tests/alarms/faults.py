@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
@@ -18,6 +18,7 @@ LARGE = "x" * 2_000_000
 """A value that no broker takes by default."""
 PATIENT = {"failures": {"parkAfter": 100_000}}
 """No key is parked."""
+LANES = {"limits": {"sendConcurrency": 2, "minMetricsInterval": "1s"}}
 CLUSTER = {"affinity": {"driver": "cluster", "clusterID": 1, "clustersCount": 2, "maximumDelay": "1s"}}
 
 
@@ -36,6 +37,20 @@ class Fault:
     alarms: tuple[str, ...]
     strike: Callable[[Site], AbstractContextManager[None]]
     harvest: Mapping[str, Any] = field(default_factory=dict)
+
+
+def at_once(faults: Sequence[Fault]) -> Fault:
+    """Makes one fault of several that do not disturb each other."""
+
+    @contextmanager
+    def strike(site: Site) -> Iterator[None]:
+        with ExitStack() as stack:
+            for each in faults:
+                stack.enter_context(each.strike(site))
+            yield
+
+    title = ", and ".join(each.title for each in faults)
+    return Fault(title, tuple(alarm for each in faults for alarm in each.alarms), strike)
 
 
 @contextmanager
@@ -175,6 +190,25 @@ def lose_cluster(site: Site) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def lock_lane(site: Site) -> Iterator[None]:
+    """A forgotten transaction holds a lane's row of the fence."""
+    with closing(site.connect()) as forgotten:
+        forgotten.autocommit = False
+        held = forgotten.execute("SELECT lane FROM outbox_fence WHERE lane = 1 FOR UPDATE").fetchall()
+        assert held == [(1,)]
+        yield
+
+
+@contextmanager
+def forget_cluster(site: Site) -> Iterator[None]:
+    """Records of a cluster arrive that is not configured."""
+    site.stash(3, key="orphan-", cluster=7)
+    yield
+    with closing(site.connect()) as connection:
+        connection.execute("UPDATE outbox SET cluster_id = 1 WHERE cluster_id = 7")
+
+
 FAULTS = (
     Fault("all harvesters are killed", ("OutboxNoLeader", "OutboxNoHarvester"), kill_all),
     Fault("the leader is frozen (SIGSTOP)", ("OutboxProcessDown", "OutboxNoStandby"), freeze_leader),
@@ -193,4 +227,6 @@ FAULTS = (
         {"delivery": "exactly-once", **PATIENT},
     ),
     Fault("another cluster is lost", ("OutboxTakenOver",), lose_cluster, CLUSTER),
+    Fault("a lane's row of the fence is locked", ("OutboxSilentLane",), lock_lane, LANES),
+    Fault("records name a cluster that is not configured", ("OutboxOrphans",), forget_cluster, CLUSTER),
 )

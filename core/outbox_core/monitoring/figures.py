@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from outbox_core.clusters import Role
 from outbox_core.measurements import Distribution, LaneWork, Measurements
 from outbox_core.metrics import LaneMetrics
 from outbox_core.monitoring import names
@@ -122,6 +123,10 @@ def _of_database(outbox: Attributes, data: Data) -> Iterator[Figure]:
     yield Figure(names.PARKED_KEYS, outbox, data["parked"]["keys"])
     yield Figure(names.PARKED_AGE, outbox, max(0.0, data["parked"]["oldest_seconds"] or 0.0))
     yield Figure(names.BLOCKED_AGE, outbox, data["blocked_seconds"])
+    yield Figure(names.SILENT_LANES, outbox, sum(lane["silent"] for lane in data["lanes"]))
+    if (clusters := data.get("clusters")) is not None:
+        orphans = sum(each["records"] for each in clusters if each["role"] == Role.ORPHAN)
+        yield Figure(names.ORPHANS, outbox, orphans)
     upkeep = data["upkeep"]
     if upkeep["dead"] is not None:
         yield Figure(names.DEAD_ROWS, outbox, upkeep["dead"])

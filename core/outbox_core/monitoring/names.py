@@ -129,6 +129,15 @@ PARKED_AGE = Metric("outbox.parked.age", Kind.GAUGE, "s", "For how long the firs
 BLOCKED_AGE = Metric(
     "outbox.blocked.age", Kind.GAUGE, "s", "For how long the key that failed first has been failing"
 )
+SILENT_LANES = Metric(
+    "outbox.silent.lanes", Kind.GAUGE, "{lane}", "Lanes of the leader that have missed three heartbeats"
+)
+ORPHANS = Metric(
+    "outbox.orphans",
+    Kind.GAUGE,
+    "{record}",
+    "Records of clusters that nobody serves; only where rows tell where they were written",
+)
 DEAD_ROWS = Metric(
     "outbox.table.dead_rows",
     Kind.GAUGE,
