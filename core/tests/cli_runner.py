@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import TextIO
 
 from outbox_core.cli import main
 
@@ -41,14 +42,16 @@ def configure(folder: Path, dsn: str, bootstrap: str, **settings: object) -> Pat
     return path
 
 
-def outbox(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def outbox(
+    file: Path | None, *arguments: str, stdout: TextIO | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs a command in this process: to start another one takes longer than most commands.
 
     Not for ``outbox run``, which handles signals; see ``program``.
     """
-    command = [*arguments, "-f", str(file)]
+    command = [*arguments, *(["-f", str(file)] if file else [])]
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), _own_logging():
+    with redirect_stdout(stdout or out), redirect_stderr(err), _own_logging():
         try:
             main(command)
         except SystemExit as end:

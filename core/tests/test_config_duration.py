@@ -21,6 +21,7 @@ from outbox_core.config.duration import format_duration, parse_duration
         ("1h2m3s4ms", 3723.004),
         ("0", 0.0),
         ("0s", 0.0),
+        ("876000h", 3.1536e9),
     ],
 )
 def test_what_go_reads(text: str, seconds: float):
@@ -31,6 +32,11 @@ def test_what_go_reads(text: str, seconds: float):
 def test_what_is_no_duration(text: str):
     with pytest.raises(ValueError, match="expected a duration such as 500ms, 5s or 1m30s"):
         parse_duration(text)
+
+
+def test_longer_than_a_hundred_years():
+    with pytest.raises(ValueError, match="a hundred years"):
+        parse_duration("876000h1s")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -35,25 +36,32 @@ class Ledger:
         path: The file; created if it does not exist, appended to if it does.
 
     Raises:
-        OutboxError: The file cannot be opened.
+        OutboxError: The file cannot be opened; of each method: it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise OutboxError(f"cannot write ledger {path}: {error.strerror}") from error
+        self._path = path
         self._lock = Lock()
+        with self._failing():
+            self._file = path.open("a", encoding="utf-8")
 
     def write(self, records: Iterable[tuple[str, int] | tuple[str, int, str | None]]) -> None:
         """Appends records that were committed together: key, sequence and, optionally, topic of each."""
         lines = "".join(f"{json.dumps(_fields(Entry(*record)), ensure_ascii=False)}\n" for record in records)
-        with self._lock:
+        with self._lock, self._failing():
             self._file.write(lines)
 
     def close(self) -> None:
         """Flushes and closes the file. Idempotent."""
-        self._file.close()
+        with self._failing():
+            self._file.close()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutboxError(f"cannot write ledger {self._path}: {error.strerror}") from error
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from outbox_core.cli.command import Command, Group, help_text
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
 from outbox_core.cli.invocation import FileOption, Invocation
-from outbox_core.cli.terminal import escape_what_has_no_encoding, messages, print_error, print_message
+from outbox_core.cli.terminal import messages, prepared_streams, print_error, print_message
 
 INTRODUCTION = """Moves records from an outbox table to Kafka: nothing lost, order kept per key.
 
@@ -118,9 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command line after the program's name; ``None`` for this process's own.
     """
     invocation = Invocation()
-    escape_what_has_no_encoding()
     try:
-        app(arguments, prog_name="outbox", obj=invocation)
+        with prepared_streams():
+            app(arguments, prog_name="outbox", obj=invocation)
     except OutboxError as error:
         print_error(str(error))
         if invocation.debug:

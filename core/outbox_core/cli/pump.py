@@ -91,7 +91,8 @@ def pump(  # noqa: PLR0917 - typer makes each parameter an option
 
 def _pause(interval: str) -> float:
     try:
-        return float(interval) / 1000 if interval.replace(".", "", 1).isdigit() else parse_duration(interval)
+        number = interval.replace(".", "", 1).isdigit()
+        return parse_duration(f"{interval}ms" if number else interval)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--interval") from None
 

@@ -16,6 +16,9 @@ from outbox_core.cli.snapshot import as_text
 from outbox_core.cli.terminal import output
 from outbox_core.snapshot import Snapshot, as_data
 
+_SHORTEST = 0.001
+"""Seconds between two queries; without any pause, a mistake would keep the database busy."""
+
 
 def status(  # noqa: PLR0917 - typer makes each parameter an option
     context: typer.Context,
@@ -42,7 +45,7 @@ def status(  # noqa: PLR0917 - typer makes each parameter an option
     for an hour at most, and tells what happens: a change of the leader, parked keys, problems. Where
     stdout is no terminal, it writes a line for each query and for each thing that happens.
     """
-    pause = seconds(interval, "--interval")
+    pause = seconds(interval, "--interval", least=_SHORTEST)
     chosen = watched_outboxes(context, file, outbox)
     if watch:
         watching.watch(chosen, pause, json=json)

@@ -3,23 +3,70 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from outbox_sdk.errors import OutboxError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_NOWHERE = Path(os.devnull)
 _DEFAULT_WIDTH = 200
 """Columns without a terminal, so that tables in files and pipes are not cut at 80."""
 
 
-def escape_what_has_no_encoding() -> None:
-    """Has stdout and stderr write escapes for what their encoding lacks, as ASCII does."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+@contextmanager
+def prepared_streams() -> Iterator[None]:
+    """Makes stdout and stderr such that they can be written to, or that an error says why they cannot.
+
+    They write escapes for what their encoding lacks, as ASCII does. What is closed (``>&-``) is written to
+    nowhere. An error of stdout is an :class:`OutboxError`, except a broken pipe: nobody reads any more.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _NOWHERE.open("w", encoding="utf-8"))
+        if isinstance(stream := getattr(sys, name), TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with redirect_stdout(cast(IO[str], _Results(sys.stdout))):
+        yield
+
+
+class _Results:
+    """What stdout is, until it cannot be written; from then on the rest goes nowhere.
+
+    Python would try to write that rest again at its end, and fail.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._failing():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._failing():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            with _NOWHERE.open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise OutboxError(f"cannot write to stdout: {error.strerror}") from error
 
 
 def output() -> Console:

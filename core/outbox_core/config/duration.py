@@ -5,6 +5,9 @@ import re
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 """Unit → seconds; the micro sign exists twice in Unicode."""
 
+LONGEST = 876_000 * 3600.0
+"""A hundred years, in seconds: instants that far away can be told, and waited for."""
+
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
@@ -15,7 +18,7 @@ def parse_duration(text: str) -> float:
         text: Numbers with their units, without spaces; a bare ``0`` needs no unit.
 
     Raises:
-        ValueError: The text is not a duration.
+        ValueError: The text is not a duration, or one of more than a hundred years.
     """
     if text == "0":
         return 0.0
@@ -25,6 +28,8 @@ def parse_duration(text: str) -> float:
         position = match.end()
     if not text or position < len(text):
         raise ValueError("expected a duration such as 500ms, 5s or 1m30s")
+    if seconds > LONGEST:
+        raise ValueError("expected a duration of 876000h (a hundred years) at most")
     return seconds
 
 
