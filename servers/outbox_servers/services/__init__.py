@@ -7,6 +7,7 @@ from outbox_servers.services.java import Java, find_java, truststore_options
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.kafka_cluster import KafkaCluster
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
+from outbox_servers.services.nginx import NginxServer
 from outbox_servers.services.postgres import PostgresServer
 from outbox_servers.services.process import ServiceError, free_port
 from outbox_servers.services.prometheus import PrometheusServer
@@ -25,6 +26,7 @@ __all__ = [
     "MariaDbServer",
     "MySql",
     "MySqlServer",
+    "NginxServer",
     "Postgres",
     "PostgresServer",
     "PrometheusServer",
