@@ -89,6 +89,7 @@ class Operations:
     reads: int = 0
     counts: threading.Event = field(default_factory=threading.Event)
     counting: int = 0
+    seen: list[int | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.counts.set()
@@ -131,7 +132,8 @@ class Operations:
     def redrive(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:
         return self._change(Verb.REDRIVE, ids, operator)
 
-    def raise_fence(self, settings: HarvestSettings, operator: Operator) -> Raised:
+    def raise_fence(self, settings: HarvestSettings, operator: Operator, seen: int | None = None) -> Raised:
+        self.seen.append(seen)
         self._note(Verb.RAISE_FENCE, "", operator)
         return Raised(4_300_000, 2, operator.holder, "harvester-a, token 4200017")
 

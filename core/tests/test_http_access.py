@@ -189,6 +189,33 @@ def test_a_wrong_body_is_refused_by_its_field(tokens: Site, body: str, said: str
         ({"proxy": {**PROXY, "userHeader": "X Forwarded"}}, "no name of a header"),
         ({"proxy": {"addresses": ["10.0.0.1"]}}, "userHeader: missing"),
         ({"proxy": {**PROXY, "groupsHeader": None}}, "needs groupsHeader"),
+        *(
+            ({"path": path}, "path is none")
+            for path in (
+                "",
+                "outbox",
+                "//evil.example",
+                "/a//b",
+                "/..",
+                "/a/../b",
+                "/./a",
+                "/a?b",
+                "/a#b",
+                "/a b",
+            )
+        ),
+        *(({"path": path}, "path is none") for path in ("/ü", "/%2e%2e", '/"', "/a\n", "/{a}", "/a;b")),
+        *(
+            ({"origin": ORIGIN, "proxy": {**PROXY, "signOut": link}}, "signOut is no address")
+            for link in (
+                "",
+                "sign_out",
+                "//evil.example",
+                "/\\evil.example",
+                "javascript:alert(1)",
+                "https://",
+            )
+        ),
     ],
 )
 def test_settings_that_are_no_use(http: dict[str, Any], said: str):

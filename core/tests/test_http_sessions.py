@@ -63,12 +63,15 @@ def test_only_people_are_sent_to_sign_in(site: Site):
     sent = site.ask("GET", "/status?a=b&c=%26", PAGE)
     assert (sent.code, sent.headers["location"]) == (303, "/login?next=%2Fstatus%3Fa%3Db%26c%3D%2526")
     assert site.ask("GET", READ, ("Accept", "*/*")).code == 401
-    assert site.ask("POST", "/do/retry", PAGE, FORM, SAME, body="").text == "sign in at /login\n"
+    refused = site.ask("POST", "/do/retry", PAGE, FORM, SAME, body="")
+    assert (refused.code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert "nothing was done: sign in at /login" in refused.text
     assert site.ask("POST", VERB, PAGE, JSON, SAME, body="{}").code == 401
     assert site.ask("GET", "/api/parked", PAGE).code == 401
     with serving(settings_of(origin=ORIGIN, proxy={"addresses": ["10.1.2.3"], "userHeader": "X-U"})) as other:
         refused = other.ask("GET", READ, PAGE)
-        assert (refused.code, refused.text) == (401, f"sign in at {ORIGIN}\n")
+        assert (refused.code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert f'<a href="{ORIGIN}/">Sign in at {ORIGIN}/</a>' in refused.text
         assert "Nobody signs in here with a token" in other.ask("GET", "/login", PAGE).text
         assert sign_in(other, "").code == sign_in(other, ALICE).code == 403
 
@@ -212,3 +215,16 @@ def test_signing_in_leads_to_no_other_site(then: str, site: Site):
 def test_signing_in_leads_back():
     for then in ("/", "/outbox?name=a/b&c=%26#x", "/do/retry?id=1&id=2"):
         assert local(then) == then
+
+
+@pytest.mark.parametrize("path", ["/ops", "/ops/outbox.v2/"])
+def test_cookies_of_servers_below_a_path_are_for_them_alone(path: str):
+    below = path.rstrip("/")
+    with serving(settings_of(operatorTokens=OPERATORS, origin=ORIGIN, path=path)) as site:
+        body = urlencode({"token": ALICE, "next": f"{below}/status"})
+        answered = site.ask("POST", f"{below}/login", FORM, SAME, body=body)
+        assert answered.headers["location"] == f"{below}/status"
+        name, *attributes = answered.headers["set-cookie"].split("; ")
+        assert name.startswith(f"__Secure-outbox-{site.port}{below.replace('/', '-')}=")
+        assert {"HttpOnly", f"Path={below}", "SameSite=strict", "Secure"} == set(attributes)
+        assert site.ask("GET", f"{below}{READ}", cookie_of(answered)).code == 200

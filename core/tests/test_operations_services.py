@@ -20,6 +20,7 @@ from outbox_sdk import (
     DeadLetterStatus,
     DriverError,
     LeadershipLost,
+    OutboxError,
     Poison,
     Record,
     Stasher,
@@ -122,6 +123,8 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
         assert (raised.holder, raised.fenced) == ("operator alice", f"leader, token {token}")
         with pytest.raises(LeadershipLost):
             table.enter(0, 1, token)
+        with pytest.raises(OutboxError, match=rf"operator alice, token {raised.token} holds it now"):
+            operations.raise_fence(box, BOB, token)
         forgotten = operations.forget(box, BOB)
         assert list(forgotten.notes) == [0]
         assert table.transactional_lanes() == {}

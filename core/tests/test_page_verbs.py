@@ -89,6 +89,7 @@ def test_a_form_that_is_sent_twice_acts_once(site: PageSite, operations: Operati
     again = fields_of(site.get("/do/raise-fence", **AS_PERSON))
     site.post("/do/raise-fence", ALICE, reason="x", **again)
     assert len(operations.noted) == 2
+    assert operations.seen == [4200017, 4200017]  # whom the operator has seen is fenced, and nobody else
 
 
 def test_a_number_of_a_form_stands_for_one_deed(site: PageSite, operations: Operations):

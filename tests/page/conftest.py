@@ -15,9 +15,15 @@ from .visitors import Visitors
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Kafka) -> Iterator[Scene]:
-    """A scene that the tests of a file share; each leaves two harvesters running, and has keys of its own."""
-    with opened(tmp_path_factory.mktemp("page"), kafka_broker, f"test-{uuid.uuid4().hex}") as scene:
+def scene(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kafka_broker: Kafka
+) -> Iterator[Scene]:
+    """A scene that the tests of a file share; each leaves two harvesters running, and has keys of its own.
+
+    Its pages are below the path that the file names as ``PATH``.
+    """
+    folder, path = tmp_path_factory.mktemp("page"), getattr(request.module, "PATH", "")
+    with opened(folder, kafka_broker, f"test-{uuid.uuid4().hex}", path) as scene:
         yield scene
 
 

@@ -35,16 +35,18 @@ class Scene:
         server: The database server; tests may stop it.
         shop: The shop.
         fleet: Starts the harvesters.
+        path: What the paths of their pages begin with.
 
     Attributes:
         urls: Harvester → the address of its page, without a slash at its end.
     """
 
-    def __init__(self, server: PostgresServer, shop: Shop, fleet: Fleet) -> None:
+    def __init__(self, server: PostgresServer, shop: Shop, fleet: Fleet, path: str = "") -> None:
         self.server = server
         self.shop = shop
         self.fleet = fleet
         self.urls: dict[str, str] = {}
+        self._path = path
 
     def start(self) -> str:
         """Starts one more harvester, waits until its page is served, and returns its name."""
@@ -52,12 +54,17 @@ class Scene:
         address = f"127.0.0.1:{free_port()}"
         harvester = self.fleet.start(
             name,
-            http={"listen": address, "operatorTokens": OPERATORS, "viewerTokens": [VIEWER]},
+            http={
+                "listen": address,
+                "path": f"{self._path}/",
+                "operatorTokens": OPERATORS,
+                "viewerTokens": [VIEWER],
+            },
             elector={"driver": "lease", "sessionTimeout": SESSION},
             failures={"firstBackoff": "20ms", "parkAfter": 2},
         )
         harvester.wait_for("joined the election", 60)
-        self.urls[name] = f"http://{address}"
+        self.urls[name] = f"http://{address}{self._path}"
         return name
 
     def harvester(self, name: str) -> Harvester:
@@ -106,12 +113,12 @@ class Scene:
 
 
 @contextmanager
-def opened(folder: Path, kafka: Kafka, topic: str) -> Iterator[Scene]:
+def opened(folder: Path, kafka: Kafka, topic: str, path: str = "") -> Iterator[Scene]:
     """Yields a scene with two harvesters, of which one leads."""
     with PostgresServer() as server:
         shop = Shop(server.create_database("shop"), kafka, topic)
         shop.open(SMALL)
-        scene = Scene(server, shop, Fleet(folder, shop))
+        scene = Scene(server, shop, Fleet(folder, shop), path)
         try:
             scene.start()
             scene.start()

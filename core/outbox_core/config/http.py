@@ -1,5 +1,6 @@
 """The settings of the HTTP server: where it listens, and who may do what."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -19,6 +20,8 @@ EVERYBODY = "*"
 """In a list of users: everybody who has signed in at the proxy."""
 
 _EXAMPLE = "write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[\w.~-]+)*/?", re.ASCII)
+"""Segments of letters that need no escapes in an address, a cookie and a page; ``.`` and ``..`` are none."""
 
 Token = str | FileText
 """A token, or the file that has it."""
@@ -56,6 +59,8 @@ class ProxySettings:
         viewers: The users who may read; ``*`` for everybody who has signed in.
         operators: The users who may also change something.
         operator_groups: The groups whose members may.
+        sign_out: The address of the proxy at which users sign out, such as ``/oauth2/sign_out``; ``None`` for
+            no link to it.
     """
 
     addresses: tuple[str, ...]
@@ -64,6 +69,7 @@ class ProxySettings:
     viewers: tuple[str, ...] = (EVERYBODY,)
     operators: tuple[str, ...] = ()
     operator_groups: tuple[str, ...] = ()
+    sign_out: str | None = None
 
     def __post_init__(self) -> None:
         if not self.addresses:
@@ -74,6 +80,11 @@ class ProxySettings:
                 raise ConfigError(f"'{name}' is no name of a header; write one such as X-Forwarded-User")
         if self.operator_groups and self.groups_header is None:
             raise ConfigError("operatorGroups needs groupsHeader, the header that names the user's groups")
+        if self.sign_out is not None and not _is_link(self.sign_out):
+            raise ConfigError(
+                "signOut is no address: write a path of the proxy, such as /oauth2/sign_out, or one that "
+                "begins with https://"
+            )
 
     @property
     def networks(self) -> Sequence[IPv4Network | IPv6Network]:
@@ -93,6 +104,8 @@ class HttpSettings:
         listen: The address; ``None`` for no server.
         origin: How browsers reach the server through a proxy, such as ``https://outbox.example``; ``None`` if
             they do at the address itself.
+        path: What the paths of all addresses begin with, such as ``/outbox``, where a proxy has other
+            applications under the same origin; it passes the path on as it is.
         viewer_tokens: Each lets its bearer read.
         operator_tokens: The name of an operator, which the journal notes → a token that lets its bearer also
             change something.
@@ -103,6 +116,7 @@ class HttpSettings:
 
     listen: str | None = None
     origin: str | None = None
+    path: str = "/"
     viewer_tokens: tuple[Token, ...] = field(default=(), repr=False)
     operator_tokens: Mapping[str, Token] = field(default_factory=dict, repr=False)
     proxy: ProxySettings | None = None
@@ -111,8 +125,13 @@ class HttpSettings:
         self._check_tokens()
         if self.origin is not None and not _is_origin(self.origin):
             raise ConfigError(
-                "origin is none: write scheme and host as in a browser's address line, without a path, "
-                "such as https://outbox.example"
+                "origin is none: write scheme and host as in a browser's address line, without a path "
+                "(that is http.path), such as https://outbox.example"
+            )
+        if not (self.path.startswith("/") and _PATH.fullmatch(self.path)):
+            raise ConfigError(
+                "path is none: write / or what addresses begin with, such as /outbox, of letters, digits, "
+                "'-', '.', '_' and '~' between slashes, without '..' and without a query"
             )
         if self.proxy is not None and self.origin is None:
             raise ConfigError(
@@ -138,6 +157,16 @@ class HttpSettings:
         """Whether anybody can be an operator."""
         proxy = self.proxy
         return bool(self.operator_tokens or (proxy and (proxy.operators or proxy.operator_groups)))
+
+    @property
+    def prefix(self) -> str:
+        """What all paths of the server begin with: ``path`` without a slash at its end; empty for ``/``."""
+        return self.path.rstrip("/")
+
+    @property
+    def start(self) -> str | None:
+        """The address of the page behind a proxy; ``None`` if there is none."""
+        return None if self.origin is None else f"{self.origin}{self.prefix}/"
 
     @property
     def address(self) -> Address:
@@ -211,6 +240,11 @@ def _network(address: str) -> IPv4Network | IPv6Network:
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
         raise ConfigError(f"addresses: write {network.network_address.ipv4_mapped} as an IPv4 address")
     return network
+
+
+def _is_link(text: str) -> bool:
+    """Returns whether a browser may be led there: to a path of the same host, or over TLS to another one."""
+    return text.isprintable() and " " not in text and re.match(r"/(?![/\\])|https://[^/]", text) is not None
 
 
 def _is_origin(text: str) -> bool:

@@ -18,7 +18,7 @@ from outbox_core.config.http import HttpSettings
 from outbox_core.http.clients import Client, Means, Role
 from outbox_core.http.origins import is_own_host, is_same_origin
 from outbox_core.http.proxies import TrustedProxy
-from outbox_core.http.refusals import RefusedError, refusal, wants_page
+from outbox_core.http.refusals import RefusedError, wants_page
 from outbox_core.http.sessions import Sessions
 from outbox_core.http.tokens import Tokens, digest
 
@@ -28,12 +28,14 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _ONCE = ("authorization", "cookie", "content-type", "host", "origin", "sec-fetch-site")
 _IN_ADDRESSES = ("token", "access_token")
+_READING = frozenset({"GET", "HEAD"})
 
 
 class Access:
     """Decides who a client is, and refuses what it may not do; used on the thread of the server.
 
-    Handlers that it makes also answer a :class:`outbox_core.http.refusals.RefusedError` that they raise.
+    Handlers that it makes raise :class:`outbox_core.http.refusals.RefusedError`, which
+    :class:`outbox_core.http.page.refused.Refused` answers.
 
     Args:
         settings: Who may do what.
@@ -80,11 +82,8 @@ class Access:
         """Makes a handler that serves everybody, as one for signing in must."""
 
         async def serve(request: Request) -> Response:
-            try:
-                self._require_sound(request)
-                return await handler(request)
-            except RefusedError as error:
-                return refusal(request, error)
+            self._require_sound(request)
+            return await handler(request)
 
         return serve
 
@@ -107,9 +106,21 @@ class Access:
             )
 
     def cookie(self, request: Request) -> str:
-        """Returns the name of the cookie of sessions, with the port: browsers keep cookies by host only."""
+        """Returns the name of the cookie of sessions.
+
+        It has the port, as browsers keep cookies by host only, and the path, below which they also send those
+        of a server above it.
+        """
         _, port = request.scope.get("server") or ("", 0)
-        return f"__Host-outbox-{port}" if self.is_secure else f"outbox-{port}"
+        name = f"outbox-{port}{self._settings.prefix.replace('/', '-')}"
+        if not self.is_secure:
+            return name
+        return f"__Secure-{name}" if self._settings.prefix else f"__Host-{name}"  # which no path can have
+
+    @property
+    def prefix(self) -> str:
+        """What the paths of all addresses begin with; empty if nothing."""
+        return self._settings.prefix
 
     @property
     def is_secure(self) -> bool:
@@ -123,15 +134,12 @@ class Access:
 
     def _serving(self, role: Role, handler: Handler) -> Handler:
         async def serve(request: Request) -> Response:
-            try:
-                client = self._identified(request)
-                if client is None and self._can_sign_in(request):
-                    return _to_sign_in(request)
-                self._require(role, client, request)
-                request.state.client = client
-                return await handler(request)
-            except RefusedError as error:
-                return refusal(request, error)
+            client = self._identified(request)
+            if client is None and self._can_sign_in(request):
+                return self._to_sign_in(request)
+            self._require(role, client, request)
+            request.state.client = client
+            return await handler(request)
 
         return serve
 
@@ -196,16 +204,22 @@ class Access:
 
     def _unknown(self, request: Request) -> RefusedError:
         doubt = "" if self._proxy is None else self._proxy.doubt(request)
-        here = "sign in at /login" if wants_page(request) else "send a token: Authorization: Bearer TOKEN"
+        lost = "the session of this browser is not known here" if self._has_cookie(request) else ""
+        page = f"sign in at {self.prefix}/login"
+        here = page if wants_page(request) else "send a token: Authorization: Bearer TOKEN"
         ways = [here] if self.takes_tokens else []
-        ways += [f"sign in at {self._settings.origin}"] if self._proxy is not None else []
-        sentence = f"{doubt}; {' or '.join(ways)}" if doubt else " or ".join(ways)
-        return RefusedError(401, sentence, {"WWW-Authenticate": "Bearer"})
+        ways += [f"sign in at {self._settings.start}"] if self._proxy is not None else []
+        nothing = "" if request.method in _READING else "nothing was done: "
+        sentence = "; ".join(filter(None, (doubt, lost, " or ".join(ways))))
+        return RefusedError(401, nothing + sentence, {"WWW-Authenticate": "Bearer"})
 
     def _can_sign_in(self, request: Request) -> bool:
-        return request.method in {"GET", "HEAD"} and wants_page(request) and self.takes_tokens
+        return request.method in _READING and wants_page(request) and self.takes_tokens
 
+    def _to_sign_in(self, request: Request) -> Response:
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        ended = "&ended=1" if self._has_cookie(request) else ""
+        return RedirectResponse(f"{self.prefix}/login?next={quote(path, safe='')}{ended}", 303)
 
-def _to_sign_in(request: Request) -> Response:
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"/login?next={quote(path, safe='')}", 303)
+    def _has_cookie(self, request: Request) -> bool:
+        return self.cookie(request) in request.cookies

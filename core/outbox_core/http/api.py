@@ -69,7 +69,7 @@ class Api:
 
     async def description(self, _: Request) -> Response:
         """Describes this side, for programs."""
-        return JSONResponse(description())
+        return JSONResponse(description(self._access.prefix))
 
     async def parked(self, request: Request) -> Response:
         """Returns dead letters, without values."""

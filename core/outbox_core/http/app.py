@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outbox_core.config.duration import format_duration
@@ -25,6 +25,7 @@ from outbox_core.http.page.live import Watch
 from outbox_core.http.page.outboxes import Outboxes
 from outbox_core.http.page.page import Page
 from outbox_core.http.page.parts import Parts
+from outbox_core.http.page.refused import Refused
 from outbox_core.http.page.rendering import Templates
 from outbox_core.http.work import Work
 from outbox_core.monitoring.looks import Look, Looks
@@ -68,19 +69,35 @@ def application(
     work = Work()
     templates = Templates(settings)
     parts = Parts(Outboxes(observe), Watch(looks), access, templates, work)
-    return Starlette(
-        routes=[
-            # Open to everybody, as probes have no token; they tell nothing of outboxes.
-            Route("/livez", answers.livez),
-            Route("/readyz", answers.readyz),
-            Route("/metrics", access.viewer(answers.metrics)),
-            Route("/status", access.viewer(answers.status)),
-            *Api(observe, access, work, history).routes(),
-            *Login(access, templates).routes(),
-            *Page(parts, history, several=settings.several).routes(),
-        ],
+    probes = [
+        # Open to everybody, as probes have no token; they tell nothing of outboxes.
+        Route("/livez", answers.livez),
+        Route("/readyz", answers.readyz),
+        Route("/metrics", access.viewer(answers.metrics)),
+    ]
+    routes = [
+        *probes,
+        Route("/status", access.viewer(answers.status)),
+        *Api(observe, access, work, history).routes(),
+        *Login(access, templates).routes(),
+        *Page(parts, history, several=settings.several).routes(),
+    ]
+    app = Starlette(
+        routes=[*probes, *_below(settings.http.prefix, routes)] if settings.http.prefix else routes,
         middleware=[Middleware(_WithHeaders), Middleware(OneLength)],
+        exception_handlers=Refused(access, templates).handlers,
     )
+    app.router.redirect_slashes = False  # to the scheme and the host that a proxy asks by
+    return app
+
+
+def _below(prefix: str, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+    """Returns what serves the same below a path."""
+
+    async def start(_: Request) -> Response:
+        return RedirectResponse(f"{prefix}/", 303)
+
+    return [Route(prefix, start), Mount(prefix, app=Router(routes, redirect_slashes=False))]
 
 
 class Answers:

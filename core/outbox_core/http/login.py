@@ -19,6 +19,11 @@ from outbox_core.http.refusals import RefusedError
 from outbox_core.http.tokens import digest
 
 _WRONG = "This token is none of those that may."
+_ENDED = (
+    "The session of this browser is not known to this harvester: it has ended, or it is one of another "
+    "harvester. If you have signed in just now, a proxy has this browser talk to several harvesters in turn. "
+    "It has to keep a browser at one of them."
+)
 
 
 class Login:
@@ -45,7 +50,8 @@ class Login:
 
     async def ask(self, request: Request) -> Response:
         """Asks for a token."""
-        return self._form(request.query_params.get("next", ""))
+        said = _ENDED if request.query_params.get("ended") == "1" else ""
+        return self._form(request.query_params.get("next", ""), said=said)
 
     async def sign_in(self, request: Request) -> Response:
         """Begins a session."""
@@ -56,14 +62,14 @@ class Login:
         if self._access.tokens.bearer(given) is None:
             await self._wait()
             self._attempts.failed(monotonic())
-            return self._form(then, _WRONG, 403)
+            return self._form(then, wrong=_WRONG, code=403)
         cookie = self._access.cookie(request)
         self._access.sessions.end(request.cookies.get(cookie, ""))
-        answer = RedirectResponse(local(then), 303)
+        answer = RedirectResponse(local(then, self._access.prefix), 303)
         answer.set_cookie(
             cookie,
             self._access.sessions.begin(given),
-            path="/",
+            path=self._access.prefix or "/",
             secure=self._access.is_secure,
             httponly=True,
             samesite="strict",
@@ -75,14 +81,15 @@ class Login:
         self._access.require_own_post(request)
         cookie = self._access.cookie(request)
         self._access.sessions.end(request.cookies.get(cookie, ""))
-        answer = RedirectResponse("/login", 303)
+        prefix = self._access.prefix
+        answer = RedirectResponse(f"{prefix}/login", 303)
         answer.delete_cookie(
-            cookie, path="/", secure=self._access.is_secure, httponly=True, samesite="strict"
+            cookie, path=prefix or "/", secure=self._access.is_secure, httponly=True, samesite="strict"
         )
         return answer
 
-    def _form(self, then: str, error: str = "", code: int = 200) -> Response:
-        values = {"then": local(then), "error": error, "takes_tokens": self._access.takes_tokens}
+    def _form(self, then: str, *, said: str = "", wrong: str = "", code: int = 200) -> Response:
+        values = {"then": local(then, self._access.prefix), "said": said, "error": wrong}
         return HTMLResponse(self._templates.page("login.html", None, values), code)
 
     async def _wait(self) -> None:
@@ -101,7 +108,14 @@ class Login:
             self._attempts.end_waiting()
 
 
-def local(then: str) -> str:
-    """Returns where to go after signing in: ``then`` if it is a path of this server, else the start."""
+def local(then: str, prefix: str = "") -> str:
+    """Returns where to go after signing in: ``then`` if it is a path of this server, else the start.
+
+    Args:
+        then: Where it is asked for to go.
+        prefix: What all paths of this server begin with.
+    """
+    start = f"{prefix}/"
     parts = urlsplit(then) if re.fullmatch(r"/[!-\[\]-~]*", then) else None  # ASCII without a backslash
-    return then if parts and not parts.scheme and not parts.netloc and not then.startswith("//") else "/"
+    own = parts and not parts.scheme and not parts.netloc and not then.startswith("//")
+    return then if own and then.startswith(start) else start

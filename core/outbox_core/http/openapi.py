@@ -95,8 +95,12 @@ _REFUSED_TO_CHANGE = {
 
 
 @cache
-def description() -> dict[str, Any]:
-    """Returns the description; it is the same for all."""
+def description(prefix: str = "") -> dict[str, Any]:
+    """Returns the description; it is the same for all.
+
+    Args:
+        prefix: What the paths of the server begin with.
+    """
     answers: list[type[BaseModel]] = [schemas.Refusal, *(each.answer for each in _READS)]
     answers += [takes.answer for takes in VERBS.values()]
     wanted: dict[tuple[type[BaseModel], JsonSchemaMode], None] = {
@@ -111,6 +115,7 @@ def description() -> dict[str, Any]:
             "version": "1",
             "description": "What programs ask of the outboxes of a harvester, and have done to them.",
         },
+        **({"servers": [{"url": prefix}]} if prefix else {}),
         "security": [{"token": []}],
         "paths": {
             "/openapi.json": {"get": _described("Describe this interface", {"type": "object"})},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 
 class RefusedError(Exception):
@@ -24,13 +23,7 @@ class RefusedError(Exception):
         self.headers = dict(headers or {})
 
 
-def refusal(request: Request, error: RefusedError) -> Response:
-    """Returns the answer: a sentence for a browser, ``{"error": …}`` for all others."""
-    if wants_page(request):
-        return PlainTextResponse(f"{error.sentence}\n", error.code, error.headers)
-    return JSONResponse({"error": error.sentence}, error.code, error.headers)
-
-
 def wants_page(request: Request) -> bool:
     """Returns whether a person looks at the answer."""
-    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")

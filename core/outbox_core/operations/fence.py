@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from outbox_sdk.errors import LeadershipLost
+from outbox_sdk.errors import LeadershipLost, OutboxError
 from outbox_sdk.fence import LaneStatus, TransactionalLane
 from outbox_sdk.outbox_table import OutboxTable
 
@@ -52,11 +52,26 @@ class Forgotten:
     unnoted: str = ""
 
 
-def raise_fence(settings: HarvestSettings, operator: Operator) -> Raised:
-    """Raises the token, so that the present leader can change nothing from now on."""
+def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None = None) -> Raised:
+    """Raises the token, so that the present leader can change nothing from now on.
+
+    Args:
+        settings: The outbox.
+        operator: Who does it.
+        seen: The token of the leader whom the operator wants to fence; ``None`` for whoever leads. It is
+            compared before, not within the transaction that raises the token.
+
+    Raises:
+        OutboxError: Somebody has raised the token since; nothing was done.
+    """
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
         fenced = held_by(held)
+        if seen is not None and held and held[0].fence.token != seen:
+            raise OutboxError(
+                f"nothing was done: the fence was raised meanwhile, and {fenced} holds it now; look at the "
+                "outbox anew"
+            )
         with journalled(settings, Verb.RAISE_FENCE, fenced, operator) as outcome:
             lanes = lane_count(held, settings)
             token = table.bump(lanes, operator.holder)

@@ -52,7 +52,7 @@ class Page:
 
     def routes(self) -> list[BaseRoute]:
         """Returns what is served."""
-        viewer = self._parts.viewer
+        viewer = self._parts.access.viewer
         return [
             Route("/", viewer(self.start)),
             Route("/outbox", viewer(self.outbox)),
@@ -80,7 +80,7 @@ class Page:
         return (
             await self._show(request, self._parts.outboxes.named(name))
             if name
-            else RedirectResponse("/", 303)
+            else RedirectResponse(f"{self._parts.access.prefix}/", 303)
         )
 
     async def live(self, request: Request) -> Response:
@@ -95,13 +95,15 @@ class Page:
 
     async def _show(self, request: Request, outbox: HarvestSettings | None) -> Response:
         client = self._parts.access.client(request)
-        done = request.query_params.get("done", "")
+        number = request.query_params.get("done", "")
+        done = self._deeds.outcome(client.name, number) if client and number else ""
         return self._parts.page(
             request,
             "page.html",
             fragment=await self._fragment(request, outbox),
             outbox=outbox.title if outbox else "",
-            done=self._deeds.outcome(client.name, done) if client and done else "",
+            done=done,
+            unknown=bool(number and not done),
         )
 
     async def _fragment(self, request: Request, outbox: HarvestSettings | None) -> Fragment:

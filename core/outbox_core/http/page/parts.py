@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
-from outbox_core.http.access import Access, Handler
+from outbox_core.http.access import Access
 from outbox_core.http.page.live import Watch
 from outbox_core.http.page.outboxes import Outboxes
 from outbox_core.http.page.rendering import Templates
-from outbox_core.http.refusals import RefusedError, wants_page
 from outbox_core.http.work import Work
 
 
@@ -43,28 +42,3 @@ class Parts:
             values: What the template shows.
         """
         return HTMLResponse(self.templates.page(name, self.access.client(request), values), code)
-
-    def viewer(self, handler: Handler) -> Handler:
-        """Makes a handler of a page for viewers."""
-        return self.access.viewer(self._telling(handler))
-
-    def operator_reads(self, handler: Handler) -> Handler:
-        """Makes a handler of a page for operators, which changes nothing."""
-        return self.access.operator_reads(self._telling(handler))
-
-    def operator(self, handler: Handler) -> Handler:
-        """Makes a handler of a page that changes something."""
-        return self.access.operator(self._telling(handler))
-
-    def _telling(self, handler: Handler) -> Handler:
-        """Has people told on a page why they do not get what they asked for."""
-
-        async def serve(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except RefusedError as error:
-                if not wants_page(request):
-                    raise
-                return self.page(request, "message.html", error.code, said=error.sentence)
-
-        return serve

@@ -39,9 +39,9 @@ class Records:
     def routes(self) -> list[Route]:
         """Returns what is served."""
         return [
-            Route("/letter", self._parts.viewer(self.show)),
-            Route("/letter/reveal", self._parts.operator(self.reveal), methods=["POST"]),
-            Route("/journal", self._parts.viewer(self.journal)),
+            Route("/letter", self._parts.access.viewer(self.show)),
+            Route("/letter/reveal", self._parts.access.operator(self.reveal), methods=["POST"]),
+            Route("/journal", self._parts.access.viewer(self.journal)),
         ]
 
     async def show(self, request: Request) -> Response:

@@ -29,12 +29,17 @@ class Templates:
             lstrip_blocks=True,
             auto_reload=False,
         )
+        http = settings.http
         self._environment.filters |= {"clock": clock, "date_and_clock": date_and_clock}
         self._environment.globals |= {
             "process": settings.process.name,
             "zone": lambda: datetime.now().astimezone().tzname(),
             "several": settings.several,
-            "has_operators": settings.http.has_operators,
+            "prefix": http.prefix,  # of the paths of all addresses
+            "takes_tokens": bool(http.viewer_tokens or http.operator_tokens),
+            "proxy": http.proxy,
+            "start": http.start,
+            "has_operators": http.has_operators,
         }
 
     def write(self, name: str, **values: Any) -> str:
@@ -49,5 +54,6 @@ class Templates:
             client: Who asks.
             values: What the template shows.
         """
-        signed_in = client is not None and client.means is Means.SESSION
-        return self.write(name, client=client, signed_in=signed_in, **values)
+        means = None if client is None else client.means
+        shown = {"client": client, "signed_in": means is Means.SESSION, "proxied": means is Means.PROXY}
+        return self.write(name, **shown, **values)

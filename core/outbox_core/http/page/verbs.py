@@ -99,8 +99,8 @@ class Verbs:
     def routes(self) -> list[Route]:
         """Returns what is served."""
         return [
-            Route("/do/{verb}", self._parts.operator_reads(self.confirm), methods=["GET"]),
-            Route("/do/{verb}", self._parts.operator(self.do), methods=["POST"]),
+            Route("/do/{verb}", self._parts.access.operator_reads(self.confirm), methods=["GET"]),
+            Route("/do/{verb}", self._parts.access.operator(self.do), methods=["POST"]),
         ]
 
     async def confirm(self, request: Request) -> Response:
@@ -115,7 +115,8 @@ class Verbs:
             await self._parts.work.read(partial(operations.check_cluster, outbox, verb, cluster))
             confirmation = Confirmation.of_cluster(verb, cluster)
         else:
-            [known] = await self._parts.watch.look([outbox])
+            changed = self._parts.outboxes.changed_at([outbox])
+            [known] = await self._parts.watch.look([outbox], changed)
             confirmation = Confirmation.of_fence(shown(outbox.title, known, datetime.now(UTC)).leader)
         return self._parts.page(
             request,
@@ -137,7 +138,7 @@ class Verbs:
         who = client.name if client is not None else ""
         number = form.get("form") or secrets.token_urlsafe(12)
         act = _act(verb, outbox, form, Operator(who, "http", _reason(form)))
-        what = verb, outbox.title, form.get("ids"), form.get("cluster")
+        what = verb, outbox.title, form.get("ids"), form.get("cluster"), form.get("seen")
 
         async def once() -> str:
             try:
@@ -147,7 +148,7 @@ class Verbs:
 
         await self._deeds.once(who, number, what, once)
         where = urlencode({"name": outbox.title, "done": number})
-        return RedirectResponse(f"/outbox?{where}", 303)
+        return RedirectResponse(f"{self._parts.access.prefix}/outbox?{where}", 303)
 
     async def _of_letters(
         self, verb: Verb, outbox: HarvestSettings, ids: Sequence[int] | None
@@ -211,7 +212,9 @@ def _act(
     """
     cluster = _cluster(verb, form)
     if verb is Verb.RAISE_FENCE:
-        return lambda: said(operations.raise_fence(outbox, operator))
+        # A proxy may bring a form that is sent twice to two harvesters.
+        seen = next(iter(integers(form.get("seen", ""))), None)
+        return lambda: said(operations.raise_fence(outbox, operator, seen))
     if cluster is not None:
         change = operations.begin_takeover if verb is Verb.TAKE_OVER else operations.end_takeover
         return lambda: said(change(outbox, cluster, operator))

@@ -72,7 +72,8 @@ class Confirmation:
     def of_fence(cls, leader: Leader | None) -> Confirmation:
         """Asks before the fence is raised."""
         now = f"{leader.name} leads, with token {leader.token}." if leader else "No leader is known."
-        return cls("Raise the fence?", "Raise the fence", (now,))
+        fields = {"seen": str(leader.token)} if leader else {}
+        return cls("Raise the fence?", "Raise the fence", (now,), fields=fields)
 
 
 def said(done: Changed | Raised | TakeoverChanged) -> str:

@@ -1,0 +1,209 @@
+"""The server behind a real nginx: below a path, and several harvesters behind one address."""
+
+import http.client
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from html import unescape
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode
+
+import pytest
+from outbox_core.config import Settings, parse
+from outbox_core.http.access import Access
+from outbox_servers.services import NginxServer
+
+from .http_client import Answered
+from .http_server import ALICE, SAME, VIEWER
+from .page_site import Database, Operations, PageSite, serving
+from .page_states import letter
+
+PATH = "/ops/outbox"
+FORWARD = "proxy_set_header Host $http_host; proxy_pass http://harvesters;"
+FORM = ("Content-Type", "application/x-www-form-urlencoded")
+CROSS = ("Sec-Fetch-Site", "cross-site")
+
+
+@pytest.fixture
+def operations(monkeypatch: pytest.MonkeyPatch) -> Operations:
+    made = Operations([letter(7, "order-7"), letter(8, "order-8")])
+    made.replace(monkeypatch)
+    return made
+
+
+def settings_of(name: str = "one", **http: object) -> Settings:
+    served = {"listen": "127.0.0.1:0", "viewerTokens": [VIEWER], "operatorTokens": {"alice": ALICE}, **http}
+    return parse(json.dumps({"http": served, "harvest": {"engine": "inline", "name": name}}))
+
+
+def upstream(*sites: PageSite) -> str:
+    servers = " ".join(f"server 127.0.0.1:{site.port};" for site in sites)
+    return f"upstream harvesters {{ {servers} }}"
+
+
+class Browser:
+    """Asks as a browser does: with cookies below their path only, and with what it says of a request."""
+
+    def __init__(self, port: int) -> None:
+        self.cookies: dict[str, tuple[str, str]] = {}
+        self._port = port
+
+    def get(self, path: str, accept: str = "text/html") -> Answered:
+        return self._ask("GET", path, ("Accept", accept))
+
+    def send(
+        self, path: str, fields: Mapping[str, str], *headers: tuple[str, str], accept: str = "text/html"
+    ) -> Answered:
+        """Sends a form, by default of a page of this server."""
+        return self._ask(
+            "POST", path, ("Accept", accept), FORM, *(headers or (SAME,)), body=urlencode(fields)
+        )
+
+    def follow(self, answered: Answered) -> Answered:
+        """Goes where an answer leads, which is a path."""
+        assert answered.code == 303, answered
+        assert answered.headers["location"].startswith("/")
+        return self.get(answered.headers["location"])
+
+    def sign_in(self, prefix: str, token: str) -> Answered:
+        return self.send(f"{prefix}/login", {"token": token, "next": f"{prefix}/"})
+
+    def _ask(self, method: str, path: str, *headers: tuple[str, str], body: str | None = None) -> Answered:
+        sent = {name: value for name, (value, below) in self.cookies.items() if _is_below(path, below)}
+        named = dict(headers) | ({"Cookie": "; ".join(f"{k}={v}" for k, v in sent.items())} if sent else {})
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            for name, cookie in SimpleCookie(told.get("set-cookie", "")).items():
+                self.cookies[name] = cookie.value, cookie["path"]
+                if cookie["max-age"] == "0":
+                    del self.cookies[name]
+            return Answered(answer.status, answer.read().decode(), told)
+
+
+def _is_below(path: str, cookie_path: str) -> bool:
+    return path.startswith(f"{cookie_path.rstrip('/')}/")
+
+
+def fields_of(page: Answered) -> dict[str, str]:
+    assert page.code == 200, page
+    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page.text))
+
+
+class TestBelowAPath:
+    @pytest.fixture
+    def site(self, operations: Operations) -> Iterator[PageSite]:
+        with serving(settings_of(path=f"{PATH}/"), Database()) as site:
+            yield site
+
+    @pytest.fixture
+    def browser(self, site: PageSite) -> Iterator[Browser]:
+        other = "location / { default_type text/plain; return 200 another; }"
+        location = f"location {PATH} {{ {FORWARD} }}"
+        with NginxServer(other + location, http=upstream(site)) as nginx:
+            yield Browser(nginx.port)
+
+    def test_signing_in_looking_acting_and_signing_out(self, browser: Browser, operations: Operations):
+        form = browser.follow(browser.follow(browser.get(PATH)))
+        assert form.code == 200
+        assert f'action="{PATH}/login"' in form.text
+        page = browser.follow(browser.send(f"{PATH}/login", fields_of(form) | {"token": ALICE}))
+        assert 'id="client">alice<' in page.text
+        [(name, (_, path))] = browser.cookies.items()
+        assert path == PATH
+        assert name.endswith("-ops-outbox")
+        assert browser.get("/elsewhere").text == "another"
+
+        linked = set(re.findall(r'(?:href|src|action|formaction|data-live)="([^"#]+)', unescape(page.text)))
+        assert {each for each in linked if not each.startswith(f"{PATH}/")} == set()
+        assert {f"{PATH}/static/page.js", f"{PATH}/outbox/live?name=outbox"} <= linked
+        for each in linked - {f"{PATH}/logout"}:
+            assert browser.get(each).code == 200, each
+
+        asked = browser.get(f"{PATH}/do/retry?outbox=outbox&id=7")
+        done = browser.send(f"{PATH}/do/retry", fields_of(asked) | {"reason": "x"})
+        assert "1 record tried again: 7." in browser.follow(done).text
+        assert [each.deed.verb for each in operations.noted] == ["retry"]
+
+        assert browser.follow(browser.send(f"{PATH}/logout", {})).code == 200
+        assert browser.get(f"{PATH}/").headers["location"] == f"{PATH}/login?next=%2Fops%2Foutbox%2F"
+
+    def test_a_page_of_another_site_is_refused(self, browser: Browser, operations: Operations):
+        assert browser.sign_in(PATH, ALICE).code == 303
+        fields = {"outbox": "outbox", "ids": "7", "reason": "x", "form": "abc"}
+        for headers in ([CROSS], [("Origin", "https://evil.example")], [("Origin", "null")]):
+            for path in ("/do/retry", "/do/raise-fence", "/logout", "/login"):
+                refused = browser.send(f"{PATH}{path}", fields, *headers)
+                assert refused.code == 403
+                assert "a page of another site may have made this request" in refused.text
+        assert operations.noted == []
+
+    def test_programs_and_probes(self, browser: Browser, site: PageSite):
+        described = browser.get(f"{PATH}/openapi.json", accept="application/json")
+        assert described.code == 401
+        assert json.loads(described.text) == {"error": "send a token: Authorization: Bearer TOKEN"}
+        browser.sign_in(PATH, VIEWER)
+        described = browser.get(f"{PATH}/openapi.json")
+        assert json.loads(described.text)["servers"] == [{"url": PATH}]
+        for path in ("/livez", "/readyz", "/metrics", f"{PATH}/livez", f"{PATH}/readyz", f"{PATH}/metrics"):
+            answered = site.get(path, Authorization=f"Bearer {VIEWER}")
+            assert answered.code == 200, path
+            assert site.get(path).code == (401 if "metrics" in path else 200)
+        for path in ("/", "/status", "/login", "/api/parked", "/ops/outboxes", "/ops"):
+            assert "begin with /ops/outbox/ (http.path)" in site.get(path).text
+            assert site.get(path).code == 404
+
+    def test_signing_in_leads_below_the_path_only(self, browser: Browser):
+        for then in ("/", "/elsewhere", "/ops/outboxes", "//evil.example", f"https://evil.example{PATH}/"):
+            answered = browser.send(f"{PATH}/login", {"token": ALICE, "next": then})
+            assert answered.headers["location"] == f"{PATH}/"
+
+
+class TestSeveralHarvestersInTurn:
+    """Each request goes to the other one of two harvesters than the one before."""
+
+    @pytest.fixture
+    def sites(self, operations: Operations) -> Iterator[list[PageSite]]:
+        proxy = {"addresses": ["127.0.0.1"], "userHeader": "X-User", "operators": ["carol"]}
+        with ExitStack() as stack:
+            yield [
+                stack.enter_context(
+                    serving(settings_of(name, origin="http://127.0.0.1", proxy=proxy), Database())
+                )
+                for name in ("one", "two")
+            ]
+
+    @contextmanager
+    def _browser(self, sites: list[PageSite], *directives: str) -> Iterator[Browser]:
+        with NginxServer(
+            f"location / {{ {' '.join(directives)} {FORWARD} }}", http=upstream(*sites)
+        ) as nginx:
+            yield Browser(nginx.port)
+
+    def test_a_browser_is_told_why_its_session_is_not_known(
+        self, sites: list[PageSite], monkeypatch: pytest.MonkeyPatch
+    ):
+        # On machines of their own they have the same port, and so the same name of the cookie.
+        monkeypatch.setattr(Access, "cookie", lambda *_: "outbox-8080")
+        with self._browser(sites) as browser:
+            sent = browser.follow(browser.sign_in("", ALICE))  # from one of them to the other
+            assert (sent.code, sent.headers["location"]) == (303, "/login?next=%2F&ended=1")
+            assert "It has to keep a browser at one of them." in browser.get(sent.headers["location"]).text
+            refused = browser.send("/do/retry", {"ids": "7", "reason": "x"})
+            assert refused.code == 401
+            assert "nothing was done: the session of this browser is not known here" in refused.text
+            assert '<a href="/login">Sign in with a token</a>' in refused.text
+
+    def test_a_form_that_both_get_changes_a_record_once(self, sites: list[PageSite], operations: Operations):
+        with self._browser(sites, "proxy_set_header X-User carol;") as browser:
+            fields = fields_of(browser.get("/do/retry?id=7")) | {"reason": "x"}
+            answers = [browser.send("/do/retry", fields) for _ in sites]
+            told = [browser.follow(each).text for each in answers]
+            assert "1 record tried again: 7." in told[0]
+            assert "Nothing was changed. Not parked any more, and left alone: 7." in told[1]
+            fields = fields_of(browser.get("/do/retry?id=8")) | {"reason": "x"}
+            elsewhere = browser.follow(browser.send("/do/retry", fields)).text
+            assert "What came of it is not known to this harvester" in elsewhere
+            assert [each.record.id for each in operations.found] == []
