@@ -16,6 +16,7 @@ from outbox_sdk import DriverError, Parked
 from outbox_sdk.parking import DeadLetterStatus
 
 from .cli_runner import until
+from .http_client import Answered
 from .http_server import ALICE, VIEWER
 from .page_site import AS_ALICE, AS_VIEWER, Database, Operations, PageSite, configured, serving
 from .page_states import HOSTILE, entry, lane, letter, snapshot, takeover
@@ -167,6 +168,30 @@ def test_two_hundred_browsers_ask_the_database_as_often_as_one(
     assert {page.code for page in pages} == {200}
     assert database.looks <= 2 + took
     assert operations.reads <= 1 + took / 2
+
+
+def test_the_more_look_the_longer_they_are_told_to_wait(site: PageSite, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("outbox_core.http.page.page.monotonic", lambda: 100.0)
+    pauses = [site.get("/outbox/live", **AS_VIEWER).headers["outbox-pause"] for _ in range(4)]
+    assert pauses == ["2.00", "2.05", "2.10", "2.15"]
+
+
+def test_what_has_not_changed_is_not_sent_again(site: PageSite, operations: Operations):
+    def again(wrapped: str = "{}") -> Answered:
+        tag = site.get("/outbox/live", **AS_ALICE).headers["etag"]
+        return site.get("/outbox/live", If_None_Match=wrapped.format(tag), **AS_ALICE)
+
+    until(lambda: again().code == 304)
+    until(lambda: again('"another", W/{}').code == 304)  # as behind a proxy that compresses
+    unchanged = again()
+    assert unchanged.text == ""
+    assert unchanged.headers["etag"]
+    assert float(unchanged.headers["outbox-pause"]) >= 1.9
+    operations.found = [letter(7)]
+    assert site.post("/do/retry", ALICE, ids="8", reason="nothing, so that it is read anew").code == 303
+    changed = site.get("/outbox/live", If_None_Match=unchanged.headers["etag"], **AS_ALICE)
+    assert changed.code == 200
+    assert 'id="letter-7"' in changed.text
 
 
 @pytest.fixture

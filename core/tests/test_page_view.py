@@ -52,6 +52,19 @@ def test_a_graph_of_little(samples: tuple[tuple[int, float | None], ...]):
     assert all(y == HEIGHT - 1 for line in lines(svg) for _, y in line)
 
 
+def test_what_is_shown_stays_the_same_while_nothing_happens():
+    points = [Point(NOW - timedelta(minutes=4), 1, 1.0, 1.0), Point(NOW, 2, None, 3.0)]
+    early, late = NOW + timedelta(seconds=1), NOW + timedelta(seconds=9)
+    assert graphs(points, early) == graphs(points, late)
+    assert graphs(points, early) != graphs(points, NOW + timedelta(seconds=11))
+    [soon, later, silent] = [
+        shown("outbox", Known(snapshot(lane(age=age)), at), at).lanes[0].heartbeat
+        for age, at in ((0.5, early), (4.9, late), (75.0, late))
+    ]
+    assert soon == later == "in the last 5s"
+    assert silent == "1m20s"
+
+
 def test_the_hour_begins_with_the_process():
     young = [Point(NOW - timedelta(minutes=4), 1, 1.0, 1.0), Point(NOW, 2, None, 3.0)]
     assert known_since(young, NOW) == young[0].at

@@ -39,6 +39,8 @@ class AttentiveProtocol(H11Protocol):
         """Starts to wait for a request, in place of the client that has waited for longest."""
         super().connection_made(transport)
         self._wait(SILENT_SECONDS)
+        if len(self.connections) <= min(MOST_SILENT, most_open()):
+            return
         # Many may be accepted at once, before the first of those that are closed here is forgotten.
         present = [
             each

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1000
 """Requests and open connections beyond which clients get 503."""
+KEEP_SECONDS = 12
+"""For how long a connection stays open after an answer: longer than the pause of any browser that looks."""
 _END_SECONDS = 1
 """How long the end waits for answers that are being written."""
 
@@ -50,6 +52,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_SECONDS,
             proxy_headers=False,  # who may do what depends on the address that a client really has
             timeout_graceful_shutdown=_END_SECONDS,
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from outbox_core.config.duration import format_duration
 from outbox_core.config.settings import HarvestSettings
@@ -92,32 +93,51 @@ class Fragment(NamedTuple):
     Attributes:
         text: The HTML.
         title: The title of the page, which begins with the state.
+        body: The same HTML, as it is sent.
+        tag: Its entity tag: the same as long as the text is.
+        seconds: For how long it serves everybody who asks.
     """
 
     text: str
     title: str
+    body: bytes
+    tag: str
+    seconds: float
+
+    @classmethod
+    def of(cls, text: str, title: str, seconds: float = SHARED_SECONDS) -> Self:
+        """Makes one."""
+        body = text.encode()
+        return cls(text, title, body, f'"{blake2b(body, digest_size=12).hexdigest()}"', seconds)
 
 
 class Shared:
-    """Something that is made at most once a second, however many ask; used on the server's loop.
+    """Something that is made at most once in a while, however many ask; used on the server's loop.
 
     Args:
-        make: Makes it.
+        make: Makes it, and says for how long it serves them.
     """
 
     def __init__(self, make: Callable[[], Awaitable[Fragment]]) -> None:
         self._make = make
+        self._seconds = SHARED_SECONDS
         self._task: asyncio.Task[Fragment] | None = None
         self._begun = 0.0
 
     async def get(self, since: float = 0.0) -> Fragment:
-        """Returns it, from the last second or made now.
+        """Returns it, as it was made a short while ago or is made now.
 
         Args:
             since: What was begun earlier will not do, on the monotonic clock, as something was changed then.
         """
-        over = monotonic() - self._begun >= SHARED_SECONDS
+        over = monotonic() - self._begun >= self._seconds
         if self._task is None or (self._task.done() and over) or self._begun < since:
             self._begun = monotonic()
-            self._task = asyncio.ensure_future(self._make())
+            self._task = asyncio.ensure_future(self._made())
         return await asyncio.shield(self._task)  # who leaves does not cancel it for the others
+
+    async def _made(self) -> Fragment:
+        self._seconds = SHARED_SECONDS
+        made = await self._make()
+        self._seconds = made.seconds
+        return made

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
+from time import monotonic
 
 from outbox_sdk.parking import DeadLetterStatus
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from outbox_core.config.settings import HarvestSettings
 from outbox_core.history import History
 from outbox_core.http.clients import Role
 from outbox_core.http.page.live import Fragment, Shared
+from outbox_core.http.page.pacing import next_turn, overview_seconds
 from outbox_core.http.page.parts import Parts
 from outbox_core.http.page.records import Records
 from outbox_core.http.page.verbs import Deeds, Verbs
@@ -26,6 +28,9 @@ from outbox_core.http.view.outbox import overall, shown, worst_first
 
 MOST_ENTRIES = 20
 """Entries of the journal that the page of an outbox shows."""
+
+PAUSE = "Outbox-Pause"
+"""The header that says how many seconds later a browser asks again."""
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -48,6 +53,7 @@ class Page:
         self._several = several
         self._deeds = Deeds()
         self._fragments: dict[tuple[str, Role], Shared] = {}
+        self._turn = 0.0
         self._static = {name: files(__package__).joinpath("static", name).read_bytes() for name in _STATIC}
 
     def routes(self) -> list[BaseRoute]:
@@ -84,10 +90,17 @@ class Page:
         )
 
     async def live(self, request: Request) -> Response:
-        """Returns that part of a page that changes."""
+        """Returns that part of a page that changes, if it has, and says when to ask again."""
         name = request.query_params.get("name")
         outbox = self._parts.outboxes.named(name) if name or not self._several else None
-        return HTMLResponse((await self._fragment(request, outbox)).text)
+        fragment = await self._fragment(request, outbox)
+        now = monotonic()
+        self._turn = next_turn(now, self._turn)
+        headers = {"ETag": fragment.tag, PAUSE: f"{self._turn - now:.2f}"}
+        # Within: a proxy that compresses answers makes the tag a weak one.
+        if fragment.tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(fragment.body, headers=headers, media_type="text/html")
 
     async def help(self, request: Request) -> Response:
         """Says what problems mean, and what to do."""
@@ -123,7 +136,9 @@ class Page:
         found = [shown(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
         judged = overall(found)
         text = self._parts.templates.write("overview.html", outboxes=worst_first(found), overall=judged)
-        return Fragment(text, f"{judged.short} · all outboxes")
+        # Those that do not answer cost nothing, and what is not known yet is soon looked at again.
+        answered = sum(each.snapshot is not None and each.away_since is None for each in known)
+        return Fragment.of(text, f"{judged.short} · all outboxes", overview_seconds(answered))
 
     async def _details(self, outbox: HarvestSettings, role: Role) -> Fragment:
         outboxes = self._parts.outboxes
@@ -152,4 +167,4 @@ class Page:
             happenings=recent(history.happenings()),
             operates=role is Role.OPERATOR,
         )
-        return Fragment(text, f"{found.verdict.short} · {outbox.title}")
+        return Fragment.of(text, f"{found.verdict.short} · {outbox.title}")

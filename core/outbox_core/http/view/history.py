@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from math import ceil
 
 from outbox_core.history import Happening, Point
 from outbox_core.http.view.graphs import LONGEST, Graph, graph
@@ -11,6 +12,8 @@ from outbox_core.http.view.texts import duration
 
 MOST_HAPPENINGS = 20
 _SLACK = timedelta(seconds=30)
+_STEP = 10.0
+"""Seconds by which graphs move on: as often as there is a point."""
 
 
 def graphs(points: Sequence[Point], now: datetime) -> Sequence[Graph]:
@@ -18,6 +21,7 @@ def graphs(points: Sequence[Point], now: datetime) -> Sequence[Graph]:
 
     Where no record waits, the oldest has the age 0.
     """
+    now = datetime.fromtimestamp(ceil(now.timestamp() / _STEP) * _STEP, UTC)
     return (
         graph("backlog", "Backlog, records", [(each.at, each.records) for each in points], now, _number),
         graph(

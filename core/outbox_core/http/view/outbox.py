@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from urllib.parse import urlencode
 
 from outbox_sdk.fence import LaneStatus
@@ -15,7 +16,13 @@ from outbox_core.dead_rows import dead_rows, is_old, kept
 from outbox_core.health import Thresholds
 from outbox_core.http.view.texts import duration, printable
 from outbox_core.http.view.verdict import Known, State, Verdict, verdict
-from outbox_core.snapshot import LANE_COLUMNS, TRANSACTION_COLUMNS, Snapshot, longest_blocked
+from outbox_core.snapshot import (
+    LANE_COLUMNS,
+    SILENT_HEARTBEATS,
+    TRANSACTION_COLUMNS,
+    Snapshot,
+    longest_blocked,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +198,7 @@ def _lane(snapshot: Snapshot, lane: LaneStatus) -> Lane:
     return Lane(
         number=lane.fence.lane,
         silent=snapshot.silent(lane),
-        heartbeat="never" if lane.age is None else duration(lane.age),
+        heartbeat=_heard(snapshot, lane),
         blocked=duration(blocked) if blocked else "",
         epoch=lane.fence.epoch,
         figures=tuple(f"{metrics[name]:,.0f}" if name in metrics else "–" for name in names),  # noqa: RUF001 - a dash
@@ -199,6 +206,16 @@ def _lane(snapshot: Snapshot, lane: LaneStatus) -> Lane:
         if batches is None
         else ", ".join(f"{each['stage']} {each['records']:,}" for each in batches) or "none",
     )
+
+
+def _heard(snapshot: Snapshot, lane: LaneStatus) -> str:
+    if lane.age is None:
+        return "never"
+    if snapshot.silent(lane):
+        return duration(lane.age)
+    # Not how long ago: that would change all the time, and tell nothing.
+    beat = snapshot.longest_silence / SILENT_HEARTBEATS
+    return f"in the last {duration(max(1, ceil(lane.age / beat)) * beat)}"
 
 
 def _cluster(state: ClusterState) -> Cluster:

@@ -8,6 +8,7 @@ from outbox_core.config.duration import format_duration
 
 LONGEST = 500
 """Characters of a key, a topic or a reason that are shown."""
+_MINUTE = 60.0
 
 
 def printable(text: str) -> str:
@@ -22,8 +23,11 @@ def short(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration for people; none is negative, whatever the clocks say."""
-    return format_duration(max(0.0, round(seconds, 1)))
+    """Returns a duration for people; none is negative, whatever the clocks say.
+
+    From a minute on it advances by ten seconds: a page on which nothing else changes stays as it is.
+    """
+    return format_duration(max(0.0, round(seconds, 1 if seconds < _MINUTE else -1)))
 
 
 def clock(at: datetime) -> str:

@@ -23,7 +23,7 @@
   if (!live) return;
   const connection = document.getElementById("connection");
   const EVERY = 2000, PATIENCE = 10000, LONGEST = 30000;
-  let pause = EVERY, answered = new Date(), timer = 0, asking = false;
+  let pause = EVERY, answered = new Date(), timer = 0, asking = false, tag = "";
 
   // What somebody has opened, chosen or typed stays as it is.
   const kept = (element, name) =>
@@ -81,25 +81,41 @@
     document.body.classList.toggle("unanswered", text !== "");
   }
 
+  async function show(answer) {
+    const text = await answer.text();
+    const fresh = new DOMParser().parseFromString(`<div>${text}</div>`, "text/html").body.firstChild;
+    const focused = document.activeElement;
+    changeContents(live, fresh);
+    if (focused !== document.activeElement && live.contains(focused)) focused.focus({ preventScroll: true });
+    retitle();
+    tag = answer.headers.get("ETag") || "";
+  }
+
+  // The more look, the longer a pause the server tells each of them.
+  function told(answer) {
+    const seconds = Number(answer.headers.get("Outbox-Pause"));
+    return seconds > 0 ? Math.min(seconds * 1000, LONGEST) : EVERY;
+  }
+
   async function ask() {
     if (asking || document.hidden) return;
     asking = true;
     try {
-      const answer = await fetch(live.dataset.live, { redirect: "manual", signal: AbortSignal.timeout(PATIENCE) });
+      const answer = await fetch(live.dataset.live, {
+        headers: tag ? { "If-None-Match": tag } : {},
+        redirect: "manual",
+        signal: AbortSignal.timeout(PATIENCE),
+      });
+      const same = answer.status === 304;
       if ([401, 403].includes(answer.status) || answer.type === "opaqueredirect") {
         say("You are signed out: load this page anew.");
         pause = LONGEST;
-      } else if (!answer.ok) {
+      } else if (!answer.ok && !same) {
         throw new Error(answer.status);
       } else {
-        const text = await answer.text();
-        const fresh = new DOMParser().parseFromString(`<div>${text}</div>`, "text/html").body.firstChild;
-        const focused = document.activeElement;
-        changeContents(live, fresh);
-        if (focused !== document.activeElement && live.contains(focused)) focused.focus({ preventScroll: true });
-        retitle();
+        if (!same) await show(answer);
         answered = new Date();
-        pause = EVERY;
+        pause = told(answer);
         say("");
       }
     } catch {
