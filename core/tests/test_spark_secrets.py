@@ -46,7 +46,7 @@ found = {"page": urlopen(page).read().decode(), "defaults": context.getConf().ge
 found["option"] = context._jvm.System.getProperty("shop.password")
 found["setting"] = context._jsc.sc().conf().get("spark.shop.password")
 training = Archive(Path(sys.argv[1])).train()
-give_up = time.monotonic() + 30  # it leaves the processor to everybody else, so its JVM may take for ever
+give_up = time.monotonic() + 60  # it leaves the processor to everybody else, so its JVM may take for ever
 children = psutil.Process(training._process.pid).children
 while time.monotonic() < give_up and not any(each.name() == "java" for each in children(recursive=True)):
     time.sleep(0.05)
@@ -69,7 +69,7 @@ class Watch:
 
     def stop(self) -> None:
         self._end.set()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _watch(self) -> None:
         while not self._end.wait(0.01):

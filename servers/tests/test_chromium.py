@@ -18,7 +18,7 @@ NOWHERE = {"PATH": "/nowhere"}
 
 
 def titles(browser: ChromiumBrowser) -> set[str]:
-    with build_opener(ProxyHandler({})).open(f"{browser.url}/json/list", timeout=5) as answer:
+    with build_opener(ProxyHandler({})).open(f"{browser.url}/json/list", timeout=60) as answer:
         return {each["title"] for each in json.load(answer)}
 
 
@@ -31,7 +31,7 @@ def test_debians_packages_bring_all_that_it_needs(tmp_path: Path) -> None:
     page.write_text("<script>document.title = 6 * 7</script>")
     with ChromiumBrowser(installation=installation) as browser:
         new = Request(f"{browser.url}/json/new?{page.as_uri()}", method="PUT")
-        with build_opener(ProxyHandler({})).open(new, timeout=5):
+        with build_opener(ProxyHandler({})).open(new, timeout=60):
             pass
         while "42" not in titles(browser):  # pytest bounds it
             time.sleep(0.05)

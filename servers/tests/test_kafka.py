@@ -86,14 +86,14 @@ def test_a_paused_broker_delays_but_loses_nothing(broker: KafkaBroker, topic: st
 
 def test_properties_reach_the_broker(broker: KafkaBroker, topic: str) -> None:
     _produce(broker, topic, b"x")
-    metadata = broker.admin().list_topics(topic, timeout=10)
+    metadata = broker.admin().list_topics(topic, timeout=60)
     assert len(metadata.topics[topic].partitions) == 3
 
 
 def test_topics_are_created_only_if_wanted(topic: str) -> None:
     with KafkaBroker(auto_create_topics=False) as broker:
-        assert topic not in broker.admin().list_topics(timeout=10).topics
-        answer = broker.admin().list_topics(topic, timeout=10).topics[topic]
+        assert topic not in broker.admin().list_topics(timeout=60).topics
+        answer = broker.admin().list_topics(topic, timeout=60).topics[topic]
         assert answer.error is not None
         assert answer.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 

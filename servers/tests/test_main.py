@@ -29,7 +29,7 @@ def test_it_serves_until_it_is_told_to_stop(open_folder: Path, number: signal.Si
         with psycopg.connect(address[1]) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         program.send_signal(number)
-        assert program.wait(30) == 0
+        assert program.wait(120) == 0
     assert list(open_folder.glob("outbox-postgresql-*")) == []
 
 

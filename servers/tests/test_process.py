@@ -37,7 +37,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _wait_for(condition: Callable[[], bool], timeout: float = 15) -> None:
+def _wait_for(condition: Callable[[], bool], timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline
