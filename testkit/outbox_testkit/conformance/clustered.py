@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from time import monotonic, sleep
@@ -13,10 +13,13 @@ from outbox_testkit.conformance.under_test import Box, Hand, OutboxUnderTest, pl
 
 COLUMN = "cluster_id"
 OWN, OTHER, THIRD = 2, 1, 3
-DELAY = 2.0
-"""Seconds; the database of a test may take as long until a row counts as old too early."""
+DELAY = 36_000.0
+"""Seconds of an age that no row has unless a test makes it old."""
+SHORT_DELAY = 2.0
+"""Seconds of an age for rows whose times a test cannot change, so that it must wait."""
 
-HOURS = 36_000.0
+YEARS = 1e9
+"""Seconds of an age that no row has, not even one that was made old."""
 
 
 def origin(own: int = OWN, existing: int = OTHER, arrival: str = "") -> Origin:
@@ -71,6 +74,41 @@ def moved(box: Box, column: str, value: str) -> None:
             f" AND id < (SELECT id FROM (SELECT MAX(id) AS id FROM {table}) ids)"
         )
     application.commit()
+
+
+_OLD = (
+    "UPDATE {0} SET {1} = TIMESTAMP '2020-01-01 00:00:00'",
+    "UPDATE {0} SET {1} = '2020-01-01 00:00:00'",
+)
+"""What makes rows old, in one database or another."""
+
+
+def _executed(box: Box, statements: Iterable[str]) -> bool:
+    """Executes the first statement that the database knows; returns whether there is one."""
+    for statement in statements:
+        with (
+            closing(box.application()) as application,
+            closing(application.cursor()) as cursor,
+            suppress(Exception),  # each driver has its own
+        ):
+            cursor.execute(statement)
+            application.commit()
+            return True
+    return False
+
+
+def delay_of(box: Box) -> float:
+    """Returns the age at which :func:`grow_old` may make rows old in this outbox, in seconds."""
+    statements = [statement.format(box.options.table, "create_time") for statement in _OLD]
+    return DELAY if _executed(box, [f"{each} WHERE 1 = 0" for each in statements]) else SHORT_DELAY
+
+
+def grow_old(box: Box, delay: float, column: str = "create_time") -> None:
+    """Makes all rows older than ``delay``, which :func:`delay_of` has returned."""
+    if delay == SHORT_DELAY:
+        sleep(SHORT_DELAY)
+        return
+    assert _executed(box, [statement.format(box.options.table, column) for statement in _OLD])
 
 
 _TIMELESS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from time import sleep
 from typing import NamedTuple
 
 import pytest
@@ -13,13 +12,14 @@ from outbox_sdk import ColumnIs, Condition, DriverError, MarkedRecord, OlderThan
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.clustered import (
     COLUMN,
-    DELAY,
-    HOURS,
     OTHER,
     OWN,
     THIRD,
+    YEARS,
     aged,
     created,
+    delay_of,
+    grow_old,
     led,
     moved,
     of_cluster,
@@ -67,6 +67,11 @@ class ClusterConformance(Conformance):
         """The outbox under test, in the second of three clusters."""
         return created(bare, stack, origin())
 
+    @pytest.fixture
+    def delay(self, clusters: Box) -> float:
+        """The age at which rows count as old."""
+        return delay_of(clusters)
+
     def test_each_source_has_its_own_rows(self, clusters: Box, mode: Mode) -> None:
         of_cluster(clusters, OWN, "own 1", "own 2")
         of_cluster(clusters, OTHER, "other 1")
@@ -103,13 +108,15 @@ class ClusterConformance(Conformance):
         assert texts(hand.advance(finished=[others], source=1)) == ["5"]
         assert hand.purged == 2
 
-    def test_a_row_of_another_cluster_waits_until_it_is_old(self, clusters: Box, mode: Mode) -> None:
-        hand = led(clusters, ColumnIs(COLUMN, OWN), *aged(OTHER, DELAY, HOURS))
+    def test_a_row_of_another_cluster_waits_until_it_is_old(
+        self, clusters: Box, delay: float, mode: Mode
+    ) -> None:
+        hand = led(clusters, ColumnIs(COLUMN, OWN), *aged(OTHER, delay, YEARS))
         of_cluster(clusters, OTHER, "old 1", "old 2")
         of_cluster(clusters, OWN, "own")
         assert mode.values(hand, 1) == []
         assert mode.values(hand, 0) == ["own"], "own rows have no age"
-        sleep(DELAY)
+        grow_old(clusters, delay)
         of_cluster(clusters, OTHER, "young")
         assert until_found(lambda: mode.values(hand, 1)) == ["old 1", "old 2"]
         assert mode.values(hand, 2) == []
@@ -117,11 +124,11 @@ class ClusterConformance(Conformance):
         assert mode.values(taken_over, 0) == ["old 1", "old 2", "young"], "without an age"
 
     def test_rows_are_taken_in_the_order_of_ids_and_end_at_the_first_that_is_too_young(
-        self, clusters: Box, mode: Mode
+        self, clusters: Box, delay: float, mode: Mode
     ) -> None:
-        hand = led(clusters, *aged(OTHER, DELAY), OlderThan(DELAY))
+        hand = led(clusters, *aged(OTHER, delay), OlderThan(delay))
         of_cluster(clusters, OTHER, "first", "second", "third")
-        sleep(DELAY)
+        grow_old(clusters, delay)
         of_cluster(clusters, OTHER, "fourth")
         moved(clusters, "create_time", "second")
         assert until_found(lambda: mode.values(hand, 0)) == ["first"]
@@ -130,23 +137,25 @@ class ClusterConformance(Conformance):
         def rest() -> list[str]:
             return [value for value in mode.values(hand, 0) if value not in {"first", "third"}]
 
+        grow_old(clusters, delay)
         assert until_found(rest) == ["second", "fourth"]
 
-    def test_a_young_head_holds_up_all_behind_it(self, clusters: Box, mode: Mode) -> None:
-        hand = led(clusters, *aged(OTHER, DELAY))
+    def test_a_young_head_holds_up_all_behind_it(self, clusters: Box, delay: float, mode: Mode) -> None:
+        hand = led(clusters, *aged(OTHER, delay))
         of_cluster(clusters, OTHER, "first", "second")
-        sleep(DELAY)
+        grow_old(clusters, delay)
         of_cluster(clusters, OTHER, "third")
         moved(clusters, "create_time", "first")
         assert mode.values(hand, 0) == []
+        grow_old(clusters, delay)
         assert until_found(lambda: mode.values(hand, 0)) == ["first", "second", "third"]
 
-    def test_bytes_bound_the_rows_of_an_age(self, clusters: Box) -> None:
+    def test_bytes_bound_the_rows_of_an_age(self, clusters: Box, delay: float) -> None:
         values = [f"{number:03} ".ljust(1_000, "x") for number in range(100)]
         of_cluster(clusters, OTHER, *values)
-        sleep(DELAY)
+        grow_old(clusters, delay)
         of_cluster(clusters, OTHER, "young")
-        hand = led(clusters, *aged(OTHER, DELAY))
+        hand = led(clusters, *aged(OTHER, delay))
         found = until_found(lambda: texts(hand.mark(ALL, max_bytes=30_000, source=0)))
         assert 10 <= len(found) <= 30
         while some := texts(hand.mark(ALL, max_bytes=30_000, source=0)):
@@ -158,24 +167,28 @@ class ClusterConformance(Conformance):
         self, bare: Box, stack: ExitStack, mode: Mode
     ) -> None:
         clusters = created(bare, stack, origin(arrival="arrived"))
-        hand = led(clusters, *aged(OTHER, DELAY), ColumnIs(COLUMN, OTHER, DELAY, "arrived"))
+        delay = delay_of(clusters)
+        hand = led(clusters, *aged(OTHER, delay), ColumnIs(COLUMN, OTHER, delay, "arrived"))
         of_cluster(clusters, OTHER, "first", "second")
-        sleep(DELAY)
+        grow_old(clusters, delay)
         of_cluster(clusters, OTHER, "third")
         moved(clusters, "arrived", "first")
         assert mode.values(hand, 1) == [], "it was written long ago, and came just now"
         assert until_found(lambda: mode.values(hand, 0)) == ["first", "second"]
-        later = led(clusters, ColumnIs(COLUMN, OTHER, DELAY, "arrived"))
+        grow_old(clusters, delay, "arrived")
+        later = led(clusters, ColumnIs(COLUMN, OTHER, delay, "arrived"))
         assert until_found(lambda: mode.values(later, 0)) == ["first", "second", "third"]
 
-    def test_a_row_without_a_time_is_left_to_its_own_cluster(self, clusters: Box, mode: Mode) -> None:
+    def test_a_row_without_a_time_is_left_to_its_own_cluster(
+        self, clusters: Box, delay: float, mode: Mode
+    ) -> None:
         of_cluster(clusters, OTHER, "first", "second", "third")
+        grow_old(clusters, delay)
         if not timeless(clusters, "second"):
             pytest.skip("the database permits no row without a time")
-        sleep(DELAY)
-        hand = led(clusters, *aged(OTHER, DELAY), ColumnIs(COLUMN, OTHER))
+        hand = led(clusters, *aged(OTHER, delay), ColumnIs(COLUMN, OTHER))
         assert until_found(lambda: mode.values(hand, 0)) == ["first"]
-        hand = led(clusters, *aged(OTHER, DELAY), ColumnIs(COLUMN, OTHER))
+        hand = led(clusters, *aged(OTHER, delay), ColumnIs(COLUMN, OTHER))
         assert mode.values(hand, 1) == ["first", "second", "third"], "without an age"
 
     def test_rows_of_a_source_are_shared_by_lanes_and_leave_out_parked_keys(
@@ -196,10 +209,10 @@ class ClusterConformance(Conformance):
             assert all(each == sorted(each, key=values.index) for each in found)
             assert sorted(value for each in found for value in each) == sorted(left)
 
-    def test_a_mark_of_a_source_leaves_out_excluded_keys(self, clusters: Box) -> None:
+    def test_a_mark_of_a_source_leaves_out_excluded_keys(self, clusters: Box, delay: float) -> None:
         of_cluster(clusters, OTHER, *map(str, range(10)), keys=2)
-        sleep(DELAY)
-        hand = led(clusters, *aged(OTHER, DELAY))
+        grow_old(clusters, delay)
+        hand = led(clusters, *aged(OTHER, delay))
         found = until_found(lambda: texts(hand.mark(3, excluded=["k1"], source=0)))
         assert found == ["0", "2", "4"]
 
@@ -216,7 +229,7 @@ class ClusterConformance(Conformance):
         for box, count in ((clusters, FEW), (large, MANY)):
             of_cluster(box, OTHER, *map(str, range(count)), keys=50)
             of_cluster(box, OWN, *map(str, range(FEW)), keys=50)
-        conditions = (ColumnIs(COLUMN, OWN), *aged(OTHER, HOURS))
+        conditions = (ColumnIs(COLUMN, OWN), *aged(OTHER, YEARS))
         few, many = (led(box, *conditions) for box in (clusters, large))
         assert_no_dearer("mark", lambda: few.mark(10), lambda: many.mark(10))
         assert_no_dearer("look", lambda: few.mark(10, source=1), lambda: many.mark(10, source=1))
