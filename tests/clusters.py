@@ -97,7 +97,7 @@ class Cluster:
         base = {
             "name": f"cluster-{self.number}",
             "baseKafkaConfig": {"bootstrap.servers": self._broker.bootstrap},
-            "producerKafkaConfig": {"delivery.timeout.ms": 4000},
+            "producerKafkaConfig": {"delivery.timeout.ms": 30_000},  # nothing is sent twice on a busy machine
             "dialect": self.replica.driver,
             "dataSource": self.replica.dsn,
             "elector": "static",
