@@ -57,7 +57,7 @@ def at_once(faults: Sequence[Fault]) -> Fault:
 def kill_all(site: Site) -> Iterator[None]:
     for each in site.harvesters.values():
         each.kill()
-        each.wait(10)
+        each.wait(60)
     yield
     for name in list(site.harvesters):
         site.start(name)
