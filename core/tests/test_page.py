@@ -221,6 +221,16 @@ def test_several_outboxes_are_one_line_each_the_worst_first(
         assert site.get("/outbox/live?name=none", **AS_VIEWER).code == 404
 
 
+def test_who_waits_for_others_to_be_looked_at_is_not_called_away(database: Database, operations: Operations):
+    many = configured({f"tenant-{number:02}": {"outboxTable": f"t{number}"} for number in range(20)})
+    database.answers.clear()  # and so the first eight hold up all others
+    with serving(many, database) as site:
+        found = re.compile(r'data-outbox="[^"]*" data-state="(\w+)"')
+        until(lambda: found.findall(site.get("/", **AS_VIEWER).text) == ["away"] * 8 + ["unknown"] * 12)
+        database.answers.set()
+        until(lambda: "All 20 outboxes are well." in site.get("/", **AS_VIEWER).text)
+
+
 def test_the_last_hour_has_gaps_where_nothing_is_known(database: Database, operations: Operations):
     history, now = History(), datetime.now(UTC)
     for minutes in range(20, 0, -1):

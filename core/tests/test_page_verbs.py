@@ -182,6 +182,17 @@ def test_values_are_hidden_until_an_operator_asks(site: PageSite, operations: Op
     assert site.get("/letter?id=99", **AS_PERSON).code == 404
 
 
+def test_a_huge_record_makes_no_heavy_page(site: PageSite, operations: Operations):
+    headers = tuple((f"name-{number}", b"\xff" * 5000) for number in range(10_000))
+    operations.found = [letter(9, value=b"\xff" * 5_000_000, headers=headers)]
+    shown = site.post("/letter/reveal", ALICE, id="9").text
+    assert "5,000,000 bytes, of which the first are shown" in shown
+    assert "The first 100 of 10,000 headers are shown" in shown
+    assert len(shown) < 1_000_000
+    operations.found = [letter(9, value="x" * 5_000_000)]
+    assert len(site.post("/letter/reveal", ALICE, id="9").text) < 10_000
+
+
 def test_rows_are_counted_only_if_that_is_asked_for(site: PageSite):
     assert "1,234" not in site.get("/letter?id=7", **AS_PERSON).text
     assert "1,234 in the outbox, this one included" in site.get("/letter?id=7&count=1", **AS_PERSON).text

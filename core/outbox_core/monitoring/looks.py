@@ -87,6 +87,13 @@ class Looks:
         """Returns the last look that did not fail, however long ago; ``None`` if there was none."""
         return self._looker(outbox).seen
 
+    def asking_since(self, outbox: HarvestSettings) -> float | None:
+        """Returns since when a look has waited for its database, by the monotonic clock; ``None``: none has.
+
+        A look that waits for its turn, as others are made, does not wait for its database.
+        """
+        return self._looker(outbox).asking_since
+
     def wait(self, outboxes: Sequence[HarvestSettings], seconds: float) -> None:
         """Has all outboxes looked at, and waits for that so long at most."""
         deadline = monotonic() + seconds
@@ -109,6 +116,7 @@ class _Looker:
     def __init__(self, outbox: HarvestSettings, new_view: NewView) -> None:
         self.last: Look | None = None
         self.seen: Look | None = None
+        self.asking_since: float | None = None
         self._outbox = outbox
         self._new_view = new_view
         self._lock = Lock()
@@ -155,6 +163,7 @@ class _Looker:
             failing_since = monotonic()
         try:
             with _CONCURRENT:
+                self.asking_since = monotonic()
                 snapshot = view(self._outbox)
         except OutboxError as error:
             return Look(monotonic(), None, str(error), failing_since)
@@ -162,4 +171,6 @@ class _Looker:
             log.exception("outbox '%s' cannot be looked at", self._outbox.title)
             error_text = "the look has failed; the harvester's log says why"
             return Look(monotonic(), None, error_text, failing_since)
+        finally:
+            self.asking_since = None
         return Look(monotonic(), snapshot)

@@ -17,6 +17,8 @@ from outbox_core.monitoring.looks import Look, Looks
 
 PATIENCE = 1.5
 """Seconds for which the page waits for a database before it shows the last known state."""
+QUEUED_SECONDS = 30.0
+"""For how long the last known state will do while others are looked at; longer than between two looks."""
 SHARED_SECONDS = 1.0
 """For how long what was made serves everybody who asks."""
 
@@ -60,6 +62,12 @@ class Watch:
 
     def _known(self, outbox: HarvestSettings, look: Look | None, began: float) -> Known:
         """Returns what is known after a look, which was asked for at ``began``; ``None`` if it is late."""
+        seen = self._looks.seen(outbox)
+        if look is None and self._waits_for_others(outbox):
+            if seen is None:
+                return Known()
+            if monotonic() - seen.at < QUEUED_SECONDS:
+                return Known(seen.snapshot, _wall(seen.at))
         if look is None:
             failing_since: float | None = self._late_since.setdefault(outbox.title, began)
             error = f"no answer for {format_duration(PATIENCE)} and longer"
@@ -67,10 +75,14 @@ class Watch:
             self._late_since.pop(outbox.title, None)
             failing_since, error = look.failing_since, look.error
         away_since = self._away_since(outbox, failing_since)
-        seen = self._looks.seen(outbox)
         if seen is None:
             return Known(None, None, error, away_since)
         return Known(seen.snapshot, _wall(seen.at), error, away_since)
+
+    def _waits_for_others(self, outbox: HarvestSettings) -> bool:
+        """Returns whether a late look says nothing of its database, as many others are looked at before."""
+        since = self._looks.asking_since(outbox)
+        return since is None or monotonic() - since < PATIENCE / 2
 
     def _away_since(self, outbox: HarvestSettings, failing_since: float | None) -> datetime | None:
         """Returns an instant as time of day: always the same, or it would be read aloud again and again."""

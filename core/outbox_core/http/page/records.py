@@ -118,4 +118,5 @@ class Records:
             revealed=revealed,
             value=value(found.record.value) if revealed else None,
             headers=headers(found) if revealed else (),
+            total=len(found.record.headers),
         )

@@ -15,6 +15,10 @@ from outbox_core.http.view.texts import duration, printable, short
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""
+MOST_HEADERS = 100
+"""Headers of a record that are shown."""
+MOST_OF_HEADER = 1024
+"""Characters or bytes of the value of a header that are shown."""
 MOST_LETTERS = 200
 """Dead letters that a list shows."""
 LONG = 200
@@ -104,11 +108,11 @@ class Value:
     cut: bool = False
 
 
-def value(found: str | bytes | None) -> Value | None:
-    """Returns what is shown of a value; ``None`` if there is none."""
+def value(found: str | bytes | None, most: int = MOST_SHOWN) -> Value | None:
+    """Returns what is shown of a value, ``most`` characters or bytes of it; ``None`` if there is none."""
     if found is None:
         return None
-    cut, part = len(found) > MOST_SHOWN, found[:MOST_SHOWN]
+    cut, part = len(found) > most, found[:most]
     if isinstance(part, str):
         return Value(_counted(len(found), "character"), _lines(part), cut=cut)
     text = _lines(part.decode("utf-8", "replace"))
@@ -124,8 +128,11 @@ class Header:
 
 
 def headers(found: DeadLetter) -> Sequence[Header]:
-    """Returns what is shown of the headers of a record."""
-    return [Header(printable(name), value(content)) for name, content in found.record.headers]
+    """Returns what is shown of the headers of a record: ``MOST_HEADERS`` at most."""
+    return [
+        Header(short(name), value(content, MOST_OF_HEADER))
+        for name, content in found.record.headers[:MOST_HEADERS]
+    ]
 
 
 @dataclass(frozen=True, slots=True)

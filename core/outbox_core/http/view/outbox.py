@@ -153,6 +153,8 @@ def overall(outboxes: Sequence[Shown]) -> Verdict:
     if not sick:
         return Verdict(State.WELL, f"All {len(outboxes)} outboxes are well.", "All is well")
     few = f"{len(sick)} of {len(outboxes)}"
+    if all(each.verdict.state is State.UNKNOWN for each in sick):
+        return Verdict(State.UNKNOWN, f"{few} outboxes have not been looked at yet.", f"{few} not known yet")
     worst = worst_first(sick)[0].verdict.state
     return Verdict(worst, f"{few} outboxes need attention.", f"{few} need attention")
 
