@@ -45,6 +45,7 @@ class Answers:
     Attributes:
         times: Seconds that each answer took.
         unchanged: Answers without a body.
+        failed: Requests without an answer: the server had closed the connection.
         size: Bytes of all bodies.
         seconds: For how long they asked.
         processor: Their processor time, in seconds.
@@ -52,6 +53,7 @@ class Answers:
 
     times: list[float] = field(default_factory=list)
     unchanged: int = 0
+    failed: int = 0
     size: int = 0
     seconds: float = 0.0
     processor: float = 0.0
@@ -71,9 +73,13 @@ class Browser:
         await asyncio.sleep(delay)
         try:
             while True:
-                began = time.monotonic()
-                pause = await self._ask()
-                self._answers.times.append(time.monotonic() - began)
+                began, pause = time.monotonic(), 0.0
+                try:
+                    pause = await self._ask()
+                    self._answers.times.append(time.monotonic() - began)
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    self._connection = None
+                    self._answers.failed += 1
                 await asyncio.sleep(pause or seconds)
         finally:
             if self._connection is not None:
@@ -202,6 +208,7 @@ def tell(answers: list[Answers]) -> None:
     print(
         f"{len(times):,} answers to browsers, {len(times) / seconds:.0f} a second, "
         f"{sum(each.unchanged for each in answers):,} of them without a body, "
+        f"{sum(each.failed for each in answers):,} requests without an answer, "
         f"{sum(each.size for each in answers) / seconds / 1000:,.0f} kB a second: "
         f"median {1e3 * statistics.median(times):.0f} ms, 99 % within {1e3 * late:.0f} ms"
     )
