@@ -161,7 +161,7 @@ def test_a_lane_whose_checkpoint_is_gone_waits_for_an_operator(
     shop.stash(50, keys=10)
     switchboard.wait_until_committed()
     first.kill()
-    shop.admin.delete_topics([topic])[topic].result(20)
+    shop.admin.delete_topics([topic])[topic].result(60)
 
     stop = {"failures": {"stopAfter": "1s"}, "publisher": publisher}
     refused = fleet.start("refused", **switchboard.settings, **stop)

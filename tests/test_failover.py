@@ -24,22 +24,22 @@ def proxy(postgres_dsn: str) -> Iterator[Proxy]:
     proxy.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_connection_that_was_forgotten_on_the_way_is_given_up(
     postgres_dsn: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_source, "GRACE", 0.5)
+    monkeypatch.setattr(data_source, "GRACE", 1.0)
     source = standbys.named(postgres_dsn, proxy.port)
-    dialect = PostgresDialect(PostgresOptions(data_source=source, statement_timeout=0.5))
+    dialect = PostgresDialect(PostgresOptions(data_source=source, statement_timeout=3.0))
     dialect.create()
     table = dialect.connect()
     fence = table.enter(0, 1, table.bump(1, "test"))
     assert proxy.forget_connections() == 1
     began = time.monotonic()
-    with pytest.raises(DriverError, match="has not answered for 1 s") as caught:
+    with pytest.raises(DriverError, match="has not answered for 4 s") as caught:
         table.mark(fence, uuid4(), 10)
     assert caught.value.retryable
-    assert time.monotonic() - began >= 1.0
+    assert time.monotonic() - began >= 4.0
     table.close()
     again = dialect.connect()
     assert again.mark(fence, uuid4(), 10) == []

@@ -102,7 +102,7 @@ def test_what_an_earlier_version_has_committed_is_purged_and_all_else_published_
         # It needs the earlier checkpoint no more: it has written and noted its own.
         [(noted,)] = connection.execute("SELECT marker_place FROM outbox_fence WHERE lane = 0").fetchall()
         assert noted.rpartition("/")[0] != location
-    shop.admin.delete_topics([marker])[marker].result(20)
+    shop.admin.delete_topics([marker])[marker].result(60)
     shop.stash(10, keys=10, start=201)
     last = fleet.start("last", **settings)
     shop.wait_until_harvested(60)

@@ -131,7 +131,7 @@ def test_a_transaction_that_is_open_is_waited_for(kafka_bootstrap: str, topic: s
     begin(other, topic, 1)
     begin(producer, topic, 2)
     producer.commit_transaction()
-    messages = read_topic(kafka, topic, idle_timeout=2)
+    messages = read_topic(kafka, topic, idle_timeout=5)
     assert next(messages) == ("k", 0)
     with pytest.raises(DriverError, match="is a transaction still open"):
         next(messages)

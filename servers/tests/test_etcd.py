@@ -15,7 +15,7 @@ from outbox_servers.services.etcd import Installation
 def _ask(server: EtcdServer, what: str, **body: str) -> Any:
     encoded = {name: base64.b64encode(value.encode()).decode() for name, value in body.items()}
     request = Request(f"http://{server.endpoint}/v3/kv/{what}", json.dumps(encoded).encode())
-    with build_opener(ProxyHandler({})).open(request, timeout=5) as answer:
+    with build_opener(ProxyHandler({})).open(request, timeout=60) as answer:
         return json.load(answer)
 
 

@@ -41,7 +41,7 @@ def alter_broker(bootstrap: str, operation: AlterConfigOpType, value: str | None
     [broker] = admin.list_topics(timeout=20).brokers
     entry = ConfigEntry(BACKOFF, value, incremental_operation=operation)
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def checkpoints(kafka_bootstrap: str, topic: str) -> Iterator[str]:
     """A topic for checkpoints with one partition, which the broker compacts at once."""
     name = f"{topic}-checkpoints"
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    admin.create_topics([NewTopic(name, 1, config=EAGER)])[name].result(20)
+    admin.create_topics([NewTopic(name, 1, config=EAGER)])[name].result(60)
     alter_broker(kafka_bootstrap, AlterConfigOpType.SET, "50")
     yield name
     alter_broker(kafka_bootstrap, AlterConfigOpType.DELETE, None)

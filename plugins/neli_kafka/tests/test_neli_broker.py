@@ -291,7 +291,7 @@ def create_election(broker: SecuredKafka, group: str, *acls: AclBinding) -> None
     admin.create_topics([NewTopic(f"{group}.neli", 1)])[f"{group}.neli"].result()
     grant(broker, *acls)
     app = AdminClient(dict(secured_options(broker, group, "right").kafka))
-    until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 30)
+    until(lambda: f"{group}.neli" in app.list_topics(timeout=5).topics, 60)
 
 
 def test_lack_of_permission_is_refused_at_the_start(secured: SecuredKafka, topic: str) -> None:

@@ -188,8 +188,8 @@ def test_a_key_freed_while_an_advance_waits_is_selected_from_its_head_by_the_nex
     advance = pool.submit(lane.batch, 5, [first])
     until(lambda: waits(outbox, lane.table))
     row.rollback()
-    assert retry.result(10) == [1]
-    second, ids = advance.result(10)
+    assert retry.result(60) == [1]
+    second, ids = advance.result(60)
     assert ids == [22, 24, 26, 28, 30]
     assert lane.ids(5, finished=[second]) == [1, 3, 5, 7, 9]
 

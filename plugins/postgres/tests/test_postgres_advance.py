@@ -135,7 +135,7 @@ def test_an_advance_blocked_behind_a_bump_deletes_nothing(
     until(lambda: waits(outbox, lane.table))
     blocker.commit()
     with pytest.raises(LeadershipLost):
-        advance.result(10)
+        advance.result(60)
     assert outbox.ids() == [1, 2, 3, 4]
 
 
@@ -173,8 +173,8 @@ def test_a_bump_waits_for_an_advance_in_progress(
     bump = pool.submit(other.bump, 1, "other")
     until(lambda: waits(outbox, other))
     row.rollback()
-    assert advance.result(10) == [3, 4][:limit]
-    leader = BatchHand(other, other.enter(0, 1, bump.result(10)))
+    assert advance.result(60) == [3, 4][:limit]
+    leader = BatchHand(other, other.enter(0, 1, bump.result(60)))
     assert leader.ids() == [3, 4, 5]
 
 
@@ -189,7 +189,7 @@ def test_of_an_advance_cut_off_in_its_midst_nothing_stays(
     until(lambda: waits(outbox, lane.table))
     outbox.admin.execute("SELECT pg_terminate_backend(%s)", (lane.table._connection.info.backend_pid,))
     with pytest.raises(DriverError) as caught:
-        advance.result(10)
+        advance.result(60)
     assert caught.value.retryable
     row.rollback()
     assert outbox.ids() == [1, 2, 3, 4, 5, 6]

@@ -268,11 +268,11 @@ def test_a_lost_connection_is_retryable(outbox: Outbox) -> None:
 
 def test_a_statement_that_takes_too_long_is_retryable(make_outbox: MakeOutbox, outbox: Outbox) -> None:
     outbox.fill(1)
-    box = make_outbox(statement_timeout=0.2)
+    box = make_outbox(statement_timeout=2.0)
     hand = box.lead()
     outbox.admin.execute(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$;"
+        "$$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;"
         "CREATE TRIGGER slow BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION slow()"
     )
     with pytest.raises(DriverError, match="statementTimeout") as caught:

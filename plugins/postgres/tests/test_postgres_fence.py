@@ -21,7 +21,7 @@ def test_a_mark_blocked_behind_a_bump_marks_nothing(outbox: Outbox, pool: Thread
     until(lambda: waits(outbox, zombie.table))
     blocker.commit()
     with pytest.raises(LeadershipLost):
-        mark.result(10)
+        mark.result(60)
     assert set(outbox.leaders().values()) == {None}
 
 
@@ -33,7 +33,7 @@ def test_a_mark_blocked_behind_a_bump_that_fails_goes_on(outbox: Outbox, pool: T
     mark = pool.submit(hand.mark)
     until(lambda: waits(outbox, hand.table))
     blocker.rollback()
-    assert len(mark.result(10)) == 3
+    assert len(mark.result(60)) == 3
 
 
 def test_a_bump_waits_for_marks_in_progress(outbox: Outbox, pool: ThreadPoolExecutor) -> None:
@@ -47,8 +47,8 @@ def test_a_bump_waits_for_marks_in_progress(outbox: Outbox, pool: ThreadPoolExec
     bump = pool.submit(other.bump, 1, "other")
     until(lambda: waits(outbox, other))
     row.rollback()
-    assert len(mark.result(10)) == 3
-    token = bump.result(10)
+    assert len(mark.result(60)) == 3
+    token = bump.result(60)
     # The new leader sees what the old one marked, and marks it again.
     assert [record.id for record in other.mark(other.enter(0, 1, token), uuid4(), 10)] == [1, 2, 3]
 
@@ -67,8 +67,8 @@ def test_the_purge_of_a_zombie_that_began_before_the_bump_leaves_no_hole(
     mark = pool.submit(leader.mark)
     until(lambda: waits(outbox, leader.table))
     row.rollback()
-    assert purge.result(10) == 1
-    assert [record.id for record in mark.result(10)] == [2, 3]
+    assert purge.result(60) == 1
+    assert [record.id for record in mark.result(60)] == [2, 3]
 
 
 def test_the_reset_of_a_zombie_that_began_before_the_bump_leaves_no_hole(
@@ -85,8 +85,8 @@ def test_the_reset_of_a_zombie_that_began_before_the_bump_leaves_no_hole(
     mark = pool.submit(leader.mark)
     until(lambda: waits(outbox, leader.table))
     row.rollback()
-    assert reset.result(10) == 1
-    assert [record.id for record in mark.result(10)] == [1, 2, 3]
+    assert reset.result(60) == 1
+    assert [record.id for record in mark.result(60)] == [1, 2, 3]
     assert set(outbox.leaders().values()) == {leader.leader}
 
 

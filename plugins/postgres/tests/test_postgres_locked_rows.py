@@ -130,7 +130,7 @@ def test_a_lock_that_ends_in_time_delays_a_deletion_and_splits_nothing(
     advance = pool.submit(lane.ids, 3, [batch])
     until(lambda: waits(box, lane.table))
     somebody.rollback()
-    assert advance.result(10) == [4, 5, 6]
+    assert advance.result(60) == [4, 5, 6]
     assert lane.latest.locked == []
     assert box.ids() == [*range(4, 13)]
 

@@ -34,7 +34,7 @@ def test_a_park_blocked_behind_a_bump_parks_nothing(outbox: Outbox, pool: Thread
     until(lambda: waits(outbox, zombie.table))
     blocker.commit()
     with pytest.raises(LeadershipLost):
-        park.result(10)
+        park.result(60)
     assert set(outbox.leaders().values()) == {zombie.leader}
     assert outbox.dead_letters().find() == []
 
@@ -53,8 +53,8 @@ def test_a_bump_waits_for_a_park_and_the_new_leader_leaves_the_key_out(
     bump = pool.submit(other.bump, 1, "other")
     until(lambda: waits(outbox, other))
     row.rollback()
-    assert park.result(10) == 1
-    leader = Hand(other, other.enter(0, 1, bump.result(10)))
+    assert park.result(60) == 1
+    leader = Hand(other, other.enter(0, 1, bump.result(60)))
     assert [record.id for record in leader.mark()] == [2, 4]
 
 

@@ -52,8 +52,8 @@ def test_a_mark_that_waited_for_a_release_takes_nothing_of_the_key_and_the_next_
     mark = pool.submit(hand.ids, 20)
     until(lambda: waits(outbox, hand.table))
     row.rollback()
-    assert retry.result(10) == [1]
-    assert mark.result(10) == list(range(82, 101, 2))
+    assert retry.result(60) == [1]
+    assert mark.result(60) == list(range(82, 101, 2))
     assert hand.ids() == [*range(1, 100, 2), later]
 
 
@@ -69,6 +69,6 @@ def test_a_release_waits_for_marks_in_progress(
     retry = pool.submit(letters.retry, [1])
     until(lambda: waits(outbox, letters))
     row.rollback()
-    assert mark.result(10) == [2, 4]
-    assert retry.result(10) == [1]
+    assert mark.result(60) == [2, 4]
+    assert retry.result(60) == [1]
     assert hand.ids() == [1, 3]

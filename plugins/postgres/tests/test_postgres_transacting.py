@@ -19,7 +19,7 @@ def test_a_note_that_waited_for_a_bump_is_not_made(outbox: Outbox, pool: ThreadP
     until(lambda: waits(outbox, lane.table))
     blocker.commit()
     with pytest.raises(LeadershipLost):
-        note.result(10)
+        note.result(60)
     assert lane.table.transactional_lanes() == {}
 
 
