@@ -28,7 +28,9 @@ from outbox_sdk import (
 )
 from psycopg.conninfo import make_conninfo
 
-from .cli_runner import OUTBOX, changed, outbox, told, until
+from .cli_runner import OUTBOX, changed, harvester, outbox, told, until
+from .cli_runner import configure as configured
+from .http_client import served, site_of
 
 ALICE, BOB = (Operator(name, "cli", "a test") for name in ("alice", "bob"))
 CARL = Operator("Čarli 🌍 \0" * 1_000, "http", "half \udc80" * 1_000)
@@ -80,6 +82,46 @@ def park(box: HarvestSettings) -> None:
         marked = table.mark(fence, leader, 10)
         heads = [Poison(each.id, "too large", 5) for each in marked[: len(KEYS)]]
         assert table.park(fence, leader, heads, [each.id for each in marked]) == len(KEYS)
+
+
+def test_a_harvester_on_mariadb_serves_metrics_status_and_verbs(
+    tmp_path: Path, mariadb_dsn: str, kafka_bootstrap: str, topic: str
+):
+    source = f"{mariadb_dsn}{SOURCES['mariadb'][2]}"
+    plain = configured(tmp_path, source, kafka_bootstrap, dialect="mysql")
+    file = served(plain, viewerTokens=["the-token-of-vera"], operatorTokens={"alice": "the-token-of-alice"})
+    told(file, "init")
+    box, site = load(file).harvest, site_of(file)
+    dialect = box.dialect.create()
+
+    def stash(*values: str) -> None:
+        with closing(dialect.stash_connection()) as connection:
+            Stasher(box.outbox, "mysql").stash_many(connection, [Record(topic, "k", each) for each in values])
+            connection.commit()
+
+    def ask(path: str, method: str = "GET", who: str = "vera", **body: object) -> Any:
+        headers = (("Authorization", f"Bearer the-token-of-{who}"), ("Content-Type", "application/json"))
+        answered = site.ask(method, path, *headers, body=json.dumps(body) if body else None)
+        assert answered.code == 200, answered
+        return answered.text if path == "/metrics" else json.loads(answered.text)
+
+    with harvester(file):
+        stash(*"abcde")
+        series = 'outbox_delivery_duration_seconds_count{lane="%s",outbox="outbox"} 5.0'
+        until(lambda: any(series % lane in ask("/metrics") for lane in (0, 1)))
+        stash("x" * 2_000_000, "f")
+        until(lambda: ask("/api/parked")["total"] == 1)
+        assert ask("/status").keys() == json.loads(told(file, "status", "--json")).keys()
+        assert (ask("/status")["parked"]["keys"], ask("/status")["backlog"]["records"]) == (1, 2)
+        [letter] = ask("/api/parked")["letters"]
+        done = ask("/api/skip", "POST", "alice", ids=[letter["id"]], reason="too large")
+        assert done["changed"] == [letter["id"]]
+        until(lambda: ask("/status")["backlog"]["records"] == 0)
+        [entry] = ask("/api/journal")["entries"]
+        assert [entry[name] for name in ("operator", "via", "verb", "reason", "outcome")] == [
+            "alice", "http", "skip", "too large", "1 changed"
+        ]  # fmt: skip
+        until(lambda: bool(ask("/api/history")["points"]))
 
 
 def execute(box: HarvestSettings, sql: str) -> None:

@@ -43,8 +43,9 @@ class MarkedRecord(NamedTuple):
         timestamp_ms: The message's timestamp in milliseconds since the epoch; ``None`` for when it is sent.
         fault: Why the row cannot be made into a message (say, header arrays of different length), or
             ``None`` for a sound row. A faulty row is never published; its key is held.
-        created: The row's ``create_time`` in seconds since the epoch, or ``None``. A dialect may read it of
-            all rows, of a sample, or of none; it only serves to measure how long records wait.
+        created: The row's ``create_time`` in seconds since the epoch, or ``None``. A dialect reads it of all
+            rows while marks return few, and may read it of a sample of many; it only serves to measure how
+            long records wait.
     """
 
     id: int

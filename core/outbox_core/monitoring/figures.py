@@ -124,9 +124,8 @@ def _of_database(outbox: Attributes, data: Data) -> Iterator[Figure]:
     yield Figure(names.PARKED_AGE, outbox, max(0.0, data["parked"]["oldest_seconds"] or 0.0))
     yield Figure(names.BLOCKED_AGE, outbox, data["blocked_seconds"])
     yield Figure(names.SILENT_LANES, outbox, sum(lane["silent"] for lane in data["lanes"]))
-    if (clusters := data.get("clusters")) is not None:
-        orphans = sum(each["records"] for each in clusters if each["role"] == Role.ORPHAN)
-        yield Figure(names.ORPHANS, outbox, orphans)
+    orphans = (each["records"] for each in data.get("clusters", ()) if each["role"] == Role.ORPHAN)
+    yield Figure(names.ORPHANS, outbox, sum(orphans))
     upkeep = data["upkeep"]
     if upkeep["dead"] is not None:
         yield Figure(names.DEAD_ROWS, outbox, upkeep["dead"])

@@ -136,7 +136,7 @@ ORPHANS = Metric(
     "outbox.orphans",
     Kind.GAUGE,
     "{record}",
-    "Records of clusters that nobody serves; only where rows tell where they were written",
+    "Records of clusters that nobody serves; 0 where rows do not tell where they were written",
 )
 DEAD_ROWS = Metric(
     "outbox.table.dead_rows",

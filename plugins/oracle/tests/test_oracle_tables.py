@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -35,7 +36,7 @@ def marking(rows: list[Any]) -> dict[str, Any]:
 
 
 def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
-    rows = [(number, "t", f"k{number}", "v", None, None) for number in range(1, 31)]
+    rows = [(number, "t", f"k{number}", "v", None, None, 1.5) for number in range(1, 31)]
     fake, table = connect(**marking(rows))
     leader = uuid4()
     assert [record.id for record in table.mark(FENCE, leader, 30)] == list(range(1, 31))
@@ -52,14 +53,14 @@ def test_a_mark_holds_the_fence_reads_plainly_and_claims_by_an_array() -> None:
 
 def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_all() -> None:
     rows = [
-        (1, "t", None, EMPTY, None, None, 7),
-        (2, "t", None, None, None, None, 900),
-        (3, "t", None, None, None, None, 5_000),
+        (1, "t", None, EMPTY, None, None, 1.5, 7),
+        (2, "t", None, None, None, None, 1.5, 900),
+        (3, "t", None, None, None, None, 1.5, 5_000),
     ]
     fake, table = connect(**{
         r"^SELECT id, kafka_topic, CASE": rows,
-        "NULL AS kafka_value": [(3, "t", "huge", None, None, None)],
-        r"^SELECT id, kafka_topic": [(2, "t", None, "x" * 900, None, None)],
+        "NULL AS kafka_value": [(3, "t", "huge", None, None, None, None)],
+        r"^SELECT id, kafka_topic": [(2, "t", None, "x" * 900, None, None, 1.5)],
     })  # fmt: skip
     marked = table.mark(FENCE, uuid4(), 30, 1_000, [f"k{number}" for number in range(1_500)])
     assert [(record.key, len(record.value or "")) for record in marked] == [("", 0), ("", 900), ("huge", 0)]
@@ -72,15 +73,17 @@ def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_
 
 def test_an_empty_key_and_an_empty_value_are_told_from_none() -> None:
     rows = [
-        (1, "t", None, EMPTY, None, None),
-        (2, "t", "k", None, '["h"]', "[null]"),
-        (3, "t", "k", EMPTY.encode(), None, None),
+        (1, "t", None, EMPTY, None, None, 1.5),
+        (2, "t", "k", None, '["h"]', "[null]", None),
+        (3, "t", "k", EMPTY.encode(), None, None, Decimal("3600.25")),
     ]
     _, table = connect(**marking(rows))
     first, second, third = table.mark(FENCE, uuid4(), 10)
     assert (first.key, first.value, first.fault) == ("", "", None)
     assert (second.value, second.headers) == (None, [("h", None)])
     assert third.value == b""
+    assert (first.created or 0) - (third.created or 0) == pytest.approx(3598.75)
+    assert second.created is None, "a row need not have a time"
 
 
 def test_a_lost_fence_is_rolled_back_before_anything_is_touched() -> None:
@@ -121,7 +124,7 @@ def test_nothing_to_purge_asks_only_for_the_fence() -> None:
 
 
 def test_an_advance_deletes_and_selects_in_one_transaction() -> None:
-    fake, table = connect(**marking([(9, "t", "k", "v", None, None)]), DELETE=8)
+    fake, table = connect(**marking([(9, "t", "k", "v", None, None, 1.5)]), DELETE=8)
     finished = [Batch(((1, 8),)), Batch(((9, 20), (22, 40)))]
     advanced = table.advance(FENCE, finished, [Batch(((60, 70),))], 10)
     assert (advanced.purged, [record.id for record in advanced.records]) == (16, [9])
@@ -142,7 +145,7 @@ def test_a_batch_of_many_runs_is_deleted_in_array_binds_and_left_out_by_lists() 
 
 
 def test_a_selection_without_a_deletion_locks_nothing() -> None:
-    fake, table = connect(**marking([(9, "t", "k", "v", None, None)]), **{"^SELECT lane": [(1,)]})
+    fake, table = connect(**marking([(9, "t", "k", "v", None, None, 1.5)]), **{"^SELECT lane": [(1,)]})
     assert [record.id for record in table.advance(FENCE, [], [Batch(((1, 4),))], 10).records] == [9]
     assert fake.verbs == ["SELECT", "SELECT", "commit"]
     assert "FOR UPDATE" not in "".join(sql for sql, _ in fake.log)
@@ -150,9 +153,9 @@ def test_a_selection_without_a_deletion_locks_nothing() -> None:
 
 def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
     heads = [
-        (5, "t", None, EMPTY, None, None),
-        (6, "t", "k", None, None, None),
-        (8, "t", "q", "v", None, None),
+        (5, "t", None, EMPTY, None, None, 1.5),
+        (6, "t", "k", None, None, None, 1.5),
+        (8, "t", "q", "v", None, None, 1.5),
     ]
     keys = [(row[0], row[2] or "\0") for row in heads]
     fake, table = connect(**{
@@ -176,7 +179,7 @@ def test_a_letter_of_another_head_gives_way_to_one_whose_id_came_again() -> None
         r"^SELECT id, NVL": [(5, "k"), (6, "q"), (7, "z")],
         r"^SELECT id, fate": [(5, "parked", "k"), (6, "skipped", "q"), (7, "parked", "other")],
         r"^SELECT MIN": [(-3,)],
-        r"^SELECT id, kafka_topic": [(number, "t", "k", "v", None, None) for number in (5, 6, 7)],
+        r"^SELECT id, kafka_topic": [(number, "t", "k", "v", None, None, 1.5) for number in (5, 6, 7)],
     })  # fmt: skip
     assert table.park(FENCE, uuid4(), [Poison(number, "", 3) for number in (5, 6, 7)], [5, 6, 7]) == 3
     ((_, forgotten),) = fake.sent("DELETE")

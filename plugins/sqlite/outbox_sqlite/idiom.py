@@ -84,6 +84,10 @@ class SqliteIdiom(Idiom):
         """Writes the seconds since a timestamp."""
         return f"(julianday('now') - julianday({timestamp})) * 86400.0"
 
+    def remainder(self, dividend: str, divisor: str) -> str:
+        """Writes the remainder of a division of whole numbers."""
+        return f"{dividend} % {divisor}"
+
     def comparable(self, text: str) -> str:
         """Writes a text's bytes in UTF-8: what was written as bytes equals the same written as text."""
         return f"HEX({text})"

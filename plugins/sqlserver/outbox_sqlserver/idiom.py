@@ -78,6 +78,10 @@ class SqlServerIdiom(Idiom):
         """Writes the lane of a key, by a hash that does not depend on the collation."""
         return f"CAST(SUBSTRING(HASHBYTES('SHA2_256', {key}), 1, 4) AS BIGINT) % {{lanes}}"
 
+    def remainder(self, dividend: str, divisor: str) -> str:
+        """Writes the remainder of a division of whole numbers."""
+        return f"{dividend} % {divisor}"
+
     def comparable(self, text: str) -> str:
         """Writes a text so that two are equal only if all characters are, trailing blanks included.
 

@@ -37,7 +37,7 @@ CHOOSE = r"^SELECT TOP"
 
 
 def test_a_mark_holds_the_fence_reads_versions_and_claims_by_ids() -> None:
-    rows = [(number, "t", "k", f"v{number}", None, None) for number in (1, 2, 3)]
+    rows = [(number, "t", "k", f"v{number}", None, None, 1.5) for number in (1, 2, 3)]
     fake, table = connect({CHOOSE: rows, r"^UPDATE target": 3})
     leader = uuid4()
     marked = table.mark(FENCE, leader, 30)
@@ -54,12 +54,12 @@ def test_a_mark_holds_the_fence_reads_versions_and_claims_by_ids() -> None:
 def test_a_bounded_mark_reads_what_is_large_by_ids_and_what_is_too_large_not_at_all() -> None:
     sizes = {1: 10, 2: 900, 3: 5_000, 4: 20, 5: 90}
     small = {number: ("k", "v") if size <= 31 else (None, None) for number, size in sizes.items()}
-    rows = [(number, "t", *small[number], None, None, size) for number, size in sizes.items()]
+    rows = [(number, "t", *small[number], None, None, None, size) for number, size in sizes.items()]
     fake, table = connect({
         CHOOSE: rows,
         r"^UPDATE target": 4,
-        "NULL AS kafka_value": [(3, "t", "huge", None, None, None)],
-        r"^SELECT id, kafka_topic": [(2, "t", "large", "x" * 900, None, None)],
+        "NULL AS kafka_value": [(3, "t", "huge", None, None, None, None)],
+        r"^SELECT id, kafka_topic": [(2, "t", "large", "x" * 900, None, None, 1.5)],
     })  # fmt: skip
     marked = table.mark(FENCE, uuid4(), 30, 1_000, {"held"})
     assert [(record.id, record.key, len(record.value or "")) for record in marked] == [
@@ -109,7 +109,7 @@ def test_nothing_to_purge_asks_only_for_the_fence() -> None:
 
 
 def test_an_advance_deletes_a_batch_by_its_ids_and_selects_in_one_transaction() -> None:
-    fake, table = connect({r"^DELETE": 2, CHOOSE: [(9, "t", "k", "v", None, None)]})
+    fake, table = connect({r"^DELETE": 2, CHOOSE: [(9, "t", "k", "v", None, None, 1.5)]})
     advanced = table.advance(FENCE, [Batch(((1, 40),))], [Batch.of(range(50, 90, 2))], 10)
     assert (advanced.purged, [record.id for record in advanced.records]) == (2, [9])
     assert fake.verbs == ["SELECT", "DELETE", "SELECT", "commit"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
+from time import time
 from typing import Any, NamedTuple
 
 from outbox_sdk.fence import Fence
@@ -21,6 +22,12 @@ from outbox_sdk.portable.rows import records
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import MarkedRecord
+
+SMALL = 100
+"""Up to so many rows, all tell when they were created."""
+
+SAMPLE = 64
+"""Of a larger choice, one of so many rows tells, as each of them would cost."""
 
 FIRST = 64
 """How many rows the first choice of a connection looks at."""
@@ -61,10 +68,12 @@ class Chosen(NamedTuple):
     Attributes:
         rows: The rows, ordered by id; if they are bounded by bytes, the last column is a row's size.
         small: Up to how many bytes a row is whole; 0 if rows are not bounded, and all whole.
+        at: When they were asked for, in seconds since the epoch.
     """
 
     rows: Sequence[Row]
     small: int
+    at: float = 0.0
 
     @property
     def ids(self) -> list[int]:
@@ -74,7 +83,7 @@ class Chosen(NamedTuple):
     def only(self, ids: Iterable[int]) -> Chosen:
         """Returns those of the rows that have one of these ids."""
         kept = set(ids)
-        return Chosen([row for row in self.rows if int(row[0]) in kept], self.small)
+        return self._replace(rows=[row for row in self.rows if int(row[0]) in kept])
 
 
 class Choosing:
@@ -92,31 +101,41 @@ class Choosing:
         self._sql = sql
         self._name = name
         self._portion = FIRST
+        self._every = 1
 
     def choose(self, fence: Fence, wanted: Wanted) -> Chosen:
         """Chooses the lane's earliest rows, as one statement sees them at one moment.
 
         The database may have to read a row to know its size, so no more are looked at than are likely to fit.
         Where all of them do, they are chosen anew with more: the order within keys needs one moment.
+
+        The number of rows is known once they are read, so a choice samples ages if the one before was large.
         """
+        chosen = self._chosen(fence, wanted)
+        self._every = 1 if len(chosen.rows) <= SMALL else SAMPLE
+        return chosen
+
+    def _chosen(self, fence: Fence, wanted: Wanted) -> Chosen:
         if not self._has_ripe(wanted.source):
             return Chosen([], 0)
         if wanted.max_bytes >= UNBOUNDED:
-            return Chosen(self._fetch(fence, wanted, wanted.limit)[0], 0)
+            at = time()
+            return Chosen(self._fetch(fence, wanted, wanted.limit)[0], 0, at)
         while True:
+            at = time()
             portion = min(self._portion, wanted.limit)
             small = max(1, _SPREAD * wanted.max_bytes // portion)
             rows, ended = self._fetch(fence, wanted, portion, small=small)
             fit = fitting((int(row[-1]) for row in rows), wanted.max_bytes)
             if fit < len(rows):
                 self._portion = max(_MIN_CHOSEN, fit + fit // 4)
-                return Chosen(rows[:fit], small)
+                return Chosen(rows[:fit], small, at)
             if ended:
-                return Chosen(rows, small)
+                return Chosen(rows, small, at)
             if len(rows) == portion:
                 self._portion = portion * _GROWTH
             if len(rows) < portion or portion == wanted.limit:
-                return Chosen(rows, small)
+                return Chosen(rows, small, at)
 
     def read(
         self, chosen: Chosen, max_bytes: int, statements: tuple[SelectByIds, SelectByIds], **values: object
@@ -133,16 +152,16 @@ class Choosing:
             The records, without those of rows that the statements no longer find.
         """
         if not chosen.small:
-            return records(chosen.rows, self._idiom)
+            return records(chosen.rows, self._idiom, chosen.at)
         sizes = {int(row[0]): int(row[-1]) for row in chosen.rows}
         large = [number for number, size in sizes.items() if chosen.small < size <= max_bytes]
         huge = [number for number, size in sizes.items() if size > max_bytes]
         if not large and not huge:
-            return records([row[:-1] for row in chosen.rows], self._idiom)
+            return records([row[:-1] for row in chosen.rows], self._idiom, chosen.at)
         found = {int(row[0]): row[:-1] for row in chosen.rows if int(row[-1]) <= chosen.small}
         for statement, ids in zip(statements, (large, huge), strict=True):
             found |= {int(row[0]): row for row in self._session.fetch_by_ids(statement, ids, **values)}
-        read = records([found[number] for number in sizes if number in found], self._idiom)
+        read = records([found[number] for number in sizes if number in found], self._idiom, chosen.at)
         return [
             each._replace(fault=too_large(sizes[each.id], max_bytes)) if sizes[each.id] > max_bytes else each
             for each in read
@@ -164,7 +183,7 @@ class Choosing:
         source = self._sql.source(wanted.source)
         choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small), number=wanted.source)
         place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
-        values: Mapping[str, object] = {**place, **source.values, **wanted.values, **small}
+        values = {**place, "every": self._every, **source.values, **wanted.values, **small}
         rows = self._session.fetch(choose, **values, limit=limit)
         if not source.ripe:
             return rows, False

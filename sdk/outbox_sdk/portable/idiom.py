@@ -83,6 +83,10 @@ class Idiom(TableIdiom, ABC):
     def lane_of(self, key: str) -> str:
         """Writes the lane of a key, an expression that is never null: its hash modulo ``{lanes}``."""
 
+    def remainder(self, dividend: str, divisor: str) -> str:
+        """Writes the remainder of a division of whole numbers."""
+        return f"MOD({dividend}, {divisor})"
+
     def cure(self, error: Exception) -> str:  # noqa: ARG002 - for subclasses
         """Returns what a user can do about an error, in a few words; empty if there is no advice."""
         return ""

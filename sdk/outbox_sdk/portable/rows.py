@@ -15,21 +15,31 @@ from outbox_sdk.record import Header, MarkedRecord, Record
 
 _TEXTS = {str, type(None)}
 _SHORT = 1000
+_AGE = len(COLUMNS)
+"""The place of a row's age."""
 _scan = json.JSONDecoder().raw_decode
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
-def records(rows: Sequence[Sequence[Any]], idiom: Idiom) -> list[MarkedRecord]:
-    """Makes rows into records, with a fault where a row cannot be made into a message."""
-    if rows and len(rows[0]) > len(COLUMNS):
+def records(rows: Sequence[Sequence[Any]], idiom: Idiom, now: float) -> list[MarkedRecord]:
+    """Makes rows into records, with a fault where a row cannot be made into a message.
+
+    Args:
+        rows: The rows; behind ``COLUMNS`` they have their age in seconds, or nothing, and perhaps ``EXTRAS``.
+        idiom: Reads what the driver returned.
+        now: When the ages were asked for, in seconds since the epoch.
+    """
+    made = [record(row, idiom, None if row[_AGE] is None else now - float(row[_AGE])) for row in rows]
+    if rows and len(rows[0]) > _AGE + 1:
         return [
-            record(row, idiom)._replace(partition=_whole(row[6]), timestamp_ms=_whole(row[7])) for row in rows
+            each._replace(partition=_whole(row[_AGE + 1]), timestamp_ms=_whole(row[_AGE + 2]))
+            for each, row in zip(made, rows, strict=True)
         ]
-    return [record(row, idiom) for row in rows]
+    return made
 
 
-def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
-    """Makes one row into a record, with a fault if it cannot be made into a message."""
+def record(row: Sequence[Any], idiom: Idiom, created: float | None = None) -> MarkedRecord:
+    """Makes one row, created at a time, into a record; with a fault if it cannot be made into a message."""
     number, topic, key, value, names, values = row[:6]
     headers: list[Header] = []
     fault = None
@@ -41,7 +51,7 @@ def record(row: Sequence[Any], idiom: Idiom) -> MarkedRecord:
         read = idiom.read_value(value)
     except ValueError as error:
         read, fault = None, fault or str(error)
-    return MarkedRecord(int(number), topic, key, read, headers, fault=fault)
+    return MarkedRecord(int(number), topic, key, read, headers, None, None, fault, created)
 
 
 def octets(value: Any, idiom: Idiom) -> object:

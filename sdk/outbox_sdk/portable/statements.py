@@ -55,7 +55,9 @@ class Statements:
         self.outbox, self.fence, self.letters = (quoted(idiom, table) for table in (outbox, fence, letters))
         self.idiom = idiom
         self._extras = EXTRAS if extras else ()
-        self._marked = ", ".join((*COLUMNS, *self._extras))
+        age = idiom.age_seconds("create_time")
+        self._marked = ", ".join((*COLUMNS, f"{age} AS age", *self._extras))
+        self._sampled_age = f"CASE WHEN {idiom.remainder('id', '{every}')} = 0 THEN {age} END AS age"
         self._key = idiom.comparable("COALESCE(kafka_key, '')")
         self._sources = sources(idiom, eligible, indexes)
         parked = f"SELECT {self._key} FROM {self.letters} WHERE name = {{name}} AND fate = 'parked'"
@@ -88,7 +90,7 @@ class Statements:
         self.carried = SelectByIds("id", outbox, carried)
         self.carried_rows = SelectByIds(self._marked, outbox, carried)
         self.carried_keys = SelectByIds(f"id, {self._key}", outbox, carried)
-        bare = ", ".join((self._without(*COLUMNS[3:]), *self._extras))
+        bare = ", ".join((self._without(*COLUMNS[3:]), "NULL AS age", *self._extras))
         self.carried_heads = SelectByIds(bare, outbox, carried)
         seen = idiom.snapshot_read(outbox)
         self.selected_rows, self.selected_heads = SelectByIds(self._marked, seen), SelectByIds(bare, seen)
@@ -236,7 +238,7 @@ class Statements:
             f"CASE WHEN {size} <= {{small}} THEN {column} END AS {column}" for column, size in sizes.items()
         ]
         total = " + ".join(f"COALESCE({size}, 0)" for size in sizes.values())
-        return ", ".join((*COLUMNS[:2], *small, *self._extras, f"{total} AS row_size"))
+        return ", ".join((*COLUMNS[:2], *small, self._sampled_age, *self._extras, f"{total} AS row_size"))
 
     def source(self, number: int) -> Source:
         """Returns the source of rows of a condition's index; without conditions, that of all rows."""
@@ -244,6 +246,8 @@ class Statements:
 
     def _choose(self, lanes: int, conditions: Sequence[str], *, sized: bool = False, number: int = 0) -> str:
         """Makes the SELECT of a source's earliest rows: ``{limit}`` of them, ``{lane}`` of ``{lanes}``.
+
+        Of one in ``{every}`` rows it reads how many seconds ago they were created, behind the columns.
 
         Args:
             lanes: How many lanes there are.
@@ -257,7 +261,7 @@ class Statements:
         if lanes > 1:
             wanted.append(f"{self.idiom.lane_of(self._key)} = {{lane}}")
         wanted.append(self._unparked)
-        columns = self._sized() if sized else self._marked
+        columns = self._sized() if sized else ", ".join((*COLUMNS, self._sampled_age, *self._extras))
         if source.ripe:
             columns = f"{columns}, {source.ripe} AS is_ripe"
         select = f"SELECT {columns} FROM {self.seen_by(source)} WHERE {' AND '.join(wanted)}"

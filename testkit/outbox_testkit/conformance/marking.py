@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from uuid import uuid4
 
 import pytest
@@ -13,6 +13,9 @@ from outbox_sdk import Capability, OlderThan
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
+
+TOLERANCE = 60.0
+"""Seconds by which clocks may differ, and which a busy machine may need; no zone is as near to another."""
 
 
 class MarkConformance(Conformance):
@@ -66,6 +69,25 @@ class MarkConformance(Conformance):
         hand.purge(*hand.ids()[1::2])
         hand.remark()
         assert hand.values() == values[::2]
+
+    def test_rows_tell_when_they_were_created(self, box: Box) -> None:
+        hand = box.lead()
+        box.stash(plain("old"))
+        sleep(1.1)
+        box.stash(plain("young"), plain("large", "v" * 5_000))
+        for found in (hand.mark(), hand.advance(), box.lead().mark(max_bytes=10_000)):
+            old, young, large = (record.created or 0 for record in found)
+            assert 1 <= young - old < TOLERANCE
+            assert abs(large - young) < TOLERANCE / 2
+            assert abs(young - time()) < TOLERANCE, "it is in UTC, whatever the zones are"
+
+    def test_of_many_rows_some_tell_when_they_were_created(self, box: Box) -> None:
+        hand = box.lead()
+        box.fill(1_000)
+        for found in (hand.mark(500), hand.mark(500), hand.advance(500), hand.advance(500)):
+            told = [record.created for record in found if record.created is not None]
+            assert told, "one of 64 does"
+            assert all(abs(each - time()) < TOLERANCE for each in told)
 
     @needs(Capability.CONCURRENT_WRITERS)
     def test_nothing_is_marked_before_its_commit(self, box: Box) -> None:
