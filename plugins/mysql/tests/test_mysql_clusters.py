@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_mysql import MySqlDialect, MySqlOptions
-from outbox_sdk import ColumnIs, DriverError, Finding, Level, OlderThan, Origin
+from outbox_sdk import ColumnIs, DriverError, Finding, Level, OlderThan, Origin, Record, Stasher
 from outbox_servers.services.external import MySql, connect_mysql
 from outbox_servers.services.mysql import MariaDbServer
 from outbox_testkit.conformance import OutboxUnderTest
@@ -152,3 +152,14 @@ def watched(table: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(connection, "query", watch)
     return sent
+
+
+def test_a_time_of_arrival_gets_the_default_that_it_lacks(under: OutboxUnderTest) -> None:
+    """A process may end between the two statements that add the column."""
+    dialect = a_dialect(under, replace(ORIGIN, arrival="arrived"))
+    execute(dialect, f"ALTER TABLE {under.options['table']} ALTER COLUMN arrived DROP DEFAULT")
+    dialect.create()
+    with closing(dialect.stash_connection()) as connection, connection.cursor() as cursor:
+        Stasher(under.options["table"], "mysql").stash(connection, Record("t", "k", "v"))
+        cursor.execute(f"SELECT COUNT(*) FROM {under.options['table']} WHERE arrived IS NULL")
+        assert cursor.fetchone() == (0,)

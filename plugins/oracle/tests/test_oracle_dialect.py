@@ -17,6 +17,7 @@ from outbox_oracle.names import table_name
 from outbox_sdk import AccessDenied, ConfigError, DriverError, Level, Record, Stasher
 from outbox_sdk.errors import RecordError
 from outbox_sdk.portable import ErrorKind
+from outbox_sdk.portable.columns import JOURNAL_INDEX
 from outbox_servers.services import free_port
 
 from .fake_oracle import FakeOracle, database_error, driver_error
@@ -208,6 +209,7 @@ def _application(fake: FakeOracle) -> Any:
 GOOD = {
     "NLS_CHARACTERSET": [("AL32UTF8",)],
     r"v_\$database": [("READ WRITE", "MAXIMUM PERFORMANCE", "ARCHIVELOG")],
+    "^SELECT index_name": [("J", column.upper()) for column in JOURNAL_INDEX],
     "all_ind_columns": [(1,)],
     "all_tab_identity_cols": [("START WITH: 1, CACHE_SIZE: 1000, ORDER_FLAG: Y",)],
 }
@@ -232,7 +234,7 @@ def test_the_check_judges_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
         (r"v_\$database", [("READ ONLY", "x", "ARCHIVELOG")], "durability", Level.ERROR),
         (r"v_\$database", [("READ WRITE", "x", "NOARCHIVELOG")], "durability", Level.WARNING),
         (r"v_\$database", database_error(942), "durability", Level.OK),
-        ("all_ind_columns", [(0,)], "index", Level.WARNING),
+        ("COUNT.*all_ind_columns", [(0,)], "index", Level.WARNING),
         ("all_tab_identity_cols", [("CACHE_SIZE: 20, ORDER_FLAG: N",)], "ids", Level.WARNING),
         (r'^DELETE FROM "OUTBOX" WHERE 1', database_error(1031), "privileges", Level.ERROR),
         (r'FROM "OUTBOX" WHERE 1 = 0', database_error(942), "outbox table", Level.ERROR),

@@ -10,11 +10,15 @@ import oracledb
 import pytest
 from outbox_oracle import OracleDialect, OracleOptions
 from outbox_sdk import OLDEST, SCHEMA, AccessDenied, DriverError, Schema
-from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS
+from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, JOURNAL_INDEX
 
 from .fake_oracle import FakeOracle, database_error
 
-SCHEMA_OF_USER = {"CURRENT_SCHEMA": [("SHOP",)]}
+INDEXES = "^SELECT index_name"
+SCHEMA_OF_USER = {
+    INDEXES: [("J", column.upper()) for column in JOURNAL_INDEX],
+    "CURRENT_SCHEMA": [("SHOP",)],
+}
 
 
 class FormerOracle(FakeOracle):
@@ -59,6 +63,14 @@ def test_a_migration_adds_columns_with_short_waits_and_notes_the_version(
         "marker_place VARCHAR2(4000 BYTE)",
     ]
     assert f"VALUES ('schema:SHOP.OUTBOX', -4, 0, {SCHEMA}, {OLDEST}, 'outbox migrate'" in noted
+
+
+def test_a_journal_without_its_index_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = [("PK", "NAME"), ("PK", "ID")]
+    fake = FakeOracle({**SCHEMA_OF_USER, INDEXES: key, "SELECT token, attempt": [(SCHEMA, OLDEST)]})
+    (created,) = dialect_on(fake, monkeypatch).migrations()
+    assert created.startswith("CREATE INDEX ")
+    assert created.endswith(' ON "OUTBOX_JOURNAL" ("NAME", "BEGUN", "ID")')
 
 
 def test_a_former_fence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

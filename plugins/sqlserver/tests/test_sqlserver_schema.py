@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 from outbox_sdk import OLDEST, SCHEMA, DriverError, Schema
-from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS
+from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, JOURNAL_INDEX
 from outbox_sqlserver import SqlServerDialect, SqlServerOptions, connection
 
 from .fake_sqlserver import FakeSqlServer, server_error
 
-KNOWN = {"OBJECT_SCHEMA_NAME": [("dbo", "Outbox")]}
+INDEXES = "^SELECT named.name"
+KNOWN = {
+    INDEXES: [("j", column) for column in JOURNAL_INDEX],
+    "OBJECT_SCHEMA_NAME": [("dbo", "Outbox")],
+}
 
 
 class FormerSqlServer(FakeSqlServer):
@@ -59,6 +63,14 @@ def test_a_migration_adds_columns_with_short_waits_and_notes_the_version(
     ]
     assert f"VALUES (N'schema:dbo.Outbox', -4, 0, {SCHEMA}, {OLDEST}, N'outbox migrate'" in noted
     assert fake.cancelled == 0
+
+
+def test_a_journal_without_its_index_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = [("pk", "name"), ("pk", "id")]
+    fake = FakeSqlServer({**KNOWN, INDEXES: key, "SELECT token, attempt": [(SCHEMA, OLDEST)]})
+    (created,) = dialect_on(fake, monkeypatch).migrations()
+    assert created.startswith("CREATE INDEX ")
+    assert created.endswith(" ON [outbox_journal] ([name], [begun], [id])")
 
 
 def test_a_former_fence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

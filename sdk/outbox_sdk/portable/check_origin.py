@@ -8,8 +8,9 @@ from outbox_sdk.affinity import Origin
 from outbox_sdk.backlog import OriginBacklog
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.indexes import find_index
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.origin_columns import OriginColumns, find_index
+from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.origins import Origins
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
@@ -74,13 +75,13 @@ def _default(session: Session, outbox: TableName, origin: Origin) -> Iterator[Fi
 
 def _index(session: Session, outbox: TableName, origin: Origin) -> Iterator[Finding]:
     idiom: Idiom = session.idiom
-    if idiom.indexes and not find_index(session, outbox, origin.column):
+    if idiom.indexes and not find_index(session, outbox, (origin.column, "id")):
         statement = idiom.create_index(outbox, (origin.column, "id"))
         yield no_origin_index(origin, f"run 'outbox init', or let somebody run: {statement}")
 
 
 def _backlogs(session: Session, outbox: TableName, origin: Origin) -> list[OriginBacklog]:
-    if not (index := find_index(session, outbox, origin.column)):
+    if not (index := find_index(session, outbox, (origin.column, "id"))):
         return []  # it might take a look at every row
     indexes = {origin.column: index}
     sql = Statements(session.idiom, outbox, outbox, outbox, indexes=indexes)

@@ -18,13 +18,14 @@ from outbox_sdk.portable.creation import create, first_note, table_statements
 from outbox_sdk.portable.dead_letters import PortableDeadLetters
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.indexes import find_index
 from outbox_sdk.portable.intake import PortableIntake
 from outbox_sdk.portable.journal import PortableJournal, journal_statements, require_journal
 from outbox_sdk.portable.lease import PortableLease
 from outbox_sdk.portable.members import PortableMembers
 from outbox_sdk.portable.migration import additions, migrate, migrations
 from outbox_sdk.portable.names import TableName
-from outbox_sdk.portable.origin_columns import OriginColumns, find_index
+from outbox_sdk.portable.origin_columns import OriginColumns
 from outbox_sdk.portable.outboxes import TablePattern, find_outboxes
 from outbox_sdk.portable.readiness import require, require_tables, require_version
 from outbox_sdk.portable.schema_row import read_schema
@@ -290,5 +291,5 @@ class PortableDialect(ABC):
         origin = self.options.origin
         columns = {each.column for each in eligible if isinstance(each, ColumnIs)}
         columns |= {origin.column} if origin else set()
-        found = {column: find_index(session, self.options.outbox, column) for column in columns}
+        found = {column: find_index(session, self.options.outbox, (column, "id")) for column in columns}
         return {column: name for column, name in found.items() if name}

@@ -11,7 +11,7 @@ from uuid import UUID
 from outbox_sdk.errors import AccessDenied, DriverError
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.journal import Deed, Entry, new_entry_id
-from outbox_sdk.portable.columns import JOURNAL_COLUMNS, JOURNAL_TEXTS
+from outbox_sdk.portable.columns import JOURNAL_COLUMNS, JOURNAL_INDEX, JOURNAL_TEXTS
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.names import TableName
@@ -39,7 +39,7 @@ def journal_statements(idiom: Idiom, journal: TableName) -> list[str]:
     ended {idiom.time_type()}{texts},
     PRIMARY KEY (name, id)
 ){idiom.table_end}"""
-    return [created, idiom.create_index(journal, ("name", "begun", "id"))]
+    return [created, idiom.create_index(journal, JOURNAL_INDEX)]
 
 
 def require_journal(dialect: Described, session: Session) -> None:

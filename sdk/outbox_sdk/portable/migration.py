@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from outbox_sdk.errors import AccessDenied, DriverError
-from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, schema_name
+from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, JOURNAL_INDEX, schema_name
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.indexes import find_index
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.schema_row import note_schema, read_schema
 from outbox_sdk.portable.session import Session
@@ -39,24 +40,28 @@ def migrations(dialect: Described, session: Session, command: str = "outbox migr
     if found and found.version > SCHEMA:
         return []  # they have all that this version needs, and more
     together: list[Together] = [[statement] for statement in dialect.alterations(session)]
+    together += _journal(dialect, session, due=found is None or found.version < WITH_JOURNAL)
     if found is None or found.version < SCHEMA:
-        if found is None or found.version < WITH_JOURNAL:
-            together += _journal(dialect, session)
         name = session.idiom.literal(schema_name(str(outbox)))
         together.append([note_schema(session.idiom, fence, name, command, found)])
     return together
 
 
-def _journal(dialect: Described, session: Session) -> list[Together]:
-    """Returns the statements that create the journal, if it is not there.
+def _journal(dialect: Described, session: Session, *, due: bool) -> list[Together]:
+    """Returns the statements that create the journal, if it is due and not there, or the index that it lacks.
 
-    Some databases say that a table is not permitted where there is none.
+    Many databases commit each of them by itself, so that a process may have ended between the two. Some
+    say that a table is not permitted where there is none.
     """
     journal = dialect.options.journal
+    created, index = dialect.tables()[journal]
+    found = None
     with suppress(AccessDenied):
-        if session.columns(session.idiom.quote_table(journal)) is not None:
-            return []
-    return [dialect.tables()[journal]]
+        found = session.columns(session.idiom.quote_table(journal))
+    if found is None:
+        return [[created], [index]] if due else []
+    lacking = session.idiom.indexes and not find_index(session, journal, JOURNAL_INDEX)
+    return [[index]] if lacking else []
 
 
 def migrate(dialect: Described, session: Session) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from outbox_sdk.affinity import Origin
 from outbox_sdk.portable.idiom import Idiom
+from outbox_sdk.portable.indexes import find_index
 from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.session import Session
 
@@ -35,7 +36,7 @@ class OriginColumns:
         """Returns the statements that add what a table lacks; those of one element belong together.
 
         Rows that are there belong to the cluster ``origin.existing``. A default that is not this cluster's
-        number is changed, as a process may have ended before it did that.
+        number is changed, and an arrival without one gets it, as a process may have ended before it did that.
         """
         origin = self._origin
         columns = session.columns(self._idiom.quote_table(self._outbox)) or ()
@@ -46,22 +47,30 @@ class OriginColumns:
             added.append([right])
         if origin.arrival and origin.arrival.lower() not in columns:
             added.append(self._arrival())
+        elif (
+            origin.arrival and (fill := self._fills_arrival()) and not self._written(session, origin.arrival)
+        ):
+            added.append([fill])
         if self.index(session) == "" and (self._idiom.indexes or added):
             added.append([self._index()])
         return added
 
     def default(self, session: Session) -> int | None:
         """Returns the default of the column; ``None`` if it is no number, or there is none."""
-        place = self._idiom.place(self._outbox)
-        rows = session.query("look at the defaults of columns", self._idiom.defaults, **place)
-        wanted = self._origin.column.lower()
-        found = [str(default) for name, default in rows if str(name).lower() == wanted]
-        number = re.fullmatch(r"[\s('\"]*(-?\d+)[\s)'\"]*", found[0]) if found else None
+        number = re.fullmatch(r"[\s('\"]*(-?\d+)[\s)'\"]*", self._written(session, self._origin.column))
         return int(number[1]) if number else None
 
     def index(self, session: Session) -> str:
         """Returns the name of an index of the column and ``id``; empty if there is none."""
-        return find_index(session, self._outbox, self._origin.column)
+        return find_index(session, self._outbox, (self._origin.column, "id"))
+
+    def _written(self, session: Session, column: str) -> str:
+        """Returns a column's default as the database writes it; empty if there is none."""
+        place = self._idiom.place(self._outbox)
+        rows = session.query("look at the defaults of columns", self._idiom.defaults, **place)
+        found = [default for name, default in rows if str(name).lower() == column.lower()]
+        written = str(found[0]).strip() if found else ""
+        return "" if written.upper() in {"NONE", "NULL"} else written
 
     def _add(self, default: int) -> str:
         return self._idiom.add_column(
@@ -83,17 +92,8 @@ class OriginColumns:
     def _arrival(self) -> list[str]:
         return self._idiom.add_arrival(self._outbox, self._origin.arrival) if self._origin.arrival else []
 
+    def _fills_arrival(self) -> str:
+        return self._idiom.set_default(self._outbox, self._origin.arrival, self._idiom.now)
+
     def _index(self) -> str:
         return self._idiom.create_index(self._outbox, (self._origin.column, "id"))
-
-
-def find_index(session: Session, table: TableName, column: str) -> str:
-    """Returns the name of an index that begins with a column and ``id``; empty if there is none."""
-    idiom = session.idiom
-    if not idiom.indexes:
-        return ""
-    found: dict[str, list[str]] = {}
-    for name, indexed in session.query("look at the indexes", idiom.indexes, **idiom.place(table)):
-        found.setdefault(str(name), []).append(str(indexed).lower())
-    wanted = [column.lower(), "id"]
-    return next((name for name, columns in found.items() if columns[:2] == wanted), "")

@@ -8,10 +8,11 @@ from contextlib import closing
 import pytest
 from outbox_sdk import OLDEST, SCHEMA, Capability, DriverError, Level, Schema
 from outbox_sdk.portable.columns import SCHEMA_LANE
+from outbox_sdk.schema import WITH_JOURNAL
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.under_test import Box
-from outbox_testkit.conformance.watching import CONNECTIONS, FENCE, refusal
+from outbox_testkit.conformance.watching import CONNECTIONS, FENCE, JOURNAL, refusal
 
 NOTED = Schema(SCHEMA, OLDEST)
 LATER = SCHEMA + 97
@@ -31,18 +32,19 @@ class Noted:
     def note(self, version: int, oldest: int) -> None:
         """Changes the note."""
         change = f"UPDATE {self._tables[FENCE]} SET token = {version}, attempt = {oldest}"
-        self._execute(f"{change} WHERE lane = {SCHEMA_LANE}")
+        self.execute(f"{change} WHERE lane = {SCHEMA_LANE}")
 
     def forget(self) -> None:
         """Deletes the note, as if the version before notes had made the tables."""
-        self._execute(f"DELETE FROM {self._tables[FENCE]} WHERE lane = {SCHEMA_LANE}")
+        self.execute(f"DELETE FROM {self._tables[FENCE]} WHERE lane = {SCHEMA_LANE}")
 
     def drop(self, place: int) -> str:
         """Drops a table by its place among those that ``create`` returns; returns its name."""
-        self._execute(f"DROP TABLE {self._tables[place]}")
+        self.execute(f"DROP TABLE {self._tables[place]}")
         return self._tables[place]
 
-    def _execute(self, change: str) -> None:
+    def execute(self, change: str) -> None:
+        """Executes a statement in a transaction of its own."""
         application = self.box.application()
         with closing(application.cursor()) as cursor:
             cursor.execute(change)
@@ -141,3 +143,21 @@ class SchemaConformance(NotedConformance):
             done = list(pool.map(lambda _: list(dialect.migrate()), range(4)))
         assert sorted(each for one in done for each in one) == sorted(pending)
         assert dialect.schema() == NOTED
+
+    def test_a_migration_that_ended_in_between_is_completed(self, noted: Noted) -> None:
+        dialect = noted.box.dialect
+        noted.drop(JOURNAL)
+        noted.note(WITH_JOURNAL - 1, OLDEST)
+        pending = list(dialect.migrations())
+        for done in range(1, len(pending)):
+            noted.execute(pending[done - 1])
+            assert list(dialect.migrations()) == pending[done:]
+        assert list(dialect.migrate()) == pending[-1:]
+
+    def test_tables_that_were_created_in_part_are_completed(self, noted: Noted) -> None:
+        dialect = noted.box.dialect
+        noted.drop(JOURNAL)
+        noted.note(WITH_JOURNAL - 1, OLDEST)
+        noted.execute(next(iter(dialect.migrations())))
+        assert list(dialect.create()) == []
+        assert not [each for each in dialect.migrations() if each.startswith("CREATE")]
