@@ -34,7 +34,7 @@ class CertificateFault(Enum):
 class Protection(Enum):
     """What protects a connection; the texts say what can still happen to it."""
 
-    NONE = "records, and what proves the password, cross the network to {hosts} in clear"
+    NONE = "{crossing} the network to {hosts} in clear"
     ENCRYPTED = (
         "whoever controls the network to {hosts} can pose as the server: its certificate is not verified"
     )
@@ -46,23 +46,31 @@ class Protection(Enum):
 
 
 def transport_finding(
-    hosts: Sequence[str], protection: Protection, setting: str, cure: str
+    hosts: Sequence[str],
+    protection: Protection,
+    setting: str,
+    cure: str,
+    *,
+    subject: str = "transport",
+    crossing: str = "records, and what proves the password, cross",
 ) -> Sequence[Finding]:
-    """Returns what ``outbox check`` says of a connection: a finding, or none within this machine.
+    """Returns what ``outbox check`` says of a client's connections: a finding, or none within this machine.
 
     Args:
-        hosts: The hosts that the connection may be made to.
-        protection: What protects it.
+        hosts: The hosts that it may connect to.
+        protection: What protects the connections.
         setting: What it is set to, for the reader of a warning: ``sslmode is prefer``.
         cure: What verifies the server.
+        subject: The subject of the finding.
+        crossing: What crosses the network, with the verb.
     """
     remote = [host for host in hosts if not is_local(host)]
     if not remote:
         return []
     if protection is Protection.VERIFIED:
-        return [Finding(Level.OK, "transport", protection.value)]
-    message = f"{protection.value.format(hosts=', '.join(remote))}; {setting}"
-    return [Finding(Level.WARNING, "transport", message, cure)]
+        return [Finding(Level.OK, subject, protection.value)]
+    message = f"{protection.value.format(hosts=', '.join(remote), crossing=crossing)}; {setting}"
+    return [Finding(Level.WARNING, subject, message, cure)]
 
 
 def verification_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:

@@ -79,3 +79,11 @@ def handshake(certificate: Certificate, context: ssl.SSLContext) -> None:
         finally:
             near.close()
             thread.join()
+
+
+def test_what_crosses_and_what_it_is_called():
+    [finding] = transport_finding(
+        ["etcd-1"], Protection.NONE, "TLS is off", "do y", subject="election", crossing="the election crosses"
+    )
+    assert finding.subject == "election"
+    assert finding.message == "the election crosses the network to etcd-1 in clear; TLS is off"

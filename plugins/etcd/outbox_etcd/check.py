@@ -8,7 +8,7 @@ from typing import Any
 
 from outbox_sdk import AccessDenied, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
-from outbox_sdk.hosts import is_local
+from outbox_sdk.tls import Protection, transport_finding
 
 from outbox_etcd.client import connect, translated
 from outbox_etcd.options import EtcdOptions, address
@@ -46,15 +46,15 @@ def findings(options: EtcdOptions) -> Sequence[Finding]:
 
 
 def _transport(options: EtcdOptions) -> Sequence[Finding]:
-    """Judges the connections to other machines; a client with TLS always verifies the servers."""
-    remote = [each for each in options.endpoints if not is_local(address(each)[0])]
-    if not remote:
-        return []
-    if options.ca_cert is not None:
-        return [Finding(Level.OK, "etcd transport", "encrypted, and the servers' certificates are verified")]
-    message = f"the election crosses the network to {', '.join(remote)} in clear: TLS is off"
-    cure = "set caCert to the file of the authority that signed the servers' certificates"
-    return [Finding(Level.WARNING, "etcd transport", message, cure)]
+    """Judges the connections to other machines: a client with TLS always verifies the servers."""
+    return transport_finding(
+        [address(each)[0] for each in options.endpoints],
+        Protection.NONE if options.ca_cert is None else Protection.VERIFIED,
+        "TLS is off",
+        "set caCert to the file of the authority that signed the servers' certificates",
+        subject="etcd transport",
+        crossing="the election crosses",
+    )
 
 
 def _session(options: EtcdOptions, granted: int) -> Finding:

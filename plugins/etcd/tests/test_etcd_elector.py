@@ -233,7 +233,7 @@ def test_a_connection_in_clear_to_another_machine_is_warned_of() -> None:
     options = EtcdOptions(leader_group_id="group", endpoints=["localhost:2379", "etcd-1:2379"])
     [finding] = _transport(options)
     assert finding.level is Level.WARNING
-    assert "etcd-1:2379 in clear" in finding.message
+    assert "etcd-1 in clear; TLS is off" in finding.message
     assert "localhost" not in finding.message
     assert "set caCert" in finding.cure
     [finding] = _transport(replace(options, ca_cert="ca.pem"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox_sdk import Finding, Level
-from outbox_sdk.hosts import is_local
+from outbox_sdk import Finding
+from outbox_sdk.tls import Protection, transport_finding
 
 _OFF = ("false", "f", "0")
 
@@ -21,33 +21,27 @@ def transport_findings(settings: Mapping[str, Any], subject: str) -> Sequence[Fi
     Returns:
         One finding; none if all brokers are on this machine.
     """
-    remote = [host for host in _hosts(settings) if not is_local(host)]
-    if not remote:
-        return []
-    problem = _problem(settings, f"the network to {', '.join(remote)}")
-    if problem is None:
-        return [Finding(Level.OK, subject, "encrypted, and the brokers' certificates are verified")]
-    return [Finding(Level.WARNING, subject, *problem)]
-
-
-def _problem(settings: Mapping[str, Any], network: str) -> tuple[str, str] | None:
-    """Returns what is wrong, and the cure."""
-    authority = "set ssl.ca.location to the file of the authority that signed the brokers' certificates"
     protocol = str(settings.get("security.protocol") or "plaintext").lower()
+    sasl = protocol.startswith("sasl")
+    protection, setting, cure = _judged(settings, protocol, encrypted="sasl_ssl" if sasl else "ssl")
+    crossing = "records and what proves the password cross" if sasl else "records cross"
+    return transport_finding(_hosts(settings), protection, setting, cure, subject=subject, crossing=crossing)
+
+
+def _judged(settings: Mapping[str, Any], protocol: str, encrypted: str) -> tuple[Protection, str, str]:
+    """Returns what protects the connections, the setting because of which it is no more, and the cure."""
+    authority = "set ssl.ca.location to the file of the authority that signed the brokers' certificates"
     if protocol in ("plaintext", "sasl_plaintext"):
-        sasl = protocol == "sasl_plaintext"
-        what = "records and what proves the password cross" if sasl else "records cross"
-        message = f"{what} {network} in clear: security.protocol is {protocol}"
-        return message, f"set security.protocol to {'sasl_ssl' if sasl else 'ssl'}, and {authority}"
+        cure = f"set security.protocol to {encrypted}, and {authority}"
+        return Protection.NONE, f"security.protocol is {protocol}", cure
     name = "enable.ssl.certificate.verification"
     if str(settings.get(name, "true")).lower() in _OFF:
-        message = f"{name} is false: whoever controls {network} can pose as a broker"
-        return message, f"remove {name}, and {authority}"
+        return Protection.ENCRYPTED, f"{name} is false", f"remove {name}, and {authority}"
     name = "ssl.endpoint.identification.algorithm"
     if str(settings.get(name, "https")).lower() == "none":
-        message = f"{name} is none: others with a certificate of the same authority can pose as a broker"
-        return message, f"remove {name}; the brokers need certificates for the names that they advertise"
-    return None
+        cure = f"remove {name}; the brokers need certificates for the names that they advertise"
+        return Protection.AUTHORITY, f"{name} is none", cure
+    return Protection.VERIFIED, "", ""
 
 
 def _hosts(settings: Mapping[str, Any]) -> Sequence[str]:

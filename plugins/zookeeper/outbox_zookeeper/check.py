@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from outbox_sdk import AccessDenied, Finding, Level, OutboxError
 from outbox_sdk.election import NO_GROUP
-from outbox_sdk.hosts import is_local
+from outbox_sdk.tls import Protection, transport_finding
 
 from outbox_zookeeper.client import Client, required
 from outbox_zookeeper.options import ZooKeeperOptions
@@ -40,20 +40,17 @@ def findings(options: ZooKeeperOptions) -> Sequence[Finding]:
 
 
 def _transport(options: ZooKeeperOptions) -> Sequence[Finding]:
-    """Judges the connections to other machines; a client with TLS always verifies the servers."""
+    """Judges the connections to other machines: a client with TLS always verifies the servers."""
     servers = options.hosts.partition("/")[0].split(",")
-    remote = [each.strip() for each in servers if not is_local(_host(each.strip()))]
-    if not remote:
-        return []
-    if options.tls:
-        message = "encrypted, and the servers' certificates are verified"
-        return [Finding(Level.OK, "ZooKeeper transport", message)]
-    message = f"the election crosses the network to {', '.join(remote)} in clear: tls is false"
-    cure = (
+    return transport_finding(
+        [_host(each.strip()) for each in servers],
+        Protection.VERIFIED if options.tls else Protection.NONE,
+        "tls is false",
         "set tls to true, with the servers' port for TLS, and caFile to the authority that signed their "
-        "certificates"
+        "certificates",
+        subject="ZooKeeper transport",
+        crossing="the election crosses",
     )
-    return [Finding(Level.WARNING, "ZooKeeper transport", message, cure)]
 
 
 def _host(server: str) -> str:

@@ -240,7 +240,7 @@ def test_a_connection_in_clear_to_another_machine_is_warned_of() -> None:
     options = ZooKeeperOptions("localhost:2181,zookeeper-1:2181/chroot", leader_group_id="group")
     [finding] = _transport(options)
     assert finding.level is Level.WARNING
-    assert "zookeeper-1:2181 in clear" in finding.message
+    assert "zookeeper-1 in clear; tls is false" in finding.message
     assert "localhost" not in finding.message
     assert "set tls to true" in finding.cure
     [finding] = _transport(replace(options, tls=True))
