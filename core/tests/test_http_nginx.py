@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from html import unescape
 from http.cookies import SimpleCookie
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -19,6 +20,7 @@ from .http_server import ALICE, SAME, VIEWER
 from .page_site import Database, Operations, PageSite, serving
 from .page_states import letter
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 PATH = "/ops/outbox"
 FORWARD = "proxy_set_header Host $http_host; proxy_pass http://harvesters;"
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
@@ -35,6 +37,12 @@ def operations(monkeypatch: pytest.MonkeyPatch) -> Operations:
 def settings_of(name: str = "one", **http: object) -> Settings:
     served = {"listen": "127.0.0.1:0", "viewerTokens": [VIEWER], "operatorTokens": {"alice": ALICE}, **http}
     return parse(json.dumps({"http": served, "harvest": {"engine": "inline", "name": name}}))
+
+
+def documented(begin: str, port: int) -> str:
+    """Returns the example for nginx that begins so, for another path and a server on another port."""
+    [found] = re.findall(rf"```nginx\n({re.escape(begin)}.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    return str(found).replace("/outbox", PATH).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
 
 
 def upstream(*sites: PageSite) -> str:
@@ -100,13 +108,12 @@ class TestBelowAPath:
 
     @pytest.fixture
     def browser(self, site: PageSite) -> Iterator[Browser]:
-        other = "location / { default_type text/plain; return 200 another; }"
-        location = f"location {PATH} {{ {FORWARD} }}"
-        with NginxServer(other + location, http=upstream(site)) as nginx:
+        other = "location / { default_type text/plain; return 200 another; }\n"
+        with NginxServer(other + documented("location /outbox/ ", site.port)) as nginx:
             yield Browser(nginx.port)
 
     def test_signing_in_looking_acting_and_signing_out(self, browser: Browser, operations: Operations):
-        form = browser.follow(browser.follow(browser.get(PATH)))
+        form = browser.follow(browser.get(f"{PATH}/"))
         assert form.code == 200
         assert f'action="{PATH}/login"' in form.text
         page = browser.follow(browser.send(f"{PATH}/login", fields_of(form) | {"token": ALICE}))
@@ -151,6 +158,7 @@ class TestBelowAPath:
             answered = site.get(path, Authorization=f"Bearer {VIEWER}")
             assert answered.code == 200, path
             assert site.get(path).code == (401 if "metrics" in path else 200)
+        assert site.ask("GET", PATH).headers["location"] == f"{PATH}/"
         for path in ("/", "/status", "/login", "/api/parked", "/ops/outboxes", "/ops"):
             assert "begin with /ops/outbox/ (http.path)" in site.get(path).text
             assert site.get(path).code == 404

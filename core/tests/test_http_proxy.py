@@ -9,7 +9,7 @@ from outbox_core.http.access import Access, Role
 from outbox_core.http.proxies import role_of
 from starlette.requests import Request
 
-from .http_client import Site
+from .http_client import Answered, Site
 from .http_server import (
     ALICE,
     OPERATORS,
@@ -50,6 +50,36 @@ def test_users_of_a_proxy(proxied: Site):
     assert ask("") == ask("  ") == (401, 401)
     assert ask("c" * 101) == (403, 403)
     assert "dave may only read" in verb(proxied, (USER, "dave"), SAME, peer=TRUSTED).text
+
+
+def test_people_are_refused_on_a_page_and_programs_in_json():
+    proxy = {**PROXY, "viewers": [], "signOut": "/oauth2/sign_out?rd=/&a=b"}
+    sign_out = '<a href="/oauth2/sign_out?rd=/&amp;a=b">Sign out</a>'
+    with serving(settings_of(origin=ORIGIN, path="/outbox", proxy=proxy)) as site:
+
+        def ask(path: str, *headers: tuple[str, str], accept: str = "text/html") -> Answered:
+            return site.ask("GET", f"/outbox{path}", ("Accept", accept), *headers, peer=TRUSTED)
+
+        unnamed = ask("/")
+        assert (unnamed.code, unnamed.headers["www-authenticate"]) == (401, "Bearer")
+        assert f'<a href="{ORIGIN}/outbox/">Sign in at {ORIGIN}/outbox/</a>' in unnamed.text
+        assert '<link rel="stylesheet" href="/outbox/static/page.css">' in unnamed.text
+        for path, accept in (("/", "*/*"), ("/api/parked", "text/html")):
+            assert error(ask(path, accept=accept)) == f"sign in at {ORIGIN}/outbox/"
+        dave = (USER, "<b>dave")
+        refused = ask("/", dave)
+        assert refused.code == 403
+        assert "&lt;b&gt;dave may not read here: http.proxy.viewers lists no such user" in refused.text
+        assert sign_out in refused.text
+        assert "http.proxy.viewers" in error(ask("/", dave, accept="application/json"))
+        missing = ask("/nothing", (USER, "carol"))
+        assert missing.code == 404
+        assert "there is no such address" in missing.text
+        assert '<span id="client">carol</span>' in missing.text
+        assert '<a id="logout" href="/oauth2/sign_out?rd=/&amp;a=b">Sign out</a>' in missing.text
+        wrong = site.ask("POST", "/outbox/help", (USER, "carol"), body="", peer=TRUSTED)
+        assert (wrong.code, sorted(wrong.headers["allow"].split(", "))) == (405, ["GET", "HEAD"])
+        assert error(wrong) == "nothing was done: this address cannot be asked by POST"
 
 
 def test_a_proxys_header_from_elsewhere_does_not_count(proxied: Site, caplog: pytest.LogCaptureFixture):

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import ClassVar
 
 import pytest
+from outbox_servers.services import NginxServer
 from playwright.sync_api import Page, expect
 
 from .scene import NOWHERE, OPERATORS, VIEWER, Scene
@@ -125,6 +126,24 @@ def test_a_page_of_another_site_cannot_show_this_one_in_a_frame(
     frame = page.frame_locator("iframe")
     assert page.frames[1].url == "chrome-error://chromewebdata/"
     expect(frame.get_by_label("Your token")).to_have_count(0)
+
+
+def test_whoever_is_signed_out_by_a_proxy_is_told_when_a_form_is_sent(
+    scene: Scene, visitors: Visitors, other_port: int
+) -> None:
+    page, before = visitors.open(), len(scene.journal())
+    passed = f"proxy_set_header Host $http_host; proxy_pass {scene.url};"
+    to_sign_in = f"if ($request_method = POST) {{ return 302 http://localhost:{other_port}/; }}"
+    locations = f"location / {{ {passed} }} location = /do/raise-fence {{ {to_sign_in} {passed} }}"
+    with NginxServer(locations) as nginx:
+        page.goto(f"{nginx.url}/login?next=/do/raise-fence")
+        page.get_by_label("Your token").fill(OPERATORS["olga"])
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_label("Why?").fill("too late")
+        page.locator("#confirm").click()
+        expect(page.locator("#connection")).to_contain_text("You are signed out.")
+        expect(page.locator("#confirm")).to_be_enabled()
+    assert len(scene.journal()) == before
 
 
 def test_no_verb_is_done_by_get(scene: Scene, visitors: Visitors) -> None:

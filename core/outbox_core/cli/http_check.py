@@ -39,7 +39,7 @@ def check_http(http: HttpSettings) -> Iterator[Finding]:
             _TLS,
         )
     else:
-        through = f"through {http.origin}" if http.origin else "from this machine"
+        through = f"through {http.origin}{http.prefix}" if http.origin else "from this machine"
         yield Finding(Level.OK, "TLS", f"clients are to come {through}")
 
 

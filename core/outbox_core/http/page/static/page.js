@@ -19,6 +19,14 @@
     for (const button of form.querySelectorAll("button")) button.disabled = whether;
   }
 
+  // A proxy may answer a form with a page of another site, for signing in. Some browsers show it, some show nothing.
+  document.addEventListener("securitypolicyviolation", ({ effectiveDirective }) => {
+    if (effectiveDirective !== "form-action") return;
+    document.getElementById("connection").textContent =
+      "You are signed out. Sign in in another window, then try again here: what is done already is not done twice.";
+    for (const form of document.querySelectorAll("form[method=post]")) disable(form, false);
+  });
+
   const live = document.getElementById("live");
   if (!live) return;
   const connection = document.getElementById("connection");
