@@ -3,7 +3,8 @@
 import http.client
 import json
 import re
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from html import unescape
 from http.cookies import SimpleCookie
@@ -39,10 +40,14 @@ def settings_of(name: str = "one", **http: object) -> Settings:
     return parse(json.dumps({"http": served, "harvest": {"engine": "inline", "name": name}}))
 
 
-def documented(begin: str, port: int) -> str:
-    """Returns the example for nginx that begins so, for another path and a server on another port."""
-    [found] = re.findall(rf"```nginx\n({re.escape(begin)}.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-    return str(found).replace("/outbox", PATH).replace("127.0.0.1:8080", f"127.0.0.1:{port}")
+def documented(begin: str, port: int, instead: Mapping[str, str]) -> str:
+    """Returns the example for nginx that begins so, with a server on another port, and other texts in it."""
+    pattern = rf"```nginx\s+({re.escape(begin)}.*?)```"
+    [found] = re.findall(pattern, DOCUMENT.read_text("utf-8"), re.DOTALL)
+    for text, other in {"127.0.0.1:8080": f"127.0.0.1:{port}", **instead}.items():
+        assert text in found
+        found = found.replace(text, other)
+    return str(found)
 
 
 def upstream(*sites: PageSite) -> str:
@@ -57,8 +62,8 @@ class Browser:
         self.cookies: dict[str, tuple[str, str]] = {}
         self._port = port
 
-    def get(self, path: str, accept: str = "text/html") -> Answered:
-        return self._ask("GET", path, ("Accept", accept))
+    def get(self, path: str, accept: str = "text/html", headers: Sequence[tuple[str, str]] = ()) -> Answered:
+        return self._ask("GET", path, ("Accept", accept), *headers)
 
     def send(
         self, path: str, fields: Mapping[str, str], *headers: tuple[str, str], accept: str = "text/html"
@@ -109,7 +114,9 @@ class TestBelowAPath:
     @pytest.fixture
     def browser(self, site: PageSite) -> Iterator[Browser]:
         other = "location / { default_type text/plain; return 200 another; }\n"
-        with NginxServer(other + documented("location /outbox/ ", site.port)) as nginx:
+        with NginxServer(
+            other + documented("location /outbox/ ", site.port, {"/outbox/": f"{PATH}/"})
+        ) as nginx:
             yield Browser(nginx.port)
 
     def test_signing_in_looking_acting_and_signing_out(self, browser: Browser, operations: Operations):
@@ -167,6 +174,41 @@ class TestBelowAPath:
         for then in ("/", "/elsewhere", "/ops/outboxes", "//evil.example", f"https://evil.example{PATH}/"):
             answered = browser.send(f"{PATH}/login", {"token": ALICE, "next": then})
             assert answered.headers["location"] == f"{PATH}/"
+
+
+def test_users_of_a_proxy(operations: Operations, tmp_path: Path):
+    proxy = {
+        "addresses": ["127.0.0.1"],
+        "userHeader": "X-Forwarded-User",
+        "groupsHeader": "X-Forwarded-Groups",
+        "operators": ["carol"],
+        "operatorGroups": ["on-call"],
+    }
+    users = tmp_path / "users"
+    users.write_text("carol:{PLAIN}one\ndave:{PLAIN}two\n")
+    with serving(settings_of(origin="http://127.0.0.1", proxy=proxy), Database()) as site:
+        location = documented(
+            "location / {\n      auth_basic ", site.port, {"/etc/nginx/outbox.users": str(users)}
+        )
+        with NginxServer(location) as nginx:
+            browser = Browser(nginx.port)
+
+            def known(name: str, password: str) -> tuple[str, str]:
+                return "Authorization", f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"
+
+            carol, dave = known("carol", "one"), known("dave", "two")
+            spoofed = [("X-Forwarded-User", "carol"), ("X-Forwarded-Groups", "on-call")]
+            assert browser.send("/do/retry", {}).code == 401
+            asked = browser.get("/do/retry?id=7", headers=[carol])
+            fields = fields_of(asked) | {"reason": "x"}
+            for refused in (
+                browser.send("/do/retry", fields, carol, CROSS),
+                browser.send("/do/retry", fields, dave, SAME, *spoofed),
+            ):
+                assert refused.code == 403
+            assert operations.noted == []
+            assert browser.send("/do/retry", fields, carol, SAME).code == 303
+            assert [each.deed.operator for each in operations.noted] == ["carol"]
 
 
 class TestSeveralHarvestersInTurn:

@@ -65,7 +65,8 @@ def test_people_are_refused_on_a_page_and_programs_in_json():
         assert f'<a href="{ORIGIN}/outbox/">Sign in at {ORIGIN}/outbox/</a>' in unnamed.text
         assert '<link rel="stylesheet" href="/outbox/static/page.css">' in unnamed.text
         for path, accept in (("/", "*/*"), ("/api/parked", "text/html")):
-            assert error(ask(path, accept=accept)) == f"sign in at {ORIGIN}/outbox/"
+            told = f"the proxy has named no user in the header {USER} (http.proxy.userHeader)"
+            assert error(ask(path, accept=accept)) == f"{told}; sign in at {ORIGIN}/outbox/"
         dave = (USER, "<b>dave")
         refused = ask("/", dave)
         assert refused.code == 403

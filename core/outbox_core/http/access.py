@@ -203,14 +203,16 @@ class Access:
         raise RefusedError(403, f"{client.name or 'this client'} may only read: an operator may do this")
 
     def _unknown(self, request: Request) -> RefusedError:
-        doubt = "" if self._proxy is None else self._proxy.doubt(request)
+        doubt, silence = "", ""
+        if self._proxy is not None:
+            doubt, silence = self._proxy.doubt(request), self._proxy.silence(request)
         lost = "the session of this browser is not known here" if self._has_cookie(request) else ""
         page = f"sign in at {self.prefix}/login"
         here = page if wants_page(request) else "send a token: Authorization: Bearer TOKEN"
         ways = [here] if self.takes_tokens else []
         ways += [f"sign in at {self._settings.start}"] if self._proxy is not None else []
         nothing = "" if request.method in _READING else "nothing was done: "
-        sentence = "; ".join(filter(None, (doubt, lost, " or ".join(ways))))
+        sentence = "; ".join(filter(None, (doubt, lost or silence, " or ".join(ways))))
         return RefusedError(401, nothing + sentence, {"WWW-Authenticate": "Bearer"})
 
     def _can_sign_in(self, request: Request) -> bool:

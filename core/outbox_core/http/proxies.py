@@ -64,6 +64,13 @@ class TrustedProxy:
             return ""
         return f"{header} does not count, as this address is none of http.proxy.addresses"
 
+    def silence(self, request: Request) -> str:
+        """Returns that the proxy has named no user; empty if it has, or if the proxy does not ask."""
+        header = self._settings.user_header
+        if _text(request, header).strip() or not self._trusts(_peer(request)):
+            return ""
+        return f"the proxy has named no user in the header {header} (http.proxy.userHeader)"
+
     def _trusts(self, peer: str) -> bool:
         try:
             address = ip_address(peer)
