@@ -171,7 +171,8 @@ class TestBelowAPath:
             assert site.get(path).code == 404
 
     def test_signing_in_leads_below_the_path_only(self, browser: Browser):
-        for then in ("/", "/elsewhere", "/ops/outboxes", "//evil.example", f"https://evil.example{PATH}/"):
+        away = ("/", "/elsewhere", "/ops/outboxes", f"{PATH}/../elsewhere", f"{PATH}/a/%2E./../elsewhere")
+        for then in (*away, "//evil.example", f"https://evil.example{PATH}/"):
             answered = browser.send(f"{PATH}/login", {"token": ALICE, "next": then})
             assert answered.headers["location"] == f"{PATH}/"
 

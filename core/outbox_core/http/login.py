@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from time import monotonic
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -117,5 +117,7 @@ def local(then: str, prefix: str = "") -> str:
     """
     start = f"{prefix}/"
     parts = urlsplit(then) if re.fullmatch(r"/[!-\[\]-~]*", then) else None  # ASCII without a backslash
-    own = parts and not parts.scheme and not parts.netloc and not then.startswith("//")
-    return then if own and then.startswith(start) else start
+    if parts is None or parts.scheme or parts.netloc or then.startswith("//"):
+        return start
+    is_own = then.startswith(start) and ".." not in unquote(parts.path).split("/")
+    return then if is_own else start
