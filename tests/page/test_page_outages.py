@@ -1,11 +1,14 @@
-"""Processes and databases go away while the page is open."""
+"""An open page asks for what is new, and processes and databases go away meanwhile."""
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
-from .scene import OPERATORS, VIEWER, Scene
+from .scene import NOWHERE, OPERATORS, VIEWER, Scene
 from .visitors import Visitors
+
+BEHIND = "fetch('/static/icon.svg').then(() => null)"
+"""A request that is answered when those that the page made before have been noticed."""
 
 
 def test_the_page_of_another_process_shows_the_takeover(scene: Scene, visitors: Visitors) -> None:
@@ -52,3 +55,39 @@ def test_the_page_says_that_the_database_is_away_and_recovers(scene: Scene, visi
     expect(page.locator("#age")).to_have_count(0)
     scene.stash(("after the outage", "flows"))
     scene.wait_until_arrived("after the outage", "flows")
+
+
+def test_what_has_not_changed_is_not_sent_again(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, VIEWER)
+    with page.expect_response(lambda answer: "/outbox/live" in answer.url and answer.status == 304):
+        pass
+    scene.stash(("after the same", "1"), topic=NOWHERE)
+    expect(page.locator('tr[data-key="after the same"]')).to_be_visible()
+    expect(page.locator("#connection")).to_be_empty()
+    assert not visitors.complaints
+
+
+def test_the_page_asks_when_the_server_says(scene: Scene, visitors: Visitors) -> None:
+    page = visitors.signed_in(scene.url, VIEWER)
+    page.goto("about:blank")
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.headers.get("if-none-match", ""))
+        told = {"Outbox-Pause": "7.5", "ETag": f'"{len(asked)}"'}
+        route.fulfill(body=f'<p id="said">{len(asked)}</p>', headers=told, content_type="text/html")
+
+    page.route("**/outbox/live*", answer)
+    page.clock.install(time=0)
+    page.goto(scene.url)
+    page.clock.pause_at(3_600_000)  # from now on the page's time advances by the tests' will only
+    page.clock.run_for(10_000)
+    page.evaluate(BEHIND)
+    expect(page.locator("#said")).to_have_text(str(len(asked)))
+    before = len(asked)
+    page.clock.run_for(7000)
+    page.evaluate(BEHIND)
+    assert len(asked) == before
+    page.clock.run_for(1000)
+    expect(page.locator("#said")).to_have_text(str(before + 1))
+    assert asked[-1] == f'"{before}"'
