@@ -25,7 +25,8 @@ def render(docs: str) -> str:
     made.description("Transactional outboxes and their harvesters").timezone("browser").editable()
     made.tooltip(models.DashboardCursorSync.CROSSHAIR)
     made.link(link("Monitoring", f"{docs}/monitoring.md")).link(link("Operations", f"{docs}/operations.md"))
-    made.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    source = dashboard.DatasourceVariable("datasource").id("datasource").label("Data source")
+    made.with_variable(source.type("prometheus"))
     candidate = exported(names.CANDIDATE)
     made.with_variable(_choice(JOB, "Job", f"label_values({candidate}, {JOB})"))
     outboxes = f'label_values({candidate}{{{JOB}=~"${JOB}"}}, {names.OUTBOX})'
@@ -39,7 +40,8 @@ def render(docs: str) -> str:
 
 
 def _choice(name: str, title: str, query: str) -> dashboard.QueryVariable:
-    variable = dashboard.QueryVariable(name).label(title).query(query).datasource(SOURCE)
+    # The library gives all of them one id, by which Grafana until version 10 keeps them: it had the last one only.
+    variable = dashboard.QueryVariable(name).id(name).label(title).query(query).datasource(SOURCE)
     variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
     everything = models.VariableOption(selected=True, text=["All"], value=["$__all"])
     return variable.multi(True).include_all(True).all_value(".*").current(everything)

@@ -119,7 +119,7 @@ def states(panel: Panel, columns: int, texts: Mapping[int, tuple[str, str]]) -> 
 def spread(panel: Panel, columns: int) -> Shown:
     """Returns a panel that shows the buckets of a histogram over time."""
     made = heatmap.Panel().calculate(False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
-    made.height(8).span(columns)
+    made.show_tooltip().height(8).span(columns)
     return _shown(made, panel, prometheus_models.PromQueryFormat.HEATMAP)
 
 

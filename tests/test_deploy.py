@@ -75,6 +75,11 @@ def test_the_dashboard_fits_the_types_of_grafanas_library_and_has_every_metric()
     assert [each.name for each in METRICS if exported(each) not in queries] == []
 
 
+def test_every_variable_has_an_id_of_its_own() -> None:
+    variables = DASHBOARD["templating"]["list"]
+    assert [each["id"] for each in variables] == [each["name"] for each in variables]
+
+
 def test_panels_are_complete_and_do_not_overlap() -> None:
     assert len({each["id"] for each in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     taken: set[tuple[int, int]] = set()
