@@ -40,7 +40,7 @@ def render(docs: str) -> str:
 
 
 def _choice(name: str, title: str, query: str) -> dashboard.QueryVariable:
-    # The library gives all of them one id, by which Grafana until version 10 keeps them: it had the last one only.
+    # The library gives all of them one id. A Grafana before version 11 would know the last of them only.
     variable = dashboard.QueryVariable(name).id(name).label(title).query(query).datasource(SOURCE)
     variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
     everything = models.VariableOption(selected=True, text=["All"], value=["$__all"])
