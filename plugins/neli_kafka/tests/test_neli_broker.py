@@ -70,12 +70,15 @@ def secured_options(broker: SecuredKafka, group: str, password: str) -> NeliOpti
     return NeliOptions(broker.settings(password), leader_group_id=group, session_timeout=6)
 
 
-def members(bootstrap: str, group: str) -> int:
-    """Returns how many candidates are in a group that has settled; 0 during a rebalance."""
-    described = (
-        AdminClient({"bootstrap.servers": bootstrap}).describe_consumer_groups([group])[group].result()
-    )
-    return len(described.members) if described.state == ConsumerGroupState.STABLE else 0
+def wait_for_members(bootstrap: str, group: str, count: int) -> None:
+    """Waits until so many candidates are in a group that has settled."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def settled() -> bool:
+        found = admin.describe_consumer_groups([group], request_timeout=10)[group].result(60)
+        return bool(found.state == ConsumerGroupState.STABLE and len(found.members) == count)
+
+    until(settled, 60)
 
 
 def test_one_candidate_leads_until_it_is_stopped(kafka_bootstrap: str, topic: str) -> None:
@@ -141,13 +144,13 @@ def test_leader_is_fenced_when_the_broker_goes_and_leads_again_when_it_is_back(t
 
 def test_leader_leads_again_at_once_after_an_outage_that_was_longer_than_its_session(topic: str) -> None:
     with KafkaBroker() as broker:
-        election = replace(options(broker.bootstrap, topic), session_timeout=8, heartbeat_timeout=1.5)
+        election = replace(options(broker.bootstrap, topic), session_timeout=15, heartbeat_timeout=1.5)
         elector, candidate = NeliElector(election), RecordingCandidate()
         standby, other = NeliElector(election), RecordingCandidate()
         elector.start(candidate)
         candidate.wait(["acquired"], 60)
         standby.start(other)
-        until(lambda: members(broker.bootstrap, topic) == 2, 60)
+        wait_for_members(broker.bootstrap, topic, 2)
         broker.kill()
         time.sleep(election.session + 1)
         broker.start()
@@ -325,7 +328,7 @@ def test_permission_that_comes_back_costs_no_candidate(
     electors[0].start(leader)
     leader.wait(["acquired"])
     electors[1].start(standby)
-    until(lambda: members(secured.bootstrap, topic) == 2, 60)
+    wait_for_members(secured.bootstrap, topic, 2)
     withdraw(secured, withdrawn(topic))
     leader.wait(["acquired", "fenced"])
     time.sleep(6)  # longer than the session, so that the group has removed both
