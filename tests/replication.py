@@ -19,7 +19,7 @@ from outbox_servers.services import MariaDbServer, PostgresServer
 from .harvesters import until
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "multi-cluster.md"
-SECONDS = 30.0
+SECONDS = 120.0
 """How long replication may take when nothing is wrong."""
 
 

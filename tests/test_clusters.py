@@ -17,14 +17,12 @@ import pytest
 
 from .clusters import KEYS, Brokers, Cluster, Clusters
 from .harvesters import Measure, until
-from .replication import PostgresReplicas, PostgresServers
+from .replication import SECONDS, PostgresReplicas, PostgresServers
 
 pytestmark = pytest.mark.timeout(400)
 
-DELAY = 8.0
-"""The maximum delay in seconds: longer than a busy machine takes for what is quick otherwise."""
-LONG = "2m"
-"""A maximum delay that no test reaches."""
+DELAY = 3600
+"""The maximum delay in seconds, which no test waits for: rows are made older."""
 RECORDS = 1500
 """Records of each cluster."""
 BATCH = 500
@@ -71,13 +69,30 @@ def open_clusters(servers: PostgresServers, brokers: Brokers, topic: str, tmp_pa
         yield open_clusters
 
 
+def grow_old(clusters: Clusters, *origins: int, delays: float = 1.5) -> None:
+    """Makes the rows of some clusters older than so many maximum delays in 2 and 3, as if they had waited."""
+    within = ", ".join(map(str, origins))
+    older = f"arrival_time = arrival_time - interval '{delays * DELAY} s' WHERE cluster_id IN ({within})"
+    for number in (3, 2):  # whoever takes over first comes last
+        clusters.replicas.of[number].execute(f"UPDATE outbox SET {older}")
+
+
+def wait_until_there(clusters: Clusters, *origins: int) -> None:
+    """Waits until 2 and 3 have what the test has stashed in some clusters that do not harvest."""
+    for origin in origins:
+        count = f"SELECT count(*)::int FROM outbox WHERE cluster_id = {origin}"
+        for number in (2, 3):
+            replica = clusters.replicas.of[number]
+            until(lambda: replica.execute(count) == [(RECORDS,)], f"rows of {origin} come", SECONDS)  # noqa: B023 - called at once
+
+
 def alone(*numbers: int) -> dict[int, dict[int, int]]:
     """Returns the counts of records that their own clusters deliver, each once."""
     return {number: {number: RECORDS} for number in numbers}
 
 
 def test_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
-    clusters = open_clusters(maximumDelay=LONG)
+    clusters = open_clusters()
     clusters.harvest()
     clusters.stash(RECORDS)
     clusters.wait_until_empty()
@@ -85,7 +100,7 @@ def test_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -
 
 
 def test_exactly_once_each_record_is_delivered_once_in_its_own_cluster(open_clusters: Open) -> None:
-    clusters = open_clusters(maximumDelay=LONG)
+    clusters = open_clusters()
     clusters.harvest(delivery="exactly-once")
     clusters.stash(RECORDS)
     clusters.wait_until_empty()
@@ -110,22 +125,28 @@ def test_the_next_cluster_takes_over_alone(open_clusters: Open, delivery: str, m
     clusters = open_clusters()
     clusters.harvest(delivery=delivery)
     clusters[1].kill()
-    began = time.monotonic()
     clusters.stash(RECORDS)
+    wait_until_there(clusters, 1)
+    grow_old(clusters, 1)
+    began = time.monotonic()
     clusters.wait_until_empty()
-    measure("from the last commit until the successor has delivered and purged all", time.monotonic() - began)
+    measure(
+        "from when rows are old until the successor has delivered and purged all", time.monotonic() - began
+    )
     assert clusters.counts() == {1: {2: RECORDS}, **alone(2, 3)}
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_harvester_killed_amid_a_backlog(open_clusters: Open, delivery: str, measure: Measure) -> None:
-    clusters = open_clusters(maximumDelay="20s")
+    clusters = open_clusters()
     clusters.harvest([2, 3])
     clusters.stash(MANY, [1])
     clusters.replicas.wait_until_same(MANY)
     clusters.harvest([1], delivery=delivery, limits={"sendConcurrency": 2, "maxBatchRecords": BATCH})
     until(lambda: clusters[1].arrived() > 1000, "cluster 1 is at work", 60)
     clusters[1].kill()
+    clusters.replicas.wait_until_same()  # what it has purged
+    grow_old(clusters, 1)
     clusters.wait_until_empty()
     counts = clusters.counts()[1]
     repeated = counts[1] + counts.get(2, 0) - MANY
@@ -144,6 +165,7 @@ def test_a_takeover_where_purges_replicate_late(open_clusters: Open, takeover: s
     clusters.stash(RECORDS, [1])
     clusters.replicas.wait_until_same(RECORDS)
     with clusters.replicas.cut([(2, 3), (3, 2)]):
+        grow_old(clusters, 1)
         clusters.wait_until_empty([2] if times == 1 else [2, 3])
     clusters.wait_until_empty()
     successors = (2, 3)[:times]
@@ -156,6 +178,8 @@ def test_two_clusters_lost_and_the_third_delivers(open_clusters: Open) -> None:
     clusters[1].kill()
     clusters[2].kill()
     clusters.stash(RECORDS)
+    wait_until_there(clusters, 1, 2)
+    grow_old(clusters, 1, 2, delays=2.5)
     clusters.wait_until_empty()
     assert clusters.counts() == {1: {3: RECORDS}, 2: {3: RECORDS}, 3: {3: RECORDS}}
 
@@ -166,6 +190,7 @@ def test_a_returning_cluster_repeats_nothing_once_it_has_caught_up(open_clusters
     clusters.stash(RECORDS, [1])
     clusters.replicas.wait_until_same(RECORDS)
     clusters.replicas.servers.servers[1].stop("immediate")  # type: ignore[attr-defined]
+    grow_old(clusters, 1)
     clusters.wait_until_empty([2, 3])
     clusters.replicas.servers.servers[1].start()  # type: ignore[attr-defined]
     clusters.wait_until_empty([1])  # its database has caught up
@@ -183,6 +208,7 @@ def test_a_returning_cluster_repeats_at_most_what_it_had_not_purged(open_cluster
     clusters.replicas.wait_until_same(RECORDS)
     with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
         clusters.stash(200, [1])  # committed, and not replicated when it is lost
+        grow_old(clusters, 1)
         clusters.wait_until_empty([2, 3])
         clusters.harvest([1])
         clusters.wait_until_empty([1])
@@ -194,12 +220,12 @@ def test_a_returning_cluster_repeats_at_most_what_it_had_not_purged(open_cluster
 def test_a_cut_link_that_is_healed(open_clusters: Open, arrival: str, measure: Measure) -> None:
     clusters = open_clusters(arrivalColumn=arrival)
     clusters.harvest()
+    _stash_long_ago(clusters, 1)
     for number in (2, 3):  # what was missed takes long to come, so that rows are there before their purges
         _apply_slowly(clusters, number)
     with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
         clusters[1].stash(FEW, per_transaction=1)
         clusters.wait_until_empty([1])
-        time.sleep(DELAY + 1)
     clusters.replicas.wait_until_same()
     clusters.wait_until_empty()
     counts = clusters.counts()[1]
@@ -220,10 +246,21 @@ def test_rows_that_were_in_the_outbox_when_the_link_was_cut(open_clusters: Open)
     with clusters.replicas.cut(clusters.replicas.between([1], [2, 3])):
         clusters.harvest([1])
         clusters.stash(RECORDS, [1])  # written during the cut: delivered and purged before it is healed
+        grow_old(clusters, 1)
         clusters.wait_until_empty()
     clusters.wait_until_empty()
     clusters.replicas.wait_until_same()
     assert clusters.counts()[1] == {1: 2 * RECORDS, 2: RECORDS}
+
+
+def _stash_long_ago(clusters: Clusters, number: int) -> None:
+    """Has what a cluster writes from now on written before a takeover was due."""
+    execute = clusters.replicas.of[number].execute
+    execute(
+        "CREATE FUNCTION backdate() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$BEGIN NEW.create_time := NEW.create_time - interval '{1.5 * DELAY} s'; RETURN NEW; END$$"
+    )
+    execute("CREATE TRIGGER backdate BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION backdate()")
 
 
 def _apply_slowly(clusters: Clusters, number: int) -> None:
@@ -237,7 +274,7 @@ def _apply_slowly(clusters: Clusters, number: int) -> None:
 
 
 def test_a_deliberate_takeover_and_its_end(open_clusters: Open) -> None:
-    clusters = open_clusters(maximumDelay="1h")
+    clusters = open_clusters()
     clusters.harvest([2, 3])
     clusters.stash(RECORDS, [1])
     _takeover(clusters[2], "--from", "1", "--reason", "the data centre moves")
