@@ -20,6 +20,7 @@ from outbox_demo.site import CLUSTERS, DELAY, Site
 RECORDS = 400
 """Records that each cluster writes at a time."""
 _EMPTY_SECONDS = 60.0
+_START_SECONDS = 60.0
 
 Counts = dict[int, dict[int, int]]
 """Cluster that wrote → cluster that delivered → messages."""
@@ -49,6 +50,8 @@ class Demonstration:
                 if own is not other:
                     own.follow(other)
             own.start_harvester()
+        for own in self._sites.values():
+            own.wait_until_leading(_START_SECONDS)
         self._say("each database receives what the two others write; a harvester runs in each cluster")
         self._step("normal operation", {1: 1, 2: 2, 3: 3})
         self._sites[1].kill_harvester()
@@ -59,6 +62,8 @@ class Demonstration:
         self._step("clusters 1 and 2 are lost", {1: 3, 2: 3, 3: 3})
         self._sites[1].start_harvester()
         self._sites[2].start_harvester()
+        for number in (1, 2):
+            self._sites[number].wait_until_leading(_START_SECONDS)
         self._say("both are back")
         self._step("normal operation again", {1: 1, 2: 2, 3: 3})
 

@@ -64,6 +64,20 @@ class Site:
         self._starts += 1
         self._harvester = Harvester(f"cluster-{self.number}-{self._starts}", self._settings)
 
+    def wait_until_leading(self, seconds: float) -> None:
+        """Waits until the harvester that was started last leads.
+
+        Raises:
+            OutboxError: It does not for too long, or has ended.
+        """
+        assert self._harvester is not None  # noqa: S101 - it was started
+        deadline = time.monotonic() + seconds
+        while "leader acquired" not in self._harvester.log.read_text(errors="replace"):
+            self._harvester.check()
+            if time.monotonic() > deadline:
+                raise OutboxError(f"the harvester of cluster {self.number} does not lead after {seconds:g} s")
+            time.sleep(_TICK_SECONDS)
+
     def kill_harvester(self) -> None:
         """Kills the harvester with SIGKILL."""
         if self._harvester:
