@@ -27,8 +27,11 @@ from outbox_testkit.conformance.clustered import (
     timeless,
     until_found,
 )
-from outbox_testkit.conformance.cost import FEW, MANY, assert_no_dearer
+from outbox_testkit.conformance.cost import FEW, MANY, TIMES, assert_no_dearer
 from outbox_testkit.conformance.under_test import ALL, Box, Hand, texts
+
+OFTEN = 20 * TIMES
+"""How often a look that finds nothing is timed at most: on a busy machine quiet moments are rare."""
 
 
 class Mode(NamedTuple):
@@ -232,6 +235,6 @@ class ClusterConformance(Conformance):
         conditions = (ColumnIs(COLUMN, OWN), *aged(OTHER, YEARS))
         few, many = (led(box, *conditions) for box in (clusters, large))
         assert_no_dearer("mark", lambda: few.mark(10), lambda: many.mark(10))
-        assert_no_dearer("look", lambda: few.mark(10, source=1), lambda: many.mark(10, source=1))
+        assert_no_dearer("look", lambda: few.mark(10, source=1), lambda: many.mark(10, source=1), OFTEN)
         assert_no_dearer("select", lambda: few.advance(10), lambda: many.advance(10))
-        assert_no_dearer("look", lambda: few.advance(10, source=1), lambda: many.advance(10, source=1))
+        assert_no_dearer("look", lambda: few.advance(10, source=1), lambda: many.advance(10, source=1), OFTEN)
