@@ -80,14 +80,14 @@ def test_a_session_that_the_server_ended_connects_with_the_new_password(
     file = tmp_path / "password"
     file.write_text("first")
     set_password("first")
-    options = MySqlOptions(data_source=source, password=FileText((file,)), idle_timeout=1.0)
+    options = MySqlOptions(data_source=source, password=FileText((file,)), idle_timeout=100.0)
     with closing(MySqlDialect(options).session()) as session:
         [(number,)] = session.query("ask", "SELECT CONNECTION_ID()")
         set_password("second")
         file.write_text("second")
         with closing(MySqlDialect(options).stash_connection()) as other:
             other.cursor().execute(f"KILL {number}")
-        session.connection._used -= 60  # it has been silent for so long
+        session.connection._used -= 90  # it has been silent for so long
         [(another,)] = session.query("ask", "SELECT CONNECTION_ID()")
         assert another != number
 
