@@ -32,16 +32,24 @@ SPARK_FILES = frozenset(
 LONG_FILES = (
     "tests/test_clusters.py",
     "tests/test_faults.py",
-    "plugins/mysql/tests/test_mysql_conformance.py",
-    "core/tests/test_elector_conformance.py",
-    "plugins/neli_kafka/tests/test_neli_conformance.py",
-    "tests/test_simulation.py",
-    "demo/tests/test_demo_clusters.py",
     "tests/test_exactly_once.py",
+    "tests/test_many_outboxes.py",
     "plugins/postgres/tests/test_postgres_conformance.py",
+    "plugins/mysql/tests/test_mysql_conformance.py",
+    "tests/page/test_page_for_everybody.py",
+    "core/tests/test_elector_conformance.py",
+    "tests/test_clusters_mariadb.py",
+    "tests/test_cluster_simulation.py",
+    "tests/test_kafka_rotation.py",
+    "tests/page/test_page_guarded.py",
+    "demo/tests/test_demo_clusters.py",
+    "plugins/zookeeper/tests/test_zookeeper_conformance.py",
+    "plugins/neli_kafka/tests/test_neli_conformance.py",
+    "tests/test_model.py",
+    "tests/test_simulation.py",
     "tests/test_alarms.py",
 )
-"""Files that take a minute or more, the longest first."""
+"""Files that take a minute or so, the longest first."""
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
 

@@ -40,7 +40,7 @@ def outbox(harvester: Harvester, *arguments: str) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     return json.loads(done.stdout)
 

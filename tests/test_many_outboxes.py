@@ -206,12 +206,14 @@ def test_an_outbox_that_fails_does_not_disturb_the_others(outboxes: Outboxes) ->
     with outboxes.writing():
         until(lambda: outboxes.counts() == [2], "the others are harvested", 60, pause=0.5)
     outboxes.wait_until_empty(60)
-    health = outboxes.run("health")
+    health = outboxes.run("health", "--patience", "60s")
     assert (health.returncode, "gone" in health.stdout) == (1, True), health.stdout + health.stderr
     made = outboxes.run("init", "--outbox", "gone")
     assert made.returncode == 0, made.stderr
     process.wait_for("one/gone] joined the election", 60)
-    until(lambda: outboxes.run("health").returncode == 0, "all are healthy", 60, pause=0.5)
+    until(
+        lambda: outboxes.run("health", "--patience", "60s").returncode == 0, "all are healthy", 60, pause=0.5
+    )
     assert "gone" not in settings
     outboxes.audit()
 

@@ -43,7 +43,7 @@ class Trial:
     def tell(self, *arguments: str) -> Any:
         """Runs a command that must succeed; returns its JSON."""
         command = [*RUN, *arguments, "--json", "-f", str(self.settings)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 
@@ -62,7 +62,7 @@ class Trial:
                 ending.set()
                 undecided.join()
                 pump.send_signal(signal.SIGINT)
-                said = pump.communicate(timeout=60)[1]
+                said = pump.communicate(timeout=180)[1]
         assert pump.returncode == 0, said
 
     def _roll_back(self, ending: threading.Event) -> None:

@@ -174,7 +174,7 @@ class Site:
     def tell(self, *arguments: str) -> None:
         """Runs a command of ``outbox``, which must succeed."""
         command = [sys.executable, "-m", "outbox_core", *arguments, "-f", str(self._folder / "a.yaml")]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, done.stderr
 
     def create_topic(self, name: str, *, largest_message: int = 1_000_000) -> None:
