@@ -101,7 +101,7 @@ class Choosing:
         self._sql = sql
         self._name = name
         self._portion = FIRST
-        self._every = 1
+        self._every: dict[int, int] = {}  # source → of how many rows one tells its age
 
     def choose(self, fence: Fence, wanted: Wanted) -> Chosen:
         """Chooses the lane's earliest rows, as one statement sees them at one moment.
@@ -109,10 +109,10 @@ class Choosing:
         The database may have to read a row to know its size, so no more are looked at than are likely to fit.
         Where all of them do, they are chosen anew with more: the order within keys needs one moment.
 
-        The number of rows is known once they are read, so a choice samples ages if the one before was large.
+        How many there are is known once they are read: a choice samples ages if the source's last was large.
         """
         chosen = self._chosen(fence, wanted)
-        self._every = 1 if len(chosen.rows) <= SMALL else SAMPLE
+        self._every[wanted.source] = 1 if len(chosen.rows) <= SMALL else SAMPLE
         return chosen
 
     def _chosen(self, fence: Fence, wanted: Wanted) -> Chosen:
@@ -183,7 +183,8 @@ class Choosing:
         source = self._sql.source(wanted.source)
         choose = self._sql.choose(fence.lanes, wanted.conditions, sized=bool(small), number=wanted.source)
         place = {"name": self._name, "lane": fence.lane, "lanes": fence.lanes}
-        values = {**place, "every": self._every, **source.values, **wanted.values, **small}
+        every = self._every.get(wanted.source, 1)
+        values = {**place, "every": every, **source.values, **wanted.values, **small}
         rows = self._session.fetch(choose, **values, limit=limit)
         if not source.ripe:
             return rows, False
