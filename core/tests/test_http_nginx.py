@@ -1,22 +1,21 @@
 """The server behind a real nginx: below a path, and several harvesters behind one address."""
 
-import http.client
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from html import unescape
-from http.cookies import SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlencode
+from threading import Thread
 
 import pytest
 from outbox_core.config import Settings, parse
 from outbox_core.http.access import Access
 from outbox_servers.services import NginxServer
 
-from .http_client import Answered
+from .http_browser import Browser, fields_of
 from .http_server import ALICE, SAME, VIEWER
 from .page_site import Database, Operations, PageSite, serving
 from .page_states import letter
@@ -24,7 +23,6 @@ from .page_states import letter
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 PATH = "/ops/outbox"
 FORWARD = "proxy_set_header Host $http_host; proxy_pass http://harvesters;"
-FORM = ("Content-Type", "application/x-www-form-urlencoded")
 CROSS = ("Sec-Fetch-Site", "cross-site")
 
 
@@ -53,56 +51,6 @@ def documented(begin: str, port: int, instead: Mapping[str, str]) -> str:
 def upstream(*sites: PageSite) -> str:
     servers = " ".join(f"server 127.0.0.1:{site.port};" for site in sites)
     return f"upstream harvesters {{ {servers} }}"
-
-
-class Browser:
-    """Asks as a browser does: with cookies below their path only, and with what it says of a request."""
-
-    def __init__(self, port: int) -> None:
-        self.cookies: dict[str, tuple[str, str]] = {}
-        self._port = port
-
-    def get(self, path: str, accept: str = "text/html", headers: Sequence[tuple[str, str]] = ()) -> Answered:
-        return self._ask("GET", path, ("Accept", accept), *headers)
-
-    def send(
-        self, path: str, fields: Mapping[str, str], *headers: tuple[str, str], accept: str = "text/html"
-    ) -> Answered:
-        """Sends a form, by default of a page of this server."""
-        return self._ask(
-            "POST", path, ("Accept", accept), FORM, *(headers or (SAME,)), body=urlencode(fields)
-        )
-
-    def follow(self, answered: Answered) -> Answered:
-        """Goes where an answer leads, which is a path."""
-        assert answered.code == 303, answered
-        assert answered.headers["location"].startswith("/")
-        return self.get(answered.headers["location"])
-
-    def sign_in(self, prefix: str, token: str) -> Answered:
-        return self.send(f"{prefix}/login", {"token": token, "next": f"{prefix}/"})
-
-    def _ask(self, method: str, path: str, *headers: tuple[str, str], body: str | None = None) -> Answered:
-        sent = {name: value for name, (value, below) in self.cookies.items() if _is_below(path, below)}
-        named = dict(headers) | ({"Cookie": "; ".join(f"{k}={v}" for k, v in sent.items())} if sent else {})
-        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
-            connection.request(method, path, body, named)
-            answer = connection.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
-            for name, cookie in SimpleCookie(told.get("set-cookie", "")).items():
-                self.cookies[name] = cookie.value, cookie["path"]
-                if cookie["max-age"] == "0":
-                    del self.cookies[name]
-            return Answered(answer.status, answer.read().decode(), told)
-
-
-def _is_below(path: str, cookie_path: str) -> bool:
-    return path.startswith(f"{cookie_path.rstrip('/')}/")
-
-
-def fields_of(page: Answered) -> dict[str, str]:
-    assert page.code == 200, page
-    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page.text))
 
 
 class TestBelowAPath:
@@ -210,6 +158,61 @@ def test_users_of_a_proxy(operations: Operations, tmp_path: Path):
             assert operations.noted == []
             assert browser.send("/do/retry", fields, carol, SAME).code == 303
             assert [each.deed.operator for each in operations.noted] == ["carol"]
+
+
+class SignsIn(BaseHTTPRequestHandler):
+    """Answers as oauth2-proxy answers nginx: whom the cookie names is signed in."""
+
+    def do_GET(self) -> None:
+        user = re.search(r"user=(\w+)", self.headers.get("Cookie", ""))
+        if self.path == "/oauth2/auth":
+            self.send_response(202 if user else 401)
+        else:
+            self.send_response(302)
+            self.send_header(
+                "Location", f"https://idp.example/?then={self.headers['X-Auth-Request-Redirect']}"
+            )
+        if user:
+            self.send_header("X-Auth-Request-Email", f"{user[1]}@example.com")
+        if user and user[1] == "carol":
+            self.send_header("X-Auth-Request-Groups", "staff,on-call")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def test_users_who_are_sent_to_sign_in_elsewhere(operations: Operations):
+    proxy = {
+        "addresses": ["127.0.0.1"],
+        "userHeader": "X-Forwarded-Email",
+        "groupsHeader": "X-Forwarded-Groups",
+        "operatorGroups": ["on-call"],
+    }
+    settings = settings_of(origin="http://127.0.0.1", proxy=proxy)
+    with ThreadingHTTPServer(("127.0.0.1", 0), SignsIn) as signs_in, serving(settings, Database()) as site:
+        Thread(target=signs_in.serve_forever, daemon=True).start()
+        other = {"127.0.0.1:4180": f"127.0.0.1:{signs_in.server_port}"}
+        with NginxServer(documented("location /oauth2/ ", site.port, other)) as nginx:
+            browser = Browser(nginx.port)
+            for path, accept in (("/outbox/live", "*/*"), ("/do/retry?id=7", "text/html")):
+                sent = browser.get(path, accept)
+                assert (sent.code, sent.headers["location"]) == (302, f"https://idp.example/?then={path}")
+            browser.cookies["user"] = "carol", "/"
+            fields = fields_of(browser.get("/do/retry?id=7")) | {"reason": "x"}
+            del browser.cookies["user"]
+            assert browser.send("/do/retry", fields).code == 302
+            browser.cookies["user"] = "dave", "/"
+            spoofed = [("X-Forwarded-Email", "carol@example.com"), ("X-Forwarded-Groups", "on-call")]
+            refused = browser.send("/do/retry", fields, SAME, *spoofed)
+            assert refused.code == 403
+            assert "dave@example.com may only read" in refused.text
+            assert operations.noted == []
+            browser.cookies["user"] = "carol", "/"
+            assert browser.send("/do/retry", fields).code == 303
+            assert [each.deed.operator for each in operations.noted] == ["carol@example.com"]
+        signs_in.shutdown()
 
 
 class TestSeveralHarvestersInTurn:

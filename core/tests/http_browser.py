@@ -1,0 +1,63 @@
+"""For tests behind a proxy: a client that keeps cookies as a browser does."""
+
+import http.client
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode
+
+from .http_client import Answered
+from .http_server import SAME
+
+FORM = ("Content-Type", "application/x-www-form-urlencoded")
+
+
+class Browser:
+    """Asks as a browser does: with cookies below their path only, and with what it says of a request."""
+
+    def __init__(self, port: int) -> None:
+        self.cookies: dict[str, tuple[str, str]] = {}
+        self._port = port
+
+    def get(self, path: str, accept: str = "text/html", headers: Sequence[tuple[str, str]] = ()) -> Answered:
+        return self._ask("GET", path, ("Accept", accept), *headers)
+
+    def send(
+        self, path: str, fields: Mapping[str, str], *headers: tuple[str, str], accept: str = "text/html"
+    ) -> Answered:
+        """Sends a form, by default of a page of this server."""
+        return self._ask(
+            "POST", path, ("Accept", accept), FORM, *(headers or (SAME,)), body=urlencode(fields)
+        )
+
+    def follow(self, answered: Answered) -> Answered:
+        """Goes where an answer leads, which is a path."""
+        assert answered.code == 303, answered
+        assert answered.headers["location"].startswith("/")
+        return self.get(answered.headers["location"])
+
+    def sign_in(self, prefix: str, token: str) -> Answered:
+        return self.send(f"{prefix}/login", {"token": token, "next": f"{prefix}/"})
+
+    def _ask(self, method: str, path: str, *headers: tuple[str, str], body: str | None = None) -> Answered:
+        sent = {name: value for name, (value, below) in self.cookies.items() if _is_below(path, below)}
+        named = dict(headers) | ({"Cookie": "; ".join(f"{k}={v}" for k, v in sent.items())} if sent else {})
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            for name, cookie in SimpleCookie(told.get("set-cookie", "")).items():
+                self.cookies[name] = cookie.value, cookie["path"]
+                if cookie["max-age"] == "0":
+                    del self.cookies[name]
+            return Answered(answer.status, answer.read().decode(), told)
+
+
+def _is_below(path: str, cookie_path: str) -> bool:
+    return path.startswith(f"{cookie_path.rstrip('/')}/")
+
+
+def fields_of(page: Answered) -> dict[str, str]:
+    assert page.code == 200, page
+    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page.text))
