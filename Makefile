@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-clusters test lint bench model simulate faults alarms sbom clean setup uv
+.PHONY: help demo demo-clusters test lint bench model simulate faults alarms dashboard-picture sbom clean setup uv
 
 ARGS ?=
 
@@ -45,7 +45,7 @@ TYPED := $(wildcard sdk/outbox_* core/outbox_* plugins/*/outbox_* testkit/outbox
 TESTS := $(wildcard */tests plugins/*/tests tests)
 
 help:  ## Show this
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 demo: $(READY)  ## Watch it at work: records flow, the leader is killed, an audit judges
 	@$(RUN) outbox demo $(ARGS)
@@ -81,6 +81,9 @@ faults: $(READY)  ## Kill, freeze and starve real servers and harvesters: ARGS="
 
 alarms: $(READY)  ## Make each alarm of Prometheus fire and clear by a real fault: ARGS="OutboxNoLeader"
 	@$(RUN) python -m tests.alarms $(ARGS)
+
+dashboard-picture: $(READY)  ## Check the dashboard in your Grafana, and take its pictures: GRAFANA_HOME=/usr/share/grafana
+	@$(RUN) python -m tests.dashboard $(ARGS)
 
 # Where `make sbom` writes.
 SBOM ?= dist/outbox.cdx.json

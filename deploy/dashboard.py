@@ -78,8 +78,9 @@ def _flow() -> list[Shown]:
     ]
     commit = "From the creation of a record until the broker's acknowledgement."
     sending = "From handing a record to the client until the broker's report."
+    # Over several scrapes: in $__interval there may be one, and thus no increase.
     buckets = Query(
-        f"sum by (le) (increase({chosen(names.DELIVERY_DURATION, '_bucket')}[$__interval]))", "{{le}}"
+        f"sum by (le) (increase({chosen(names.DELIVERY_DURATION, '_bucket')}[$__rate_interval]))", "{{le}}"
     )
     destination = label(names.DESTINATION)
     sent = rate(names.SENT_MESSAGES, f"{names.OUTBOX}, {destination}", f"{EACH} {{{{{destination}}}}}")
@@ -184,11 +185,13 @@ def _leadership() -> list[Shown]:
         "Who leads", "1 for the leader.", "none", [total(names.LEADER, by, f"{EACH} {{{{instance}}}}")]
     )
     often = Query(f"changes(({most(names.FENCE_TOKEN).expression})[{duration(TAKEOVERS_SECONDS)}:])", EACH)
+    # They are rare: within a few scrapes, a curve would be a point, and seldom there.
+    lately = duration(TAKEOVERS_SECONDS)
     durations = [
-        Query(quantile(metric, 0.95).expression, f"{EACH} {word}")
+        Query(quantile(metric, 0.95, within=lately).expression, f"{EACH} {word}")
         for metric, word in ((names.TAKEOVER_DURATION, "duration"), (names.TAKEOVER_SILENCE, "silence"))
     ]
-    about = "Silence is what a takeover has cost at most; duration, from the election to its lanes."
+    about = "In half an hour. Silence: what one has cost at most; duration: from the election to its lanes."
     takeovers = Panel(
         "Takeovers",
         "In half an hour.",

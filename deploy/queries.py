@@ -51,9 +51,11 @@ def rate(metric: Metric, by: str = GROUP, legend: str = EACH, *, part: str = "",
     return Query(f"sum by ({by}) (rate({chosen(metric, part, more)}[$__rate_interval]))", legend)
 
 
-def quantile(metric: Metric, quantile: float, by: str = GROUP, legend: str = EACH) -> Query:
-    """Returns a quantile of a histogram over all processes."""
-    buckets = f"sum by (le, {by}) (rate({chosen(metric, '_bucket')}[$__rate_interval]))"
+def quantile(
+    metric: Metric, quantile: float, by: str = GROUP, legend: str = EACH, *, within: str = "$__rate_interval"
+) -> Query:
+    """Returns a quantile of a histogram over all processes, of what was observed ``within`` a duration."""
+    buckets = f"sum by (le, {by}) (rate({chosen(metric, '_bucket')}[{within}]))"
     return Query(f"histogram_quantile({quantile}, {buckets})", f"{legend} p{quantile * 100:g}")
 
 

@@ -65,7 +65,7 @@ def verdict() -> list[Shown]:
             Panel(
                 "Backlog", "Records that wait.", "short", [most(names.BACKLOG)], f"{OPERATIONS}what-to-watch"
             ),
-            ("text", None),
+            ("blue", None),
         ),
         figure(
             Panel(

@@ -1,0 +1,1 @@
+"""The dashboard of ``deploy/`` in a real Grafana, with pictures of it."""
