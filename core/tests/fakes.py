@@ -20,6 +20,7 @@ from outbox_sdk import (
     Fence,
     LaneStatus,
     LeadershipLost,
+    MarkedRecord,
     Origin,
     OriginBacklog,
     Parked,
@@ -29,6 +30,7 @@ from outbox_sdk import (
     Upkeep,
 )
 from outbox_sdk.journal import Deed, Entry
+from outbox_sdk.parking import listed_key
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)
@@ -127,6 +129,10 @@ class FakeTable:
         self.closed = True
 
 
+def _listed(record: MarkedRecord) -> MarkedRecord:
+    return record._replace(key=listed_key(record.key), value=None, headers=[])
+
+
 class FakeLetters:
     """Dead letters in a list, which records its calls.
 
@@ -144,12 +150,18 @@ class FakeLetters:
         self.closed = False
 
     def find(
-        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
+        self,
+        keys: Sequence[str] = (),
+        status: DeadLetterStatus | None = None,
+        *,
+        ids: Collection[int] | None = None,
+        whole: bool = True,
     ) -> list[DeadLetter]:
         return [
-            each if values else replace(each, record=each.record._replace(value=None))
+            each if whole else replace(each, record=_listed(each.record))
             for each in self.kept
-            if (not keys or each.record.key in keys) and (status is None or each.status is status)
+            if (not keys or each.record.key in keys) and status in {None, each.status}
+            if ids is None or each.record.id in ids
         ]
 
     def waiting(self, key: str) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -112,15 +112,13 @@ class Operations:
         self._answer()
         return self.noted[:limit]
 
-    def waiting(self, settings: HarvestSettings, keys: Sequence[str]) -> Mapping[str, int]:
+    def waiting(self, settings: HarvestSettings, letter: int) -> int:
         self.counting += 1
         assert self.counts.wait(30)
-        return dict.fromkeys(keys, 1234)
+        return 1234
 
-    def reveal(
-        self, settings: HarvestSettings, key: str, ids: Sequence[int], operator: Operator
-    ) -> list[DeadLetter]:
-        self._note(Verb.REVEAL, key, operator)
+    def reveal(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> list[DeadLetter]:
+        self._note(Verb.REVEAL, str(ids), operator)
         return [each for each in self.found if each.record.id in ids]
 
     def retry(self, settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> Changed:

@@ -113,16 +113,13 @@ def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
 
     entries = api.get("/api/journal?limit=9")["entries"]
     noted = [(each["operator"], each["via"], each["verb"], each["outcome"]) for each in reversed(entries)]
-    assert noted[2:5] == [
+    assert noted[1:4] == [
         ("alice", "http", "skip", "2 changed"),
         ("alice", "http", "redrive", "1 changed, 1 gone"),
         ("alice", "http", "retry", "1 changed"),
     ]
     assert {verb for _, _, verb, _ in noted} == set(VERBS)
-    assert [each["reason"] for each in entries if each["reason"]] == [
-        "it hangs",
-        *["is it one of ours?"] * 2,
-    ]
+    assert [each["reason"] for each in entries if each["reason"]] == ["it hangs", "is it one of ours?"]
     api.get("/openapi.json")
     served = {route.path for route in api.site.app.routes if isinstance(route, Route)}
     assert {path for path in served if path.startswith("/api/")} - {"/api/{rest:path}"} < api.described[
@@ -155,7 +152,7 @@ def test_what_cannot_be_done(api: Checked, settings: Settings):
     for query in ("limit=0", "limit=1001", "limit=x", "limit=%D9%A1", "status=gone"):
         assert query.partition("=")[0] in api.get(f"/api/parked?{query}", code=400)["error"]
     api.get("/api/parked?outbox=other", code=404)
-    assert {each.deed.verb for each in operations.entries(settings.harvest)} == {"retry"}
+    assert {each.deed.verb for each in operations.entries(settings.harvest)} == {"retry", "reveal"}
 
 
 def test_a_deed_goes_on_if_its_database_takes_too_long(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ DEEDS: dict[Verb, Callable[[HarvestSettings], Any]] = {
     Verb.FORGET: lambda box: operations.forget(box, ALICE),
     Verb.TAKE_OVER: lambda box: operations.begin_takeover(box, 2, ALICE),
     Verb.END_TAKEOVER: lambda box: operations.end_takeover(box, 2, ALICE),
-    Verb.REVEAL: lambda box: operations.reveal(box, "a", [1, 9], ALICE),
+    Verb.REVEAL: lambda box: operations.reveal(box, [1, 9], ALICE),
 }
 SUBJECTS = {
     Verb.RETRY: "2 records, key 'a' (record 1), key 'b' (record 2)",
@@ -47,7 +47,7 @@ SUBJECTS = {
     Verb.FORGET: "lanes 0, 2",
     Verb.TAKE_OVER: "cluster 2",
     Verb.END_TAKEOVER: "cluster 2",
-    Verb.REVEAL: "2 records, key 'a' (record 1), key 'a' (record 9)",
+    Verb.REVEAL: "2 records, key 'a' (record 1), record 9",
 }
 OUTCOMES = {
     Verb.RETRY: "2 changed",
@@ -105,11 +105,16 @@ class Letters(FakeLetters):
         self.watched = watched
 
     def find(
-        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
+        self,
+        keys: Sequence[str] = (),
+        status: DeadLetterStatus | None = None,
+        *,
+        ids: Collection[int] | None = None,
+        whole: bool = True,
     ) -> list[DeadLetter]:
-        if values:
+        if whole:
             self.watched.act()
-        return super().find(keys, status, values=values)
+        return super().find(keys, status, ids=ids, whole=whole)
 
     def _change(self, verb: str, ids: Sequence[int]) -> list[int]:
         self.watched.act()
@@ -274,7 +279,7 @@ def test_keys_are_called_what_log_lines_call_them(box: HarvestSettings):
 def test_looking_is_not_noted(box: HarvestSettings, journal: FakeJournal):
     assert [each.record.id for each in operations.letters(box, DeadLetterStatus.PARKED)] == [1, 2]
     assert {each.record.value for each in operations.letters(box)} == {None}
-    assert operations.waiting(box, ["a", "b"]) == {"a": 3, "b": 3}
+    assert [operations.waiting(box, number) for number in (1, 9)] == [3, 0]
     assert journal.noted == {}
 
 

@@ -145,12 +145,14 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
     file = configure(database)
     box = load(file).harvest
     ids = parked(box)
-    assert operations.waiting(box, KEYS) == dict.fromkeys(KEYS, 2)
-    [shown] = operations.reveal(box, "a", [ids["a"]], ALICE)
+    assert [operations.waiting(box, ids[key]) for key in KEYS] == [2] * len(KEYS)
+    [shown] = operations.reveal(box, [ids["a"]], ALICE)
     assert shown.record.value == "a 0"
     assert operations.skip(box, [ids["a"]], ALICE).changed == (ids["a"],)
     assert operations.redrive(box, [ids["a"], ids["b"]], ALICE).gone == (ids["b"],)
-    assert operations.waiting(box, ["a"]) == {"a": 2}
+    assert operations.waiting(box, ids["a"]) == 0
+    with closing(box.dialect.create().dead_letters(read_only=True)) as dead:
+        assert dead.waiting("a") == 2
 
     with ThreadPoolExecutor(2) as pool:
         both = pool.map(lambda who: operations.retry(box, [*ids.values()], who), (ALICE, BOB))

@@ -12,13 +12,26 @@ its order under every leader, and all other keys flow. An operator ends it::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from outbox_sdk.record import MarkedRecord
+
+LONGEST_KEY = 1_000
+"""Characters of a key that lists of dead letters have; a longer key is cut there."""
+
+
+def listed_key(key: str) -> str:
+    """Returns a key as lists have it: of a longer one than ``LONGEST_KEY`` one character more."""
+    return key[: LONGEST_KEY + 1]
+
+
+def is_cut(key: str) -> bool:
+    """Returns whether a key of a list is the beginning of a longer one."""
+    return len(key) > LONGEST_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +104,21 @@ class DeadLetters(Protocol):
     """
 
     def find(
-        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
+        self,
+        keys: Sequence[str] = (),
+        status: DeadLetterStatus | None = None,
+        *,
+        ids: Collection[int] | None = None,
+        whole: bool = True,
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id.
 
         Args:
-            keys: The keys; none means all.
+            keys: The keys, whole; none means all.
             status: In which state; ``None`` means both.
-            values: Whether to read the records' values too, which may be large; without, they are ``None``.
+            ids: Which of them; ``None`` means all.
+            whole: Whether to return all of each record, which may be large. In a list of records that are not
+                whole, values are ``None``, headers are left out, and keys are as :func:`listed_key` says.
         """
         ...
 

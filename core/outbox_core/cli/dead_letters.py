@@ -17,6 +17,9 @@ from outbox_core.config.duration import format_duration
 MAX_VALUE_SHOWN = 1000
 """Characters or bytes of a value that are shown to people."""
 
+MAX_KEY_SHOWN = 250
+"""Characters of a key that are shown to people."""
+
 _STYLES = {"changed": "green", "gone": "yellow"}
 
 
@@ -30,7 +33,7 @@ def as_data(letter: DeadLetter, names: KeyNames | None = None) -> dict[str, Any]
     record = letter.record
     return {
         "key": record.key,
-        **({"key_in_logs": names.of(record.key)} if names and names.hashed else {}),
+        **({"key_in_logs": names.of_listed(record.key)} if names and names.hashed else {}),
         "id": record.id,
         "topic": record.topic,
         "status": str(letter.status),
@@ -77,7 +80,7 @@ def as_table(
     for letter in letters:
         record = letter.record
         cells: list[RenderableType] = [
-            Text(printable(record.key)),
+            Text(_cut(record.key)),
             str(record.id) if record.id >= 0 else f"{record.id} (reused)",
             Text(printable(record.topic)),
             f"{letter.attempts:,}",
@@ -85,7 +88,7 @@ def as_table(
             Text(printable(letter.reason)),
         ]
         if names and names.hashed:
-            cells.append(names.of(record.key))
+            cells.append(names.of_listed(record.key))
         if outcomes is None:
             table.add_row(*cells)
         else:
@@ -112,7 +115,7 @@ def _details(letter: DeadLetter) -> RenderableType:
     grid.add_column(overflow="fold")
     since = letter.since.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     rows = [
-        ("key", printable(record.key)),
+        ("key", _cut(record.key)),
         ("id", str(record.id)),
         ("topic", printable(record.topic)),
         ("partition", None if record.partition is None else str(record.partition)),
@@ -127,6 +130,11 @@ def _details(letter: DeadLetter) -> RenderableType:
         if shown is not None:
             grid.add_row(name, Text(shown))
     return Group(grid, "")
+
+
+def _cut(key: str) -> str:
+    """Returns the beginning of a key, as it prints."""
+    return f"{printable(key[:MAX_KEY_SHOWN])}{'…' if len(key) > MAX_KEY_SHOWN else ''}"
 
 
 def _age(letter: DeadLetter) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from outbox_sdk.errors import OutboxError
-from outbox_sdk.parking import DeadLetter, DeadLetterStatus
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed_key
 from rich.console import Group as Parts
 from rich.console import RenderableType
 from rich.text import Text
@@ -204,8 +204,8 @@ def _apply(action: _Action, request: _Request) -> None:
 
 def _selected(action: _Action, request: _Request) -> list[DeadLetter]:
     letters = operations.letters(request.settings, action.status, request.keys)
-    there = {letter.record.key for letter in letters}
-    unknown = [key for key in dict.fromkeys(request.keys) if key not in there]
+    there = {letter.record.key for letter in letters}  # as lists have them
+    unknown = [key for key in dict.fromkeys(request.keys) if listed_key(key) not in there]
     if unknown:
         option = " --skipped" if action.status is DeadLetterStatus.SKIPPED else ""
         raise OutboxError(

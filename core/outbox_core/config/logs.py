@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from outbox_sdk.errors import ConfigError
+from outbox_sdk.parking import LONGEST_KEY, is_cut
 
 DIGITS = 12
 """Of a hash: enough to tell millions of keys apart."""
@@ -27,11 +28,15 @@ class KeyNames:
         return bool(self.secret)
 
     def of(self, key: str) -> str:
-        """Returns the name of a key; the same one for the same key and secret."""
+        """Returns the name of a key; the same one for the same key and secret. Long keys are cut."""
         if not self.secret:
-            return repr(key)
+            return f"{key[:LONGEST_KEY]!r}{'…' if is_cut(key) else ''}"
         digest = hmac.digest(self.secret.encode(), key.encode("utf-8", "surrogatepass"), "sha256")
         return f"#{digest.hex()[:DIGITS]}"
+
+    def of_listed(self, key: str) -> str:
+        """Returns the name of a key of a list of dead letters; empty if only the whole key would tell it."""
+        return "" if self.secret and is_cut(key) else self.of(key)
 
 
 class LogLevel(StrEnum):

@@ -154,15 +154,10 @@ def _changed(changed: operations.Changed) -> BaseModel:
 
 
 def _reveal(outbox: HarvestSettings, asked: schemas.Letters, operator: Operator) -> BaseModel:
-    wanted, keys = set(asked.ids), dict[str, list[int]]()
-    for letter in operations.letters(outbox):
-        if letter.record.id in wanted:
-            keys.setdefault(letter.record.key, []).append(letter.record.id)
-    found = [each for key, ids in keys.items() for each in operations.reveal(outbox, key, ids, operator)]
-    gone = sorted(wanted - {each.record.id for each in found})
+    found = operations.reveal(outbox, asked.ids, operator)
+    gone = sorted(set(asked.ids) - {each.record.id for each in found})
     _refuse_if_gone(found, gone)
-    contents = sorted((_content(each.record) for each in found), key=lambda each: each.id)
-    return schemas.Revealed(letters=contents, gone=gone)
+    return schemas.Revealed(letters=[_content(each.record) for each in found], gone=gone)
 
 
 def _refuse_if_gone(changed: Sequence[object], gone: Sequence[int]) -> None:
@@ -195,7 +190,7 @@ def _letter(outbox: HarvestSettings, letter: DeadLetter) -> schemas.Letter:
         status=letter.status,
         topic=letter.record.topic,
         key=letter.record.key,
-        key_in_logs=outbox.key_names.of(letter.record.key),
+        key_in_logs=outbox.key_names.of_listed(letter.record.key),
         reason=letter.reason,
         attempts=letter.attempts,
         since=letter.since,

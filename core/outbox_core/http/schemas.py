@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from outbox_sdk.parking import DeadLetterStatus
+from outbox_sdk.parking import LONGEST_KEY, DeadLetterStatus
 from pydantic import BaseModel, ConfigDict, Field
 
 from outbox_core.operations import Verb
@@ -106,8 +106,11 @@ class Letter(_Answer):
     id: int
     status: DeadLetterStatus
     topic: str
-    key: str
-    key_in_logs: Annotated[str, Field(description="What log lines and the journal call the key.")]
+    key: Annotated[str, Field(description=f"The key, or the first {LONGEST_KEY + 1:,} characters of it.")]
+    key_in_logs: Annotated[
+        str,
+        Field(description="What log lines call the key; empty if only the whole key tells."),
+    ]
     reason: Annotated[str, Field(description="The last error.")]
     attempts: int
     since: Annotated[datetime, Field(description="When it was parked, or skipped.")]

@@ -17,6 +17,7 @@ from outbox_sdk import (
     Parked,
     Poison,
 )
+from outbox_sdk.parking import LONGEST_KEY
 
 from outbox_core.config.logs import KeyNames
 from outbox_core.delivery.commands import Advance, Answer, Heartbeat, Mark, Park, Publish, Purge, Reset
@@ -242,7 +243,7 @@ class Telemetry:
                 "lane %d: record %d of topic %r was not delivered and its key %s is held: %s",
                 self._lane,
                 record.id,
-                record.topic,
+                record.topic[:LONGEST_KEY],
                 self._key_names.of(record.key),
                 failure.reason,
                 extra={"error": failure.reason},

@@ -1,7 +1,7 @@
 """What an operator does with dead letters."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -46,17 +46,17 @@ def redrive(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -
     return _change(settings, Verb.REDRIVE, ids, operator)
 
 
-def reveal(settings: HarvestSettings, key: str, ids: Sequence[int], operator: Operator) -> list[DeadLetter]:
-    """Returns letters of a key with values and headers, ordered by id; those that are gone are left out.
+def reveal(settings: HarvestSettings, ids: Sequence[int], operator: Operator) -> list[DeadLetter]:
+    """Returns letters with values and headers, ordered by id; those that are gone are left out.
 
     The journal notes it, as values may be confidential.
     """
-    wanted = set(ids)
-    subject = _subject(settings, [(number, key) for number in sorted(wanted)])
-    with journalled(settings, Verb.REVEAL, subject, operator) as outcome:
-        with _open(settings, read_only=True) as dead:
-            found = [letter for letter in dead.find([key]) if letter.record.id in wanted]
-        outcome.text = _counted("shown", len(found), len(wanted) - len(found))
+    wanted = sorted(set(ids))
+    with _open(settings, read_only=True) as dead:
+        subject = _subject(settings, dead, wanted)
+        with journalled(settings, Verb.REVEAL, subject, operator) as outcome:
+            found = dead.find(ids=wanted)
+            outcome.text = _counted("shown", len(found), len(wanted) - len(found))
     if outcome.unnoted:
         log.warning("%s", outcome.unnoted)
     return found
@@ -65,7 +65,7 @@ def reveal(settings: HarvestSettings, key: str, ids: Sequence[int], operator: Op
 def letters(
     settings: HarvestSettings, status: DeadLetterStatus | None = None, keys: Sequence[str] = ()
 ) -> list[DeadLetter]:
-    """Returns dead letters without their values, ordered by id; reads only.
+    """Returns dead letters without values and headers, and with the beginnings of keys, ordered by id.
 
     Args:
         settings: The outbox.
@@ -73,13 +73,20 @@ def letters(
         keys: Of which keys; none means all.
     """
     with _open(settings, read_only=True) as dead:
-        return dead.find(keys, status, values=False)
+        return dead.find(keys, status, whole=False)
 
 
-def waiting(settings: HarvestSettings, keys: Sequence[str]) -> dict[str, int]:
-    """Returns how many rows of each key the outbox holds, parked heads included; may read the whole table."""
+def waiting(settings: HarvestSettings, letter: int) -> int:
+    """Returns how many rows the outbox holds of a dead letter's key, a parked head included.
+
+    May read the whole table. Returns 0 if the letter is gone.
+
+    Args:
+        settings: The outbox.
+        letter: The id of the dead letter.
+    """
     with _open(settings, read_only=True) as dead:
-        return {key: dead.waiting(key) for key in keys}
+        return sum(dead.waiting(found.record.key) for found in dead.find(ids=[letter]))
 
 
 def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:
@@ -87,8 +94,7 @@ def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator:
     if not wanted:
         return Changed(verb, (), ())
     with _open(settings, read_only=False) as dead:
-        keys = {letter.record.id: letter.record.key for letter in dead.find(values=False)}
-        subject = _subject(settings, [(number, keys.get(number)) for number in wanted])
+        subject = _subject(settings, dead, wanted)
         with journalled(settings, verb, subject, operator) as outcome:
             changed = _act(dead, verb, wanted)
             gone = tuple(sorted({*wanted} - {*changed}))
@@ -102,12 +108,11 @@ def _act(dead: DeadLetters, verb: Verb, ids: Sequence[int]) -> list[int]:
     return dead.skip(ids) if verb is Verb.SKIP else dead.redrive(ids)
 
 
-def _subject(settings: HarvestSettings, records: Iterable[tuple[int, str | None]]) -> str:
-    """Returns the keys as log lines name them, with the ids of their records."""
-    named = [
-        f"record {number}" if key is None else f"key {settings.key_names.of(key)} (record {number})"
-        for number, key in records
-    ]
+def _subject(settings: HarvestSettings, dead: DeadLetters, ids: Sequence[int]) -> str:
+    """Returns the keys of dead letters as log lines name them, with the ids of their records."""
+    found = dead.find(ids=ids, whole=False)
+    names = {each.record.id: settings.key_names.of_listed(each.record.key) for each in found}
+    named = [f"key {names[each]} (record {each})" if names.get(each) else f"record {each}" for each in ids]
     return ", ".join(named if len(named) == 1 else [f"{len(named)} records", *named])
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import psycopg
 from outbox_sdk import DeadLetter, DeadLetterStatus
+from outbox_sdk.parking import listed_key
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
@@ -28,16 +29,21 @@ class PostgresDeadLetters:
         self._sql = ParkingStatements(layout.outbox, layout.fence, layout.dead_letters, binary=layout.binary)
 
     def find(
-        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
+        self,
+        keys: Sequence[str] = (),
+        status: DeadLetterStatus | None = None,
+        *,
+        ids: Collection[int] | None = None,
+        whole: bool = True,
     ) -> list[DeadLetter]:
         """Returns dead letters, ordered by id."""
         with translated(self._source, "read the dead letters"):
-            rows = self._fetch(
-                self._sql.letters, spelled(keys, raw=self._raw), status and status.value, values
-            )
+            fate, chosen = status and status.value, None if ids is None else sorted(ids)
+            statement = self._sql.whole_letters if whole else self._sql.short_letters
+            rows = self._fetch(statement, spelled(keys, raw=self._raw), fate, chosen)
         return [
             DeadLetter(
-                record=record((*row[:6], None)),
+                record=found if whole else found._replace(key=listed_key(found.key)),
                 reason=reason,
                 attempts=attempts,
                 since=since,
@@ -45,6 +51,7 @@ class PostgresDeadLetters:
                 status=DeadLetterStatus(state),
             )
             for row in rows
+            for found in (record((*row[:6], None)),)
             for state, reason, attempts, since, age in (row[6:],)
         ]
 

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from outbox_sdk.parking import LONGEST_KEY
 from outbox_sdk.portable import TableName
 from outbox_sdk.portable.columns import COLUMNS
 
 FENCE_MATCHES = "name = $1 AND lane = $2 AND lanes = $3 AND token = $4 AND attempt = $5"
+
+_LONGEST = 4 * (LONGEST_KEY + 1)
+"""Where texts are cut in short lists: enough also where the database counts bytes."""
 
 KEY = "coalesce(kafka_key, '')::text COLLATE \"C\""
 """A row's key as lanes know it, compared byte by byte whatever the collation of the column."""
@@ -38,7 +42,8 @@ class ParkingStatements:
             anew.
         move_conflicts: $1 name, $2 ids. Gives dead letters new ids, below all others and in their order.
         parked: $1 name. The number of parked keys, and the age of the oldest in seconds.
-        letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 whether with values.
+        whole_letters: $1 name, $2 keys, none for all, $3 fate, null for all, $4 ids, null for all.
+        short_letters: As ``whole_letters``, without values and headers, and with the beginnings of keys.
         waiting: $1 the spellings of a key. The number of its rows.
         release: $1 name. Locks out marks and parks, and has the next mark of each lane start at the head.
         retry: $1 name, $2 ids. Returns the ids freed.
@@ -55,7 +60,6 @@ class ParkingStatements:
         kept = _COPY.replace("kafka_value", f"{value} AS kafka_value")
         value = "kafka_value" if binary else "convert_from(kafka_value, getdatabaseencoding())"
         given = _COPY.replace("kafka_value", value)
-        shown = _COPY.replace("kafka_value", f"CASE WHEN $4::boolean THEN {value} END")
         chosen = f"FROM {letters} WHERE name = $1 AND id = ANY ($2::bigint[])"
         marked = f"""
             UPDATE {outbox} SET leader_id = NULL
@@ -81,13 +85,9 @@ class ParkingStatements:
         self.parked = f"""
             SELECT count(*), extract(epoch FROM clock_timestamp() - min(since))::float8
             FROM {letters} WHERE name = $1 AND fate = 'parked'"""
-        self.letters = f"""
-            SELECT id, {shown}, fate, reason, attempts, since,
-                   extract(epoch FROM clock_timestamp() - since)::float8
-            FROM {letters}
-            WHERE name = $1 AND ($2::text[] = '{{}}' OR {KEY} = ANY ($2::text[]))
-              AND ($3::text IS NULL OR fate = $3::text)
-            ORDER BY id"""
+        place = f"left(kafka_topic, {_LONGEST}), left(kafka_key, {_LONGEST})"
+        short = f"{place}, NULL::text, NULL::text[], NULL::text[]"
+        self.whole_letters, self.short_letters = (_listed(letters, shown) for shown in (given, short))
         self.waiting = f"SELECT count(*) FROM {outbox} WHERE {KEY} = ANY ($1::text[])"
         self.release = f"UPDATE {fence} SET releases = releases + 1 WHERE name = $1"
         self.retry = f"DELETE {chosen} AND fate = 'parked' RETURNING id"
@@ -125,6 +125,16 @@ class ParkingStatements:
                 SELECT clock_timestamp(), {given} FROM taken ORDER BY id
             )
             SELECT id FROM taken"""
+
+
+def _listed(letters: TableName, shown: str) -> str:
+    return f"""
+        SELECT id, {shown}, fate, reason, attempts, since,
+               extract(epoch FROM clock_timestamp() - since)::float8
+        FROM {letters}
+        WHERE name = $1 AND ($2::text[] = '{{}}' OR {KEY} = ANY ($2::text[]))
+          AND ($3::text IS NULL OR fate = $3::text) AND ($4::bigint[] IS NULL OR id = ANY ($4::bigint[]))
+        ORDER BY id"""
 
 
 def _park(fence: TableName, letters: TableName, rows: str) -> str:

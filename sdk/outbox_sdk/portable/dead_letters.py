@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from outbox_sdk.parking import DeadLetter, DeadLetterStatus
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed_key
 from outbox_sdk.portable.columns import COLUMNS
 from outbox_sdk.portable.fence_rows import make_guard
 from outbox_sdk.portable.names import TableName
@@ -38,18 +38,24 @@ class PortableDeadLetters:
         self._sql = Statements(session.idiom, outbox, fence, letters)
 
     def find(
-        self, keys: Sequence[str] = (), status: DeadLetterStatus | None = None, *, values: bool = True
+        self,
+        keys: Sequence[str] = (),
+        status: DeadLetterStatus | None = None,
+        *,
+        ids: Collection[int] | None = None,
+        whole: bool = True,
     ) -> list[DeadLetter]:
-        """Returns dead letters, ordered by id. Reads all of the outbox's, which are few."""
-        statement = self._sql.list_letters if values else self._sql.list_without_values
-        with self._session.transaction("read the dead letters", reads=True):
-            rows = self._session.fetch(statement, name=self._name)
+        """Returns dead letters, ordered by id. Without ids it reads all of the outbox's, which are few."""
+        rows = self._rows(ids, whole=whole)
         letters = []
         for row in rows:
             state, reason, attempts, since, age = row[6:]
+            found = self._record(row)
+            if (keys and found.key not in keys) or status not in {None, DeadLetterStatus(state)}:
+                continue
             letters.append(
                 DeadLetter(
-                    record=self._record(row),
+                    record=found if whole else found._replace(key=listed_key(found.key)),
                     reason=self._idiom.read_text(reason) or "",
                     attempts=int(attempts),
                     since=self._idiom.read_timestamp(since),
@@ -57,11 +63,7 @@ class PortableDeadLetters:
                     status=DeadLetterStatus(state),
                 )
             )
-        return [
-            letter
-            for letter in letters
-            if (not keys or letter.record.key in keys) and status in (None, letter.status)
-        ]
+        return letters
 
     def waiting(self, key: str) -> int:
         """Returns how many rows of a key the outbox holds; reads the whole table."""
@@ -108,6 +110,14 @@ class PortableDeadLetters:
     def close(self) -> None:
         """Disconnects."""
         self._session.close()
+
+    def _rows(self, ids: Collection[int] | None, *, whole: bool) -> Sequence[Sequence[Any]]:
+        with self._session.transaction("read the dead letters", reads=True):
+            if ids is None:
+                statement = self._sql.list_whole if whole else self._sql.list_short
+                return self._session.fetch(statement, name=self._name)
+            chosen = self._sql.whole_letters if whole else self._sql.short_letters
+            return self._session.fetch_by_ids(chosen, sorted(ids), name=self._name)
 
     @contextmanager
     def _released(self, doing: str) -> Iterator[None]:

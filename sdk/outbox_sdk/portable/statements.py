@@ -168,12 +168,12 @@ class Statements:
             f"SELECT COUNT(*), MAX({idiom.age_seconds('since')}) FROM {letters}"
             " WHERE name = {name} AND fate = 'parked'"
         )
-        rest = (
-            f"fate, reason, attempts, since, {idiom.age_seconds('since')} FROM {letters}"
-            " WHERE name = {name} ORDER BY id"
-        )
-        self.list_letters = f"SELECT {_READ}, {rest}"
-        self.list_without_values = f"SELECT {self._without('kafka_value')}, {rest}"
+        told = f"fate, reason, attempts, since, {idiom.age_seconds('since')}"
+        whole, short = f"{_READ}, {told}", f"{self._without(*COLUMNS[3:])}, {told}"
+        every = f"FROM {letters} WHERE {named} ORDER BY id"
+        self.list_whole, self.list_short = f"SELECT {whole} {every}", f"SELECT {short} {every}"
+        self.whole_letters = SelectByIds(whole, letters, named, " ORDER BY id")
+        self.short_letters = SelectByIds(short, letters, named, " ORDER BY id")
         self.chosen = SelectByIds(_READ, letters, chosen, " ORDER BY id")
         self.chosen_heads = SelectByIds(self._without("kafka_value"), letters, chosen, " ORDER BY id")
         self.chosen_keys = SelectByIds(f"id, {self._key}", letters, chosen)

@@ -6,6 +6,7 @@ from time import sleep
 
 import pytest
 from outbox_sdk import Capability, DeadLetterStatus, DriverError, Parked, Record
+from outbox_sdk.parking import LONGEST_KEY, is_cut, listed_key
 
 from outbox_testkit.conformance.base import Conformance, needs
 from outbox_testkit.conformance.stashing import TEXTS, assert_same
@@ -184,7 +185,23 @@ class LetterConformance(Conformance):
         ]
         assert found("k1", status=DeadLetterStatus.SKIPPED) == found("nothing") == []
         assert [letters.waiting(key) for key in ("k1", "k2", "nothing")] == [2, 1, 0]
-        assert [letter.record.value for letter in letters.find(values=False)] == [None] * 3
+        ids = [letter.record.id for letter in letters.find()]
+        assert [letter.record.id for letter in letters.find(ids=[ids[2], ids[0], 2**62])] == ids[::2]
+        assert letters.find(["k2"], ids=ids[:1]) == letters.find(ids=[]) == []
+
+    def test_a_list_has_neither_values_nor_headers_nor_all_of_a_long_key(self, box: Box) -> None:
+        hand, keys = box.lead(), ["k" * LONGEST_KEY, "k" * (LONGEST_KEY + 1), "k" * (LONGEST_KEY + 7)]
+        box.stash(*(Record("topic", key, "value", (("header", "1"),)) for key in keys))
+        box.park(hand, *keys)
+        letters = box.dead_letters()
+        listed = [letter.record for letter in letters.find(whole=False)]
+        assert [(each.value, list(each.headers)) for each in listed] == [(None, [])] * 3
+        assert [each.key for each in listed] == [*keys[:2], listed_key(keys[2])]
+        assert [is_cut(each.key) for each in listed] == [False, True, True]
+        [chosen] = letters.find([keys[2]], whole=False)
+        [whole] = letters.find(ids=[chosen.record.id])
+        assert (whole.record.key, whole.record.value) == (keys[2], "value")
+        assert list(whole.record.headers) == [("header", "1")]
 
     def test_a_retried_key_is_marked_from_its_head(self, box: Box) -> None:
         hand, values = box.lead(), box.fill(6, keys=2)

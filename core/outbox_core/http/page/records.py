@@ -51,7 +51,7 @@ class Records:
         found = await self._letter(outbox, query.get("id", ""))
         rows = None
         if query.get("count") == "1":
-            rows = await self._parts.work.read(partial(self._count, outbox, found.record.key))
+            rows = await self._parts.work.read(partial(self._count, outbox, found.record.id))
         return self._page(request, outbox, found, rows=rows, revealed=False)
 
     async def reveal(self, request: Request) -> Response:
@@ -63,7 +63,7 @@ class Records:
         operator = Operator(
             client.name if client else "", "http", " ".join(form.get("reason", "").split())[:500]
         )
-        ask = partial(operations.reveal, outbox, known.record.key, [known.record.id], operator)
+        ask = partial(operations.reveal, outbox, [known.record.id], operator)
         found = await self._parts.work.deed(ask)
         if not found:
             raise RefusedError(404, _GONE)
@@ -81,12 +81,12 @@ class Records:
             error=contents.journal_error or contents.error,
         )
 
-    def _count(self, outbox: HarvestSettings, key: str) -> int:
+    def _count(self, outbox: HarvestSettings, letter: int) -> int:
         """Counts rows on a thread; one at a time, so that viewers cannot take all threads from operators."""
         if not self._counting.acquire(blocking=False):
             raise OutboxError("rows are being counted for somebody else: try again in a while")
         try:
-            return operations.waiting(outbox, [key])[key]
+            return operations.waiting(outbox, letter)
         finally:
             self._counting.release()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from outbox_sdk.journal import Entry
-from outbox_sdk.parking import DeadLetter
+from outbox_sdk.parking import LONGEST_KEY, DeadLetter, is_cut
 
 from outbox_core.config import KeyNames
-from outbox_core.http.view.texts import duration, printable, short
+from outbox_core.http.view.texts import LONGEST, duration, printable, short
 
 MOST_SHOWN = 4096
 """Characters or bytes of a value that are shown."""
@@ -32,7 +32,8 @@ class Letter:
     Attributes:
         id: Identifies it.
         key: The record's key, cut where it is long.
-        in_logs: What log lines call the key; empty if that is the key itself.
+        in_logs: What log lines call the key; empty if that is the key itself, or if the list has only the
+            beginning of the key.
         reused: Whether the outbox has given out the record's id anew.
     """
 
@@ -56,8 +57,8 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
     record = found.record
     return Letter(
         id=record.id,
-        key=short(record.key),
-        in_logs=names.of(record.key) if names.hashed else "",
+        key=_key(record.key),
+        in_logs=names.of_listed(record.key) if names.hashed else "",
         topic=short(record.topic),
         attempts=f"{found.attempts:,}",
         age=duration(found.age),
@@ -68,6 +69,13 @@ def letter(found: DeadLetter, names: KeyNames) -> Letter:
         partition=record.partition,
         timestamp_ms=record.timestamp_ms,
         fault="" if record.fault in {None, found.reason} else short(str(record.fault)),
+    )
+
+
+def _key(key: str) -> str:
+    """Returns the beginning of a key; how long it is, lists do not know of every key."""
+    return (
+        f"{printable(key[:LONGEST])}… (more than {LONGEST_KEY:,} characters)" if is_cut(key) else short(key)
     )
 
 
