@@ -70,11 +70,6 @@ class ClusterConformance(Conformance):
         """The outbox under test, in the second of three clusters."""
         return created(bare, stack, origin())
 
-    @pytest.fixture
-    def delay(self, clusters: Box) -> float:
-        """The age at which rows count as old."""
-        return delay_of(clusters)
-
     def test_each_source_has_its_own_rows(self, clusters: Box, mode: Mode) -> None:
         of_cluster(clusters, OWN, "own 1", "own 2")
         of_cluster(clusters, OTHER, "other 1")
@@ -111,9 +106,8 @@ class ClusterConformance(Conformance):
         assert texts(hand.advance(finished=[others], source=1)) == ["5"]
         assert hand.purged == 2
 
-    def test_a_row_of_another_cluster_waits_until_it_is_old(
-        self, clusters: Box, delay: float, mode: Mode
-    ) -> None:
+    def test_a_row_of_another_cluster_waits_until_it_is_old(self, clusters: Box, mode: Mode) -> None:
+        delay = delay_of(clusters)
         hand = led(clusters, ColumnIs(COLUMN, OWN), *aged(OTHER, delay, YEARS))
         of_cluster(clusters, OTHER, "old 1", "old 2")
         of_cluster(clusters, OWN, "own")
@@ -127,8 +121,9 @@ class ClusterConformance(Conformance):
         assert mode.values(taken_over, 0) == ["old 1", "old 2", "young"], "without an age"
 
     def test_rows_are_taken_in_the_order_of_ids_and_end_at_the_first_that_is_too_young(
-        self, clusters: Box, delay: float, mode: Mode
+        self, clusters: Box, mode: Mode
     ) -> None:
+        delay = delay_of(clusters)
         hand = led(clusters, *aged(OTHER, delay), OlderThan(delay))
         of_cluster(clusters, OTHER, "first", "second", "third")
         grow_old(clusters, delay)
@@ -143,7 +138,8 @@ class ClusterConformance(Conformance):
         grow_old(clusters, delay)
         assert until_found(rest) == ["second", "fourth"]
 
-    def test_a_young_head_holds_up_all_behind_it(self, clusters: Box, delay: float, mode: Mode) -> None:
+    def test_a_young_head_holds_up_all_behind_it(self, clusters: Box, mode: Mode) -> None:
+        delay = delay_of(clusters)
         hand = led(clusters, *aged(OTHER, delay))
         of_cluster(clusters, OTHER, "first", "second")
         grow_old(clusters, delay)
@@ -153,7 +149,8 @@ class ClusterConformance(Conformance):
         grow_old(clusters, delay)
         assert until_found(lambda: mode.values(hand, 0)) == ["first", "second", "third"]
 
-    def test_bytes_bound_the_rows_of_an_age(self, clusters: Box, delay: float) -> None:
+    def test_bytes_bound_the_rows_of_an_age(self, clusters: Box) -> None:
+        delay = delay_of(clusters)
         values = [f"{number:03} ".ljust(1_000, "x") for number in range(100)]
         of_cluster(clusters, OTHER, *values)
         grow_old(clusters, delay)
@@ -182,9 +179,8 @@ class ClusterConformance(Conformance):
         later = led(clusters, ColumnIs(COLUMN, OTHER, delay, "arrived"))
         assert until_found(lambda: mode.values(later, 0)) == ["first", "second", "third"]
 
-    def test_a_row_without_a_time_is_left_to_its_own_cluster(
-        self, clusters: Box, delay: float, mode: Mode
-    ) -> None:
+    def test_a_row_without_a_time_is_left_to_its_own_cluster(self, clusters: Box, mode: Mode) -> None:
+        delay = delay_of(clusters)
         of_cluster(clusters, OTHER, "first", "second", "third")
         grow_old(clusters, delay)
         if not timeless(clusters, "second"):
@@ -212,7 +208,8 @@ class ClusterConformance(Conformance):
             assert all(each == sorted(each, key=values.index) for each in found)
             assert sorted(value for each in found for value in each) == sorted(left)
 
-    def test_a_mark_of_a_source_leaves_out_excluded_keys(self, clusters: Box, delay: float) -> None:
+    def test_a_mark_of_a_source_leaves_out_excluded_keys(self, clusters: Box) -> None:
+        delay = delay_of(clusters)
         of_cluster(clusters, OTHER, *map(str, range(10)), keys=2)
         grow_old(clusters, delay)
         hand = led(clusters, *aged(OTHER, delay))
