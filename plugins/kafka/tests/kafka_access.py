@@ -91,6 +91,14 @@ def committed(bootstrap: str, topic: str, partitions: int) -> list[Message]:
     return messages
 
 
+def written(bootstrap: str, topic: str, partitions: int) -> int:
+    """Returns how many messages there are, committed or not."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, part), 20) for part in range(partitions)]
+    consumer.close()
+    return sum(end for _, end in ends)
+
+
 def values(bootstrap: str, topic: str, partitions: int) -> list[int]:
     """Returns the numbers that committed messages have as values, in ascending order."""
     return sorted(int(message.value() or b"") for message in committed(bootstrap, topic, partitions))

@@ -15,7 +15,7 @@ from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import MAX_CHECKPOINT, DriverError, MarkedRecord
 from outbox_testkit.produce_requests import ProduceRequests
 
-from .kafka_access import alter_topic, committed, publisher, values
+from .kafka_access import alter_topic, committed, publisher, values, written
 
 PARTITIONS = 3
 
@@ -284,7 +284,11 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
     commit = sender._producer.commit
 
     def late(deadline: float) -> None:
-        # The broker ends the transaction: what is before the present end is not open any more.
+        # The broker has the records, and then ends the transaction: nothing before their end is open.
+        give_up = time.monotonic() + 60
+        while written(kafka_bootstrap, topic, PARTITIONS) < 3:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
         committed(kafka_bootstrap, topic, PARTITIONS)
         commit(deadline)
 
