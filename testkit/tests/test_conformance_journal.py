@@ -173,6 +173,6 @@ def test_a_dialect_fails_whose_migration_forgets_the_journal(
     bare: Box, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = Noted(Box(bare.under.apart(), stack))
-    monkeypatch.setattr("outbox_sdk.portable.migration._journal", lambda *_: [])
+    monkeypatch.setattr("outbox_sdk.portable.migration._journal", lambda *_, **__: [])
     with pytest.raises(FAILURES):
         SUITE.test_tables_of_an_earlier_version_are_harvested_without_one(noted, stack, 2)
