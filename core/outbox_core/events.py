@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock, get_ident
 from uuid import UUID
 
 from outbox_core.delivery.stages import BatchStage
 from outbox_core.metrics import Stats
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +113,33 @@ LaneEvent = LeaderRefreshed | BatchMoved | TakeoverBegan
 """The events of lanes, which the leader passes on."""
 Event = LeaderAcquired | LaneEvent | LeaderRevoked | LeaderFenced | MeterRead
 EventHandler = Callable[[Event], None]
+
+
+class Emitter:
+    """Hands events to a handler, one at a time, whichever threads they come from.
+
+    Attributes:
+        handler: What is called; ``None`` for nothing.
+    """
+
+    def __init__(self) -> None:
+        self.handler: EventHandler | None = None
+        self._emitting = Lock()
+        self._thread = 0  # which is in the handler
+
+    @property
+    def is_in_handler(self) -> bool:
+        """Whether the handler has called, on this thread."""
+        return self._thread == get_ident()
+
+    def emit(self, event: Event) -> None:
+        """Calls the handler; what it raises passes through."""
+        log.debug("%s", event)
+        if self.handler is None:
+            return
+        with self._emitting:
+            self._thread = get_ident()
+            try:
+                self.handler(event)
+            finally:
+                self._thread = 0

@@ -11,19 +11,17 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
-from math import ceil
-from threading import Condition, Lock, get_ident
+from threading import Condition, Lock
 from typing import Any, assert_never
 
 from outbox_sdk import ConfigError, Level
 
-from outbox_core.config.election import own_topics, with_group
+from outbox_core.config.election import with_group
 from outbox_core.config.settings import Delivery, HarvestSettings
 from outbox_core.drive import drive
 from outbox_core.engines.base import Engine
 from outbox_core.engines.inline import InlineEngine
-from outbox_core.events import Event, EventHandler, LeaderAcquired
-from outbox_core.lanes.permitted_topics import PermittedTopics
+from outbox_core.events import Emitter, Event, EventHandler, LeaderAcquired
 from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import Begun, begin_leadership
 from outbox_core.leadership.candidacy import Candidacy
@@ -80,9 +78,7 @@ class Harvest:
         self._election = settings.elector
         self._elector = self._election.create()
         self._engine = engine or _engine(settings)
-        self._handler: EventHandler | None = None
-        self._emitting = Lock()
-        self._emitter = 0  # the thread that is in the handler
+        self._emitter = Emitter()
         self._leaving = False  # ordered to stop: joins no election any more
         self._joining = Lock()
         self._changed = Condition()
@@ -122,7 +118,7 @@ class Harvest:
         A handler may block on ``LeaderRevoked`` only. What it raises ends the harvest. It must not call
         :meth:`stop`, which waits for it.
         """
-        self._handler = handler
+        self._emitter.handler = handler
 
     def start(self) -> None:
         """Makes sure of database and broker, warms the engine and joins the election.
@@ -176,7 +172,7 @@ class Harvest:
         Raises:
             RuntimeError: Called from an event handler, which the harvest waits for.
         """
-        if self._emitter == get_ident():
+        if self._emitter.is_in_handler:
             raise RuntimeError("stop() waits for event handlers to return: call it from another thread")
         self._leaving = True
         with self._joining:
@@ -290,24 +286,8 @@ class Harvest:
                 log.info("joined the election again")
 
     def _plan(self, token: int) -> Plan:
-        settings = self._settings
-        lanes = settings.limits.send_concurrency
-        share = ceil(settings.limits.max_in_flight_records / lanes)
-        return Plan(
-            outbox=settings.outbox,
-            token=token,
-            lanes=lanes,
-            dialect=settings.dialect,
-            affinity=settings.affinity,
-            publisher=settings.publisher,
-            limits=replace(settings.limits, max_in_flight_records=share),
-            failures=settings.failures,
-            delivery=settings.delivery,
-            topics=PermittedTopics(settings.topics, own_topics(self._election, settings.publisher)),
-            about={"elector": settings.elector.driver, "silence_before": self._begun.silence},
-            key_names=settings.key_names,
-            taken_over=self._begun.taken_over,
-        )
+        begun = self._begun
+        return Plan.of(self._settings, self._election, token, begun.silence, begun.taken_over)
 
     def _completed(self, event: Event) -> Event:
         """Adds to an event what only the harvest knows."""
@@ -316,16 +296,8 @@ class Harvest:
         return replace(event, elector=self._settings.elector.driver, silence=self._begun.silence)
 
     def _emit(self, event: Event) -> None:
-        log.debug("%s", event)
-        if self._handler is None:
-            return
         try:
-            with self._emitting:
-                self._emitter = get_ident()
-                try:
-                    self._handler(event)
-                finally:
-                    self._emitter = 0
+            self._emitter.emit(event)
         except Exception as error:  # noqa: BLE001 - a broken handler ends the harvest, which raises from wait()
             self.failed(error)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Self
 
-from outbox_sdk import Affinity, Dialect, Publisher
+from outbox_sdk import Affinity, Dialect, Elector, Publisher
 
+from outbox_core.config.election import own_topics
 from outbox_core.config.logs import KeyNames
-from outbox_core.config.settings import Choice, Delivery, Failures, Limits
+from outbox_core.config.settings import Choice, Delivery, Failures, HarvestSettings, Limits
 from outbox_core.lanes.permitted_topics import PermittedTopics
 
 
@@ -45,3 +48,39 @@ class Plan:
     about: Mapping[str, object] = field(default_factory=dict)
     key_names: KeyNames = field(default_factory=KeyNames)
     taken_over: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        settings: HarvestSettings,
+        election: Choice[Elector],
+        token: int,
+        silence: float | None,
+        taken_over: tuple[int, ...],
+    ) -> Self:
+        """Returns the plan of a new leadership.
+
+        Args:
+            settings: The settings of the outbox, whose limits all lanes share.
+            election: The election with its group, whose topic takes no records.
+            token: As in the plan.
+            silence: Seconds since the former leader's lanes were last heard of; ``None`` if there was none.
+            taken_over: As in the plan.
+        """
+        lanes = settings.limits.send_concurrency
+        share = ceil(settings.limits.max_in_flight_records / lanes)
+        return cls(
+            outbox=settings.outbox,
+            token=token,
+            lanes=lanes,
+            dialect=settings.dialect,
+            affinity=settings.affinity,
+            publisher=settings.publisher,
+            limits=replace(settings.limits, max_in_flight_records=share),
+            failures=settings.failures,
+            delivery=settings.delivery,
+            topics=PermittedTopics(settings.topics, own_topics(election, settings.publisher)),
+            about={"elector": settings.elector.driver, "silence_before": silence},
+            key_names=settings.key_names,
+            taken_over=taken_over,
+        )

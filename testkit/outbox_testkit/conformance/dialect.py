@@ -7,6 +7,7 @@ from outbox_testkit.conformance.bounds import BoundConformance, ExclusionConform
 from outbox_testkit.conformance.clusters import ClusterConformance
 from outbox_testkit.conformance.concurrency import ConcurrencyConformance
 from outbox_testkit.conformance.cost import CostConformance
+from outbox_testkit.conformance.dead_letters import LetterConformance
 from outbox_testkit.conformance.fencing import FenceConformance
 from outbox_testkit.conformance.intake import IntakeConformance
 from outbox_testkit.conformance.journal import JournalConformance
@@ -16,7 +17,7 @@ from outbox_testkit.conformance.members import MemberConformance
 from outbox_testkit.conformance.oddities import OddRowConformance
 from outbox_testkit.conformance.origins import OriginConformance, TakeoverConformance
 from outbox_testkit.conformance.outboxes import OutboxesConformance
-from outbox_testkit.conformance.parking import LetterConformance, ParkConformance
+from outbox_testkit.conformance.parking import ParkConformance
 from outbox_testkit.conformance.releasing import ReleaseConformance
 from outbox_testkit.conformance.schemas import SchemaConformance
 from outbox_testkit.conformance.simulation import SimulationConformance
