@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from outbox_testkit.conformance.__main__ import main
 from outbox_testkit.conformance.matrix import suite
 
+DIALECTS = Path(__file__).parents[2] / "docs" / "dialects.md"
 ALL = [name for names in suite().values() for name in names]
 MARK, LANES = "test_marks_the_earliest_rows_in_order", "test_each_key_belongs_to_one_lane_and_stays_there"
 WRITERS = '<skipped message="the plugin does not declare: concurrent writers" />'
@@ -92,3 +94,10 @@ def test_a_class_of_a_few_themes_has_no_column(
     path = tmp_path / "few.xml"
     path.write_text(f'<testsuite><testcase classname="x.TestFew" name="{MARK}" /></testsuite>')
     assert printed(capsys, monkeypatch, str(path))[1][""] == []
+
+
+def test_the_table_in_the_documents_has_the_themes_of_the_suite() -> None:
+    """Otherwise it is to be made anew, as the README of the testkit says."""
+    table = DIALECTS.read_text("utf-8").partition("## What each passes")[2]
+    themes = re.findall(r"^\| \*\*(.+?)\*\* \|", table, re.MULTILINE)
+    assert themes == [*suite(), "sum"]

@@ -7,7 +7,6 @@ from outbox_sdk import Capability, DeadLetterStatus, DriverError, Record
 from outbox_sdk.parking import LONGEST_KEY, is_cut, listed_key
 
 from outbox_testkit.conformance.base import Conformance, needs
-from outbox_sdk.parking import LONGEST_KEY, is_cut, listed_key
 from outbox_testkit.conformance.stashing import TEXTS, assert_same
 from outbox_testkit.conformance.under_test import ALL, Box, plain
 
