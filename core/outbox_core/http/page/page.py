@@ -136,9 +136,11 @@ class Page:
         found = [shown(outbox.title, each, now) for outbox, each in zip(outboxes, known, strict=True)]
         judged = overall(found)
         text = self._parts.templates.write("overview.html", outboxes=worst_first(found), overall=judged)
-        # Those that do not answer cost nothing, and what is not known yet is soon looked at again.
-        answered = sum(each.snapshot is not None and each.away_since is None for each in known)
-        return Fragment.of(text, f"{judged.short} · all outboxes", overview_seconds(answered))
+        # Those that do not answer cost nothing; what is not known yet is looked at again at once.
+        unknown = any(each.snapshot is None and each.away_since is None for each in known)
+        answered = sum(each.away_since is None for each in known)
+        seconds = overview_seconds(0 if unknown else answered)
+        return Fragment.of(text, f"{judged.short} · all outboxes", seconds)
 
     async def _details(self, outbox: HarvestSettings, role: Role) -> Fragment:
         outboxes = self._parts.outboxes
