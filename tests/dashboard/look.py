@@ -18,9 +18,13 @@ from ..page.visitors import Visitors  # noqa: TID252 - as the tests beside it
 
 DASHBOARD = json.loads((FOLDER / "grafana" / "outbox.json").read_text("utf-8"))
 PANELS = {each["id"]: each for each in DASHBOARD["panels"] if each["type"] != "row"}
-WIDTH = 1400
+WIDTH = 1100
 ROW = 38
 """Pixels of a row of a dashboard's grid."""
+MARGIN = 16
+"""Pixels above the first row."""
+PICTURED = 31
+"""Rows that are in the picture: the verdict, the backlog, and what flows."""
 PATIENCE = 300.0
 """Seconds that Grafana may take to draw everything."""
 
@@ -56,7 +60,12 @@ class Shown:
 
 def has_values(result: Mapping[str, Any]) -> bool:
     """Returns whether the result of a query has a value."""
-    return any(any(values) for frame in result.get("frames", ()) for values in frame["data"]["values"][1:])
+    return any(
+        value is not None
+        for frame in result.get("frames", ())
+        for values in frame["data"]["values"][1:]
+        for value in values
+    )
 
 
 class Viewer:
@@ -84,7 +93,13 @@ class Viewer:
         page.goto(f"{self._address}&theme={theme}", wait_until="commit", timeout=PATIENCE * 1000)
         until_quiet(page, shown)
         picture = folder / ("dashboard.png" if theme == "light" else f"dashboard-{theme}.png")
-        page.screenshot(path=picture, animations="disabled", caret="hide", timeout=PATIENCE * 1000)
+        page.screenshot(
+            path=picture,
+            clip={"x": 0, "y": 0, "width": WIDTH, "height": MARGIN + ROW * PICTURED},
+            animations="disabled",
+            caret="hide",
+            timeout=PATIENCE * 1000,
+        )
         shown.sizes[picture.name] = picture.stat().st_size
         shown.complaints = self._visitors.complaints[heard:]
         return shown
