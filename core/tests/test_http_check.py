@@ -1,13 +1,16 @@
 """What `outbox check` says of the HTTP server."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from outbox_core.cli import check
 from outbox_core.cli.http_check import check_http
+from outbox_core.cli.monitored import monitored
 from outbox_core.config.http import HttpSettings
+from outbox_sdk import ConfigError
 from outbox_sdk.finding import Level
 
 from .cli_runner import outbox
@@ -42,6 +45,18 @@ def test_a_port_that_is_not_free():
     with serving(settings_of()) as site:
         assert levels(listen=f"127.0.0.1:{site.port}")["address"] is Level.WARNING
     assert levels(listen="192.0.2.1:1", viewerTokens=[VIEWER])["address"] is Level.ERROR
+
+
+def test_a_missing_library_is_told_as_the_start_tells_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for module in ("app", "server"):
+        monkeypatch.delitem(sys.modules, f"outbox_core.http.{module}", raising=False)
+    settings = settings_of(listen="127.0.0.1:0")
+    [found] = [each for each in check_http(settings.http) if each.level is Level.ERROR]
+    with pytest.raises(ConfigError) as error, monitored(settings, list, {}):
+        pass
+    assert f"{found.message}: {found.cure}" == str(error.value)
+    assert "core[http]" in found.cure
 
 
 def test_the_command_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

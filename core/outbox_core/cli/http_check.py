@@ -7,6 +7,7 @@ from outbox_sdk.errors import ConfigError, OutboxError
 from outbox_sdk.finding import Finding, Level
 from outbox_sdk.hosts import is_local
 
+from outbox_core.cli.extras import MissingLibrary, needs_http
 from outbox_core.config.http import HttpSettings
 from outbox_core.http.listening import listen
 
@@ -17,9 +18,10 @@ _TLS = (
 
 
 def check_http(http: HttpSettings) -> Iterator[Finding]:
-    """Says whether the server can listen, and what of it is unsafe; nothing where nothing is served."""
+    """Says whether the server can start, and what of it is unsafe; nothing where nothing is served."""
     if http.listen is None:
         return
+    yield from _libraries()
     yield _port(http)
     if http.is_open:
         yield Finding(
@@ -41,6 +43,16 @@ def check_http(http: HttpSettings) -> Iterator[Finding]:
     else:
         through = f"through {http.origin}{http.prefix}" if http.origin else "from this machine"
         yield Finding(Level.OK, "TLS", f"clients are to come {through}")
+
+
+def _libraries() -> Iterator[Finding]:
+    try:
+        with needs_http():
+            import outbox_core.http.app  # noqa: PLC0415 - only where it is on, as its libraries are an extra
+            import outbox_core.http.server  # noqa: PLC0415 - likewise
+            import outbox_core.monitoring.prometheus  # noqa: F401, PLC0415 - likewise
+    except MissingLibrary as error:
+        yield Finding(Level.ERROR, "libraries", error.what, error.cure)
 
 
 def _port(http: HttpSettings) -> Finding:

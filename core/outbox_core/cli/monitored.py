@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from outbox_sdk.errors import ConfigError
 
+from outbox_core.cli.extras import needs, needs_http
 from outbox_core.config import HarvestSettings, Settings
 from outbox_core.monitoring.figures import Figures
 from outbox_core.monitoring.looks import Looks
@@ -14,7 +15,6 @@ from outbox_core.snapshot import Snapshot, Watches
 
 _EXPORTERS = "OTEL_METRICS_EXPORTER"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_LIBRARIES = frozenset({"jinja2", "starlette", "uvicorn", "anyio", "opentelemetry", "prometheus_client"})
 _LAST_PUSH_SECONDS = 1.0
 
 
@@ -35,7 +35,7 @@ def monitored(
             figures = Figures(observe, looks)
             name = settings.process.name
         if served:
-            with _needs("http", "http.listen is set"):
+            with needs_http():
                 from outbox_core.http.app import application  # noqa: PLC0415 - only where it is on
                 from outbox_core.http.server import HttpServer  # noqa: PLC0415 - likewise
                 from outbox_core.monitoring.prometheus import Prometheus  # noqa: PLC0415 - likewise
@@ -44,7 +44,7 @@ def monitored(
             app = application(settings, observe, looks, Prometheus(figures, name), recorder.history)
             stack.enter_context(HttpServer(settings.http.address, app))
         if pushed:
-            with _needs("otlp", f"{_EXPORTERS} is 'otlp'"):
+            with needs("otlp", f"{_EXPORTERS} is 'otlp'"):
                 from outbox_core.monitoring.otlp import Push  # noqa: PLC0415 - likewise
             push = Push(figures, name)
             stack.callback(push.close, _LAST_PUSH_SECONDS)
@@ -58,20 +58,6 @@ def _is_pushed(variables: Mapping[str, str]) -> bool:
         if (protocol := variables.get(name, "http/protobuf")) != "http/protobuf":
             raise ConfigError(f"{name} is '{protocol}': metrics are pushed by http/protobuf only")
     return True
-
-
-@contextmanager
-def _needs(extra: str, why: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if missing.partition(".")[0] not in _LIBRARIES:
-            raise
-        raise ConfigError(
-            f"{why}, but {missing} is not installed: install outbox-core with the extra '{extra}', "
-            f"in a clone of outbox: pip install './core[{extra}]'"
-        ) from error
 
 
 @contextmanager
