@@ -1,16 +1,21 @@
 """Who may do what over HTTP: tokens, what a request has to be like, and the settings."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from outbox_core.cli.http_check import check_http
+from outbox_core.cli.monitored import monitored
 from outbox_core.http import tokens as tokens_module
 from outbox_core.http.access import Role
 from outbox_sdk import ConfigError
+from outbox_sdk.finding import Level
 from starlette.routing import Route
 
+from .cli_runner import told as told_by
 from .http_client import Site
 from .http_server import (
     ALICE,
@@ -278,11 +283,26 @@ class TestTokensInFiles:
 
     def test_a_file_that_is_no_use_at_the_start(self, file: Path):
         file.write_text("hunter2")
-        with pytest.raises(ConfigError, match="is no use") as caught:
-            settings_of(viewerTokens=[f"${{file:{file}}}"])
+        settings = settings_of(viewerTokens=[f"${{file:{file}}}"])
+        with pytest.raises(ConfigError, match="is no use") as caught, monitored(settings, list, {}):
+            pass
         assert str(file) in str(caught.value)
         assert "hunter2" not in str(caught.value)
         file.unlink()
-        with pytest.raises(ConfigError, match="cannot read the file") as caught:
-            settings_of(operatorTokens={"alice": f"${{file:{file}}}"})
+        settings = settings_of(operatorTokens={"alice": f"${{file:{file}}}"})
+        with (
+            pytest.raises(ConfigError, match="cannot read the file") as caught,
+            monitored(settings, list, {}),
+        ):
+            pass
         assert str(file) in str(caught.value)
+        [error] = [each for each in check_http(settings.http) if each.level is Level.ERROR]
+        assert str(file) in error.message
+
+    def test_commands_that_serve_nothing_need_no_file(self, tmp_path: Path):
+        config = tmp_path / "outbox.yaml"
+        harvest = {"dialect": "sqlite", "dataSource": str(tmp_path / "box.db"), "elector": "static"}
+        http = {"listen": "127.0.0.1:0", "operatorTokens": {"alice": "${file:/no/such/file}"}}
+        config.write_text(json.dumps({"http": http, "harvest": {**harvest, "engine": "inline"}}))
+        for command in (("init",), ("status", "--json"), ("journal",), ("parked", "list")):
+            told_by(config, *command)

@@ -23,6 +23,7 @@ def check_http(http: HttpSettings) -> Iterator[Finding]:
         return
     yield from _libraries()
     yield _port(http)
+    yield from _tokens(http)
     if http.is_open:
         yield Finding(
             Level.OK, "who may", "everybody on this machine reads; nobody changes anything: there is no token"
@@ -53,6 +54,14 @@ def _libraries() -> Iterator[Finding]:
             import outbox_core.monitoring.prometheus  # noqa: F401, PLC0415 - likewise
     except MissingLibrary as error:
         yield Finding(Level.ERROR, "libraries", error.what, error.cure)
+
+
+def _tokens(http: HttpSettings) -> Iterator[Finding]:
+    try:
+        http.check_files()
+    except ConfigError as error:
+        cure = "correct the file, or run as the harvester's user, who must be able to read it"
+        yield Finding(Level.ERROR, "tokens", str(error), cure)
 
 
 def _port(http: HttpSettings) -> Finding:

@@ -25,7 +25,7 @@ def monitored(
     """Serves and pushes what settings and environment ask for, which may be nothing, until it is left.
 
     Raises:
-        ConfigError: A library is missing, or the address or the protocol cannot be used.
+        ConfigError: A library is missing, or the address, a token or the protocol cannot be used.
         OutboxError: The address is in use.
     """
     served, pushed = settings.http.listen is not None, _is_pushed(variables)
@@ -35,6 +35,7 @@ def monitored(
             figures = Figures(observe, looks)
             name = settings.process.name
         if served:
+            settings.http.check_files()
             with needs_http():
                 from outbox_core.http.app import application  # noqa: PLC0415 - only where it is on
                 from outbox_core.http.server import HttpServer  # noqa: PLC0415 - likewise

@@ -29,6 +29,9 @@ MAX_NODES = 100_000
 MAX_DEPTH = 50
 """How deep sections and lists may be nested."""
 
+_READ_LATER = ("http.viewerTokens", "http.operatorTokens")
+"""Whose files only ``HttpSettings.check_files`` reads: most commands need none, and may not be allowed to."""
+
 # The parser quotes what it found, maybe a part of a secret. Its words for tokens, brackets and tabs are none.
 _HARMLESS = re.compile(r"""'(<[a-z ]+>|[-,:?\[\]{}]|\\t)'""")
 _TO_QUOTE = "a value with special characters needs quotes around it"
@@ -41,7 +44,7 @@ class Scalar:
     Attributes:
         place: Where it stands.
         text: The text, with environment variables and files replaced; ``None`` for YAML's null or for nothing
-            at all.
+            at all. Empty if it refers to files that are not read here.
         boolean: Its value if YAML reads the unquoted text as a boolean, else ``None``.
         substituted: Whether an environment variable or a file was replaced in it.
         files: The same text with the references to files in it; ``None`` if it has none.
@@ -164,7 +167,8 @@ class _TreeBuilder:
         try:
             written = _joined(written)
             replaced = self.environment.substitute(written)
-            text = present_text(replaced)
+            later = isinstance(replaced, FileText) and path.startswith(_READ_LATER)
+            text = "" if later else present_text(replaced)
         except (ValueError, ConfigError) as error:
             self.problems.add(place, path, str(error))
             return Scalar(place, None)

@@ -111,7 +111,8 @@ class HttpSettings:
             change something.
         proxy: A proxy that authenticates users; ``None`` for none.
 
-    Without tokens and a proxy everybody may read, on loopback only, and nobody change anything.
+    Without tokens and a proxy everybody may read, on loopback only, and nobody change anything. Tokens in
+    files are not read here: see :meth:`check_files`.
     """
 
     listen: str | None = None
@@ -192,9 +193,27 @@ class HttpSettings:
                     "operatorTokens: the name of an operator is no use: the journal notes it, so write "
                     f"{LONGEST_NAME} printable characters at most, without a blank around them"
                 )
+        self._require_usable(files=False)
+
+    def check_files(self) -> None:
+        """Makes sure that every token is usable now, those in files too, which are not read before.
+
+        Only what serves needs the files: an operator at the command line may not be allowed to read them.
+
+        Raises:
+            ConfigError: A file cannot be read, or its token is too easy to guess, or two tokens are the same.
+        """
+        try:
+            self._require_usable(files=True)
+        except ConfigError as error:
+            raise ConfigError(f"http: {error}") from None
+
+    def _require_usable(self, *, files: bool) -> None:
         named = [("viewerTokens", token) for token in self.viewer_tokens]
         named += [(f"operatorTokens.{name}", token) for name, token in self.operator_tokens.items()]
-        tokens = [usable_token(token, key) for key, token in named]
+        tokens = [
+            usable_token(token, key) for key, token in named if files or not isinstance(token, FileText)
+        ]
         if len(set(tokens)) < len(tokens):
             raise ConfigError("two of viewerTokens and operatorTokens are the same: make one for each")
 
