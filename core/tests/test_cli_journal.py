@@ -120,6 +120,25 @@ def test_entries_are_listed_the_newest_first(journal: FakeJournal, capsys: pytes
     assert call(capsys, "journal", "--limit", "0")[0] == 2
 
 
+def test_long_texts_are_cut_for_people_only(journal: FakeJournal, capsys: pytest.CaptureFixture[str]):
+    long = "x" * 5000
+    journal.end(journal.begin(Deed("me", "cli", "skip", long, long)), long)
+    [entry] = json.loads(call(capsys, "journal", "--json")[1])["entries"]
+    assert entry["subject"] == entry["reason"] == entry["outcome"] == long
+    out = call(capsys, "journal")[1]
+    assert out.count("x") == 3 * 200
+    assert "5,000" in out
+
+
+@every_verb
+def test_a_reason_has_an_end(verb: Verb, journal: FakeJournal, capsys: pytest.CaptureFixture[str]):
+    code, _, err = call(capsys, *VERBS[verb], *agreed(verb), "--reason", "x" * 1001)
+    assert code == 2
+    assert "1,001" in err
+    assert noted(journal) == []
+    assert call(capsys, *VERBS[verb], *agreed(verb), "--reason", "x" * 1000)[0] == 0
+
+
 @every_verb
 def test_a_script_may_give_a_reason(verb: Verb, journal: FakeJournal, capsys: pytest.CaptureFixture[str]):
     assert call(capsys, *VERBS[verb], *agreed(verb), "--reason", " as agreed ")[0] == 0

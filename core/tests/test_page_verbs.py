@@ -113,7 +113,7 @@ def test_what_came_of_it_is_told_to_whom_has_done_it(site: PageSite):
     [
         ("/do/retry", {"ids": "7"}, "say why"),
         ("/do/retry", {"ids": "7", "reason": "  "}, "say why"),
-        ("/do/retry", {"ids": "7", "reason": "x" * 501}, "more than 500"),
+        ("/do/retry", {"ids": "7", "reason": "x" * 1001}, "1,000 are the most"),
         ("/do/retry", {"reason": "x"}, "no record is chosen"),
         ("/do/retry", {"ids": "7,x", "reason": "x"}, "no number"),
         ("/do/retry", {"ids": str(1 << 63), "reason": "x"}, "64 bits"),

@@ -29,6 +29,8 @@ def journal(
 
     Each deed is noted before it is done, and its outcome afterwards. An entry without an outcome is of a
     program that was ended in between: what it was to do may have been done or not.
+
+    Long texts are cut for people; with --json they are whole.
     """
 
     def look(settings: HarvestSettings) -> _Listed:
@@ -36,6 +38,10 @@ def journal(
 
     chosen = watched_outboxes(context, file, outbox)
     chosen.show(chosen.look(look), _Listed.as_data, _Listed.as_text, json=json)
+
+
+_LONGEST = 200
+"""Characters of a subject, a reason or an outcome in the table."""
 
 
 class _Listed(NamedTuple):
@@ -59,12 +65,17 @@ class _Listed(NamedTuple):
             table.add_row(
                 entry.at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
                 *(
-                    Text(printable(text))
+                    Text(_short(text))
                     for text in (deed.operator, deed.via, deed.verb, deed.subject, deed.reason)
                 ),
-                Text(printable(outcome), "yellow" if entry.outcome is None else ""),
+                Text(_short(outcome), "yellow" if entry.outcome is None else ""),
             )
         return table
+
+
+def _short(text: str) -> str:
+    cut = f"… ({len(text):,} characters)" if len(text) > _LONGEST else ""
+    return printable(text[:_LONGEST]) + cut
 
 
 def _as_data(entry: Entry) -> dict[str, Any]:

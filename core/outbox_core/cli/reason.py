@@ -8,12 +8,24 @@ from typing import Annotated
 import typer
 
 from outbox_core.cli.terminal import print_message
-from outbox_core.operations import Operator
+from outbox_core.operations import LONGEST_REASON, Operator, ReasonTooLong, check_reason
+
+
+def _usable(reason: str | None) -> str | None:
+    try:
+        return None if reason is None else check_reason(reason.strip())
+    except ReasonTooLong as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 ReasonOption = Annotated[
     str | None,
     typer.Option(
-        "--reason", metavar="TEXT", show_default=False, help="Why, for the journal. A terminal asks for it."
+        "--reason",
+        metavar="TEXT",
+        show_default=False,
+        callback=_usable,
+        help=f"Why, for the journal: {LONGEST_REASON:,} characters at most. A terminal asks for it.",
     ),
 ]
 
@@ -29,7 +41,8 @@ def operator(reason: str | None, *, yes: bool = False) -> Operator:
         typer.Abort: The user ended the program instead of answering.
     """
     if reason is None and not yes and sys.stdin.isatty():
-        reason = typer.prompt("Why? (for the journal; Enter for no reason)", "", show_default=False, err=True)
+        question = "Why? (for the journal; Enter for no reason)"
+        reason = typer.prompt(question, "", show_default=False, value_proc=_usable, err=True)
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name, as in containers

@@ -9,7 +9,7 @@ from uuid import UUID
 from outbox_sdk.parking import LONGEST_KEY, DeadLetterStatus
 from pydantic import BaseModel, ConfigDict, Field
 
-from outbox_core.operations import Verb
+from outbox_core.operations import LONGEST_REASON, Verb
 
 MOST_IDS = 1000
 """Dead letters that one request may name."""
@@ -19,7 +19,7 @@ _Outbox = Annotated[
     str | None,
     Field(description="The outbox, by its label or table; may be left out where there is only one."),
 ]
-_Reason = Annotated[str, Field(max_length=1000, description="Why; the journal notes it.")]
+_Reason = Annotated[str, Field(max_length=LONGEST_REASON, description="Why; the journal notes it.")]
 
 
 class Body(BaseModel):

@@ -9,6 +9,7 @@ a message that names the cure.
 from outbox_core.operations.dead_letters import Changed, letters, redrive, retry, reveal, skip, waiting
 from outbox_core.operations.fence import Forgotten, Raised, forget, raise_fence
 from outbox_core.operations.journalled import UNCERTAIN, Operator, entries
+from outbox_core.operations.reason import LONGEST_REASON, ReasonTooLong, check_reason
 from outbox_core.operations.takeovers import (
     TakeoverChanged,
     UnknownCluster,
@@ -19,16 +20,19 @@ from outbox_core.operations.takeovers import (
 from outbox_core.operations.verbs import Verb, effect
 
 __all__ = [
+    "LONGEST_REASON",
     "UNCERTAIN",
     "Changed",
     "Forgotten",
     "Operator",
     "Raised",
+    "ReasonTooLong",
     "TakeoverChanged",
     "UnknownCluster",
     "Verb",
     "begin_takeover",
     "check_cluster",
+    "check_reason",
     "effect",
     "end_takeover",
     "entries",

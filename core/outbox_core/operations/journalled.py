@@ -11,6 +11,7 @@ from outbox_sdk.errors import DriverError, OutboxError
 from outbox_sdk.journal import Deed, Entry, Journal
 
 from outbox_core.config import HarvestSettings
+from outbox_core.operations.reason import check_reason
 from outbox_core.operations.verbs import Verb
 from outbox_core.snapshot import OPERATOR
 
@@ -30,11 +31,17 @@ class Operator:
         name: Who, such as a user at a machine.
         via: By which way: ``cli`` or ``http``.
         reason: Why; may be empty.
+
+    Raises:
+        ReasonTooLong: The reason has more than ``LONGEST_REASON`` characters.
     """
 
     name: str
     via: str
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_reason(self.reason)
 
     @property
     def holder(self) -> str:

@@ -61,7 +61,9 @@ class Records:
         known = await self._letter(outbox, form.get("id", ""))
         client = self._parts.access.client(request)
         operator = Operator(
-            client.name if client else "", "http", " ".join(form.get("reason", "").split())[:500]
+            client.name if client else "",
+            "http",
+            " ".join(form.get("reason", "").split())[: operations.LONGEST_REASON],
         )
         ask = partial(operations.reveal, outbox, [known.record.id], operator)
         found = await self._parts.work.deed(ask)

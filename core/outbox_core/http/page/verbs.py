@@ -26,7 +26,6 @@ from outbox_core.operations import Operator, Verb
 
 MOST_REMEMBERED = 500
 """Forms whose outcome is remembered, so that one that is sent twice acts once."""
-LONGEST_REASON = 500
 _BEYOND = 1 << 63
 
 _OF_LETTERS: Mapping[Verb, DeadLetterStatus] = {
@@ -126,7 +125,7 @@ class Verbs:
             confirmation=confirmation,
             effect=operations.effect(verb, cluster=cluster),
             form=secrets.token_urlsafe(12),
-            longest=LONGEST_REASON,
+            longest=operations.LONGEST_REASON,
         )
 
     async def do(self, request: Request) -> Response:
@@ -173,9 +172,10 @@ def _reason(form: Mapping[str, str]) -> str:
     reason = " ".join(form.get("reason", "").split())
     if not reason:
         raise RefusedError(400, "nothing was done: say why, for the journal")
-    if len(reason) > LONGEST_REASON:
-        raise RefusedError(400, f"nothing was done: the reason has more than {LONGEST_REASON} characters")
-    return reason
+    try:
+        return operations.check_reason(reason)
+    except operations.ReasonTooLong as error:
+        raise RefusedError(400, str(error)) from None
 
 
 def integers(text: str) -> list[int]:

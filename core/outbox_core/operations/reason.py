@@ -1,0 +1,23 @@
+"""The reason that an operator gives, whichever way it comes."""
+
+from outbox_sdk.errors import OutboxError
+
+LONGEST_REASON = 1000
+"""Characters that a reason has at most."""
+
+
+class ReasonTooLong(OutboxError):  # noqa: N818 - reads as what happened, like its siblings
+    """A reason has more characters than the journal is to hold."""
+
+
+def check_reason(reason: str) -> str:
+    """Returns the reason as it is.
+
+    Raises:
+        ReasonTooLong: It has more than ``LONGEST_REASON`` characters; nothing was done.
+    """
+    if len(reason) > LONGEST_REASON:
+        raise ReasonTooLong(
+            f"nothing was done: the reason has {len(reason):,} characters, and {LONGEST_REASON:,} are the most"
+        )
+    return reason
