@@ -18,6 +18,7 @@ def check_reason(reason: str) -> str:
     """
     if len(reason) > LONGEST_REASON:
         raise ReasonTooLong(
-            f"nothing was done: the reason has {len(reason):,} characters, and {LONGEST_REASON:,} are the most"
+            f"nothing was done: the reason has {len(reason):,} characters, "
+            f"and {LONGEST_REASON:,} are the most"
         )
     return reason
