@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_core.cli import watching
-from outbox_core.cli.graphs import drawn, graphs
+from outbox_core.cli.graphs import NARROWEST_WINDOW, drawn, graphs
+from outbox_core.cli.overview import in_brief
 from outbox_core.cli.screen import Screen
 from outbox_core.cli.snapshot import as_text
 from outbox_core.config import HarvestSettings
@@ -27,6 +28,7 @@ from outbox_core.snapshot import Snapshot
 from outbox_sdk import Backlog, ConfigError, DriverError, Parked
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from .cli_runner import OUTBOX, outbox, told
 from .terminals import Terminal
@@ -102,7 +104,7 @@ def test_graphs_say_now_and_most():
 @settings(max_examples=30)
 @given(
     st.integers(20, 200),
-    st.integers(8, 60),
+    st.integers(3, 60),
     st.integers(1, 40),
     st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=300), max_size=20),
     st.booleans(),
@@ -116,7 +118,21 @@ def test_whatever_the_window_nothing_overflows(
     lines = printed(screen, width, height).splitlines()
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
-    assert not alone or sum("max" in line for line in lines) == 3 or width < 30
+    assert not alone or sum("max" in line for line in lines) == 3 or width < 30 or height < 9
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(20, 5), (20, 8), (30, 6), (47, 9), (80, 5), (200, 5), (80, 8)]
+)
+def test_in_a_small_window_the_figures_come_before_graphs(width: int, height: int):
+    state = replace(take(*(lane_status(number) for number in range(20))), backlog=Backlog(4711, True, 75.0))
+    drawing, happened = graphs(points(100), state), [("12:00:00", "a happening")] * 20
+    brief = Text(in_brief(state))
+    shown = printed(Screen(as_text(state), drawing, happened, brief, NARROWEST_WINDOW), width, height)
+    assert len(shown.splitlines()) <= height
+    for figure in ("backlog", "4,711", "parked", "leader", state.lanes[0].holder):
+        assert figure in shown
+    assert width >= NARROWEST_WINDOW or "max" not in shown
 
 
 def test_the_last_happenings_have_room_in_a_usual_window():

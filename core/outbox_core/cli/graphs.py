@@ -15,6 +15,8 @@ from outbox_core.snapshot import Snapshot
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.:-=+*#"
 _NARROWEST, _WIDEST = 8, 60
+NARROWEST_WINDOW = 48
+"""Columns; with fewer, numbers of seven digits beside the graphs would be cut."""
 _LABEL_WIDTH = 7
 """As wide as the labels of the state above."""
 

@@ -11,7 +11,7 @@ from rich.text import Text
 _FEWEST = 5
 """So many happenings have precedence over the end of the state."""
 _LEAST_STATE = 6
-"""So many lines of the state have precedence over happenings."""
+"""So many lines of the state have precedence over graphs and happenings."""
 
 Lines = list[list[Segment]]
 
@@ -22,19 +22,23 @@ class Screen:
 
     Attributes:
         state: Above; its end is left out if there is no room.
-        graphs: In the middle; ``None`` for none.
+        graphs: In the middle, if there is room for them; ``None`` for none.
         happenings: Time and text of each, in their order; of those that do not fit, the last are shown.
+        brief: Replaces a state that does not fit a very small window; ``None`` for nothing.
+        narrowest: A window of fewer columns is narrow: it has no graphs.
     """
 
     state: RenderableType
     graphs: RenderableType | None
     happenings: Sequence[tuple[str, str]]
+    brief: RenderableType | None = None
+    narrowest: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draws lines of the window's width."""
         free = options.update(height=None)
-        state = _without_blanks(console.render_lines(self.state, free, pad=False))
-        graphs = [] if self.graphs is None else console.render_lines(self.graphs, free, pad=False)
+        state = self._state(console, free)
+        graphs = self._graphs(console, free, min(len(state), _LEAST_STATE))
         happenings = [console.render_lines(_row(*each), free, pad=False) for each in self.happenings]
         few = sum(map(len, happenings[-_FEWEST:]))
         height = console.height - len(graphs)
@@ -48,6 +52,19 @@ class Screen:
             for line in part:
                 yield from line
                 yield Segment.line()
+
+    def _state(self, console: Console, free: ConsoleOptions) -> Lines:
+        lines = _without_blanks(console.render_lines(self.state, free, pad=False))
+        least = 2 * _LEAST_STATE if console.width < self.narrowest else _LEAST_STATE  # its lines are folded
+        if self.brief is None or console.height >= min(len(lines), least):
+            return lines
+        return _without_blanks(console.render_lines(self.brief, free, pad=False))
+
+    def _graphs(self, console: Console, free: ConsoleOptions, others: int) -> Lines:
+        if self.graphs is None or console.width < self.narrowest:
+            return []
+        lines = console.render_lines(self.graphs, free, pad=False)
+        return lines if others + len(lines) <= console.height else []
 
 
 def _row(time: str, text: str) -> Table:

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from outbox_core.cli.graphs import graphs
+from outbox_core.cli.graphs import NARROWEST_WINDOW, graphs
 from outbox_core.cli.invocation import StopSignals
 from outbox_core.cli.outboxes import Chosen
 from outbox_core.cli.overview import in_brief, overview
@@ -126,7 +126,9 @@ class _Window:
         if snapshot is not None:
             self._known = at, snapshot
         drawn = graphs(self._histories[title].points(), snapshot)
-        self._live.update(Screen(self._state(snapshot), drawn, happenings), refresh=True)
+        brief = None if snapshot is None else Text(in_brief(snapshot))
+        screen = Screen(self._state(snapshot), drawn, happenings, brief, NARROWEST_WINDOW)
+        self._live.update(screen, refresh=True)
 
     def _state(self, snapshot: Snapshot | None) -> RenderableType:
         if snapshot is not None:
