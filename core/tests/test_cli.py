@@ -48,6 +48,7 @@ def test_help_lists_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixtur
     assert code == 0
     listed = re.findall(r"^│ ([\w-]+) {2,}", out.partition("Commands")[2], re.MULTILINE)
     assert listed == list(COMMANDS)
+    assert "<bool>" not in out
     for exit_code_ in ExitCode:
         assert re.search(rf"\b{exit_code_.value}: ", out)
 
@@ -68,6 +69,7 @@ def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFi
     code, out, _ = exits(capsys, *name.split(), "-h")
     assert code == 0
     assert "Examples" in out
+    assert "<bool>" not in out  # a flag takes no value
     assert f"outbox {name}" in out
 
 

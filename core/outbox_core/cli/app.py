@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 from outbox_sdk.errors import OutboxError
-from typer.core import TyperGroup
 
-from outbox_core.cli.command import Command, Group, help_text
+from outbox_core.cli.command import Command, Group, PlainGroup, help_text
 from outbox_core.cli.exits import MEANINGS, ExitCode, exit_code
 from outbox_core.cli.invocation import FileOption, Invocation
 from outbox_core.cli.terminal import messages, prepared_streams, print_error, print_message
@@ -68,7 +67,7 @@ def load_command(name: str) -> Command | Group:
     return command
 
 
-class _Program(TyperGroup):
+class _Program(PlainGroup):
     """Lists commands without importing them, and imports the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -6,7 +6,28 @@ from inspect import cleandoc
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+
+class _PlainFlags:
+    """Has the help of a command show flags without a type, as they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns the arguments and options."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
+        for each in found:
+            if getattr(each, "is_flag", False) and each.metavar is None:
+                each.metavar = ""
+        return found
+
+
+class _PlainCommand(_PlainFlags, TyperCommand):
+    """A command for the parser."""
+
+
+class PlainGroup(_PlainFlags, TyperGroup):
+    """A group of commands for the parser."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +55,8 @@ class Command:
 
     def add_to(self, app: typer.Typer) -> None:
         """Adds the command to a group."""
-        app.command(self.name, help=help_text(self.function.__doc__ or "", self.examples))(self.function)
+        text = help_text(self.function.__doc__ or "", self.examples)
+        app.command(self.name, cls=_PlainCommand, help=text)(self.function)
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,7 @@ class Group:
         examples = [command.examples[0] for command in self.commands]
         app = typer.Typer(
             name=self.name,
+            cls=PlainGroup,
             help=help_text(self.text, examples),
             no_args_is_help=True,
             rich_markup_mode="markdown",
