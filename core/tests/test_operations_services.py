@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ from .cli_runner import configure as configured
 from .http_client import served, site_of
 
 ALICE, BOB = (Operator(name, "cli", "a test") for name in ("alice", "bob"))
-CARL = Operator("Čarli 🌍 \0" * 1_000, "http", "half \udc80" * 1_000)
+CARL = Operator("Čarli 🌍 \0" * 1_000, "http", "half \udc80" * 160)
 KEYS = ("a", "b", "c")
 SOURCES = {
     "postgres": ("postgres", "postgres_dsn", ""),
@@ -202,8 +203,10 @@ def test_without_a_journal_nothing_is_done(database: str, configure: Configure):
     box = load(file).harvest
     before = parked(box)
     execute(box, "DROP TABLE outbox_journal")
-    with pytest.raises(DriverError, match=r"nothing was done, .* run 'outbox init'"):
+    with pytest.raises(DriverError, match=r"nothing was done, .* run 'outbox (init|migrate)'") as caught:
         operations.raise_fence(box, ALICE)
+    [finding] = [each for each in box.dialect.create().check() if each.subject == "journal table"]
+    [cure] = set(re.findall("run 'outbox (init|migrate)'", f"{caught.value} {finding.cure}"))
     refused = outbox(file, "parked", "retry", "--all")
     assert refused.returncode == 1
     assert "nothing was done" in refused.stderr
@@ -211,7 +214,7 @@ def test_without_a_journal_nothing_is_done(database: str, configure: Configure):
     [lane] = json.loads(told(file, "fence", "show", "--json"))["lanes"]
     assert lane["holder"] == "leader"
     assert outbox(file, "journal").returncode == 1
-    box.dialect.create().create()
+    assert "to version" not in told(file, cure)
     told(file, "parked", "retry", "--all", "--reason", "the topic exists")
     assert parked(box) == {}
     assert [each[1:] for each in noted(file)] == [("retry", "3 changed")]

@@ -37,9 +37,16 @@ class _Migrated(NamedTuple):
     def as_text(self) -> RenderableType:
         if not self.statements:
             return Text(f"nothing to migrate: the tables of {self.outbox} have version {SCHEMA}")
+        if self.former == SCHEMA:
+            made = _counted(self.statements)
+            return Text(f"made with {made} what {self.outbox} lacked, whose tables have version {SCHEMA}")
         former = "before versions were noted" if self.former is None else f"of version {self.former}"
-        changes = f"{len(self.statements)} statement{'' if len(self.statements) == 1 else 's'}"
+        changes = _counted(self.statements)
         return Text(f"migrated {self.outbox}, whose tables were {former}, to version {SCHEMA} with {changes}")
+
+
+def _counted(statements: Sequence[str]) -> str:
+    return f"{len(statements)} statement{'' if len(statements) == 1 else 's'}"
 
 
 def migrate(

@@ -103,16 +103,19 @@ class Inspector:
         if found is None:
             granted = WATCHERS_PRIVILEGES if self._read_only else table.privileges
             cure = init_and(grant(granted, table.name, layout.user)) if granted else "run 'outbox init'"
-            yield table.absent("run 'outbox migrate'" if self._is_earlier(layout) else cure)
+            yield table.absent("run 'outbox migrate'" if self._is_migrated(layout, table) else cure)
             return
         yield from table.column_faults(self._catalogue.columns(found.oid))
         yield from self._privilege_faults(layout, found.oid, table.name, table.privileges)
 
-    def _is_earlier(self, layout: Layout) -> bool:
+    def _is_migrated(self, layout: Layout, table: AuxiliaryTable) -> bool:
+        """Returns whether ``outbox migrate`` makes a table that is missing, as tables without it are known."""
         fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
         found = self._catalogue.find(fence.name)
         if found is None:
             return False
+        if table.name == layout.journal:
+            return True
         try:
             noted = read_schema(self._catalogue, layout)
         except psycopg.errors.InsufficientPrivilege:
