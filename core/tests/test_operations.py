@@ -20,6 +20,7 @@ from outbox_sdk import (
     Fence,
     LaneStatus,
     MarkedRecord,
+    RolledBack,
     Seam,
     TransactionalLane,
 )
@@ -201,6 +202,21 @@ def test_a_deed_that_fails_is_noted_with_its_error(
     assert (entry.outcome or "").startswith(beginning)
     assert (entry.outcome or "").endswith(error)
     assert "secret" not in (entry.outcome or "")
+
+
+@every_verb
+def test_what_the_database_rolled_back_is_certain_if_it_is_one_transaction(
+    verb: Verb, box: HarvestSettings, watched: Watched
+):
+    watched.failure = RolledBack("lock timeout", retryable=True)
+    with pytest.raises(DriverError, match="lock timeout") as caught:
+        DEEDS[verb](box)
+    [entry] = operations.entries(box)
+    certain = verb in {Verb.RETRY, Verb.SKIP, Verb.REDRIVE}
+    assert caught.value.retryable
+    assert ("nothing was done: " in str(caught.value)) is certain
+    assert ("it may be done" in str(caught.value)) is not certain
+    assert (entry.outcome or "").startswith("failed: " if certain else "not known whether it was done: ")
 
 
 @every_verb

@@ -274,3 +274,17 @@ def test_a_deed_whose_outcome_cannot_be_noted_is_done(configure: Configure, post
     execute(load(file).harvest, "ALTER TABLE elsewhere RENAME TO outbox_journal")
     assert [*parked(load(file).harvest)] == ["b", "c"]
     assert [each[1:] for each in noted(file)] == [("retry", None)]
+
+
+def test_a_deed_that_has_waited_in_vain_for_a_lock_is_not_done(configure: Configure, postgres_dsn: str):
+    file = configure("postgres")
+    box = load(changed(file, dialect={"driver": "postgres", "lockTimeout": "100ms"})).harvest
+    before = parked(box)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("SELECT FROM outbox_dead_letters FOR UPDATE")
+        with pytest.raises(DriverError, match="nothing was done: cannot skip dead letters") as caught:
+            operations.skip(box, [*before.values()], ALICE)
+    assert caught.value.retryable
+    assert parked(box) == before
+    [(_, verb, outcome)] = noted(file)
+    assert (verb, (outcome or "").partition(":")[0]) == ("skip", "failed")

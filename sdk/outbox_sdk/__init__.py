@@ -12,6 +12,7 @@ from outbox_sdk.errors import (
     OutboxError,
     PluginError,
     RecordError,
+    RolledBack,
 )
 from outbox_sdk.fence import Fence, LaneStatus, TransactionalLane
 from outbox_sdk.file_text import FileText, present_text
@@ -88,6 +89,7 @@ __all__ = [
     "Publisher",
     "Record",
     "RecordError",
+    "RolledBack",
     "Schema",
     "Seam",
     "Sender",

@@ -31,6 +31,13 @@ class DriverError(OutboxError):
         return (_driver_error, (type(self), str(self), self.retryable))
 
 
+class RolledBack(DriverError):  # noqa: N818 - reads as what happened, like its siblings in the tree
+    """A database itself has ended a transaction, and said so: nothing of it was done, now or later.
+
+    Such as a lock that was not to be had in time. Of a lost connection that is not known.
+    """
+
+
 class AccessDenied(DriverError):  # noqa: N818 - reads as what happened, like its siblings in the tree
     """A database, broker or coordinator knows who we are, or not, and does not let us."""
 

@@ -95,7 +95,7 @@ def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator:
         return Changed(verb, (), ())
     with _open(settings, read_only=False) as dead:
         subject = _subject(settings, dead, wanted)
-        with journalled(settings, verb, subject, operator) as outcome:
+        with journalled(settings, verb, subject, operator, at_once=True) as outcome:
             changed = _act(dead, verb, wanted)
             gone = tuple(sorted({*wanted} - {*changed}))
             outcome.text = _counted("changed", len(changed), len(gone))

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from outbox_sdk.errors import DriverError, OutboxError
+from outbox_sdk.errors import DriverError, OutboxError, RolledBack
 from outbox_sdk.journal import Deed, Entry, Journal
 
 from outbox_core.config import HarvestSettings
@@ -63,11 +63,21 @@ class Outcome:
 
 
 @contextmanager
-def journalled(settings: HarvestSettings, verb: Verb, subject: str, operator: Operator) -> Iterator[Outcome]:
+def journalled(
+    settings: HarvestSettings, verb: Verb, subject: str, operator: Operator, *, at_once: bool = False
+) -> Iterator[Outcome]:
     """Notes a deed in the journal before the block, and afterwards its outcome or its error.
 
-    An error of the block is raised as it is; a retryable one also says that the deed may be done. If only the
-    outcome cannot be noted, nothing is raised, as the deed is done: ``unnoted`` says why.
+    An error of the block is raised as it is; a retryable one also says that the deed may be done, or that
+    nothing was done, if the database says so. If only the outcome cannot be noted, nothing is raised, as the
+    deed is done: ``unnoted`` says why.
+
+    Args:
+        settings: The outbox.
+        verb: The verb.
+        subject: To what, for people.
+        operator: Who does it, and why.
+        at_once: Whether the block changes the outbox in one transaction, or not at all.
 
     Raises:
         DriverError: The deed cannot be noted; the block is not executed.
@@ -78,9 +88,14 @@ def journalled(settings: HarvestSettings, verb: Verb, subject: str, operator: Op
         try:
             yield outcome
         except Exception as error:
-            outcome.text = _failure(error)
+            undone = error if at_once and isinstance(error, RolledBack) else None
+            # The answer of a database may have been lost that has done it.
+            uncertain = undone is None and isinstance(error, DriverError) and error.retryable
+            outcome.text = _failure(error, uncertain=uncertain)
             _end(settings, journal, entry, outcome)
-            if _is_uncertain(error):
+            if undone is not None:
+                raise RolledBack(f"nothing was done: {undone}", retryable=undone.retryable) from error
+            if uncertain:
                 raise DriverError(f"{error}; {UNCERTAIN}", retryable=True) from error
             raise
         _end(settings, journal, entry, outcome)
@@ -119,12 +134,7 @@ def _end(settings: HarvestSettings, journal: Journal, entry: UUID, outcome: Outc
         outcome.unnoted = f"the journal lacks the outcome ({outcome.text}): {error}"
 
 
-def _failure(error: Exception) -> str:
+def _failure(error: Exception, *, uncertain: bool) -> str:
     if not isinstance(error, OutboxError):
         return f"failed: {type(error).__name__}"  # a defect, whose text may contain anything
-    return f"{'not known whether it was done' if _is_uncertain(error) else 'failed'}: {error}"
-
-
-def _is_uncertain(error: Exception) -> bool:
-    """Returns whether the database may have done what failed: its answer may have been lost."""
-    return isinstance(error, DriverError) and error.retryable
+    return f"{'not known whether it was done' if uncertain else 'failed'}: {error}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from outbox_sdk import AccessDenied, DriverError
+from outbox_sdk import AccessDenied, DriverError, RolledBack
 from outbox_sdk.password import login_refused
 
 from outbox_postgres.data_source import DataSource
@@ -24,6 +24,8 @@ RETRYABLE_STATES = frozenset(
         "55P03",  # a lock was not available in time
     }
 )
+ROLLED_BACK_STATES = frozenset({"40001", "40P01", "55P03", "57014"})
+"""The server has told that the transaction is no more: serialization, deadlock, lock, timeout."""
 PERMANENT_STATES = frozenset({"57P04"})  # the database was dropped
 
 # A failed connection attempt has no SQLSTATE, only a text.
@@ -79,7 +81,8 @@ def translated(source: DataSource, doing: str, but: type[psycopg.Error] | tuple[
             raise login_refused(message, source.files) from cause
         if refused(error):
             raise AccessDenied(message) from cause
-        raise DriverError(message, retryable=retryable(error)) from cause
+        kind = RolledBack if error.sqlstate in ROLLED_BACK_STATES else DriverError
+        raise kind(message, retryable=retryable(error)) from cause
 
 
 def retryable(error: psycopg.Error) -> bool:

@@ -109,7 +109,7 @@ class Inspector:
         yield from self._privilege_faults(layout, found.oid, table.name, table.privileges)
 
     def _is_migrated(self, layout: Layout, table: AuxiliaryTable) -> bool:
-        """Returns whether ``outbox migrate`` makes a table that is missing, as tables without it are known."""
+        """Returns whether ``outbox migrate`` makes a table that is missing beside others."""
         fence, _ = auxiliary_tables(layout.fence, layout.dead_letters)
         found = self._catalogue.find(fence.name)
         if found is None:

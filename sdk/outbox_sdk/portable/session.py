@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-from outbox_sdk.errors import AccessDenied, DriverError
+from outbox_sdk.errors import AccessDenied, DriverError, RolledBack
 from outbox_sdk.portable.by_ids import ChangeByIds, SelectByIds
 from outbox_sdk.portable.idiom import ErrorKind, Idiom
 from outbox_sdk.statement import Statement, Style
@@ -26,7 +26,7 @@ class AlreadyExists(DriverError):  # noqa: N818 - as above
     """A table or a row exists already."""
 
 
-class LockTimeout(DriverError):  # noqa: N818 - as above
+class LockTimeout(RolledBack):
     """Another transaction has locked a row for longer than the session waits."""
 
 
