@@ -198,6 +198,7 @@ def test_many_guesses_are_refused_and_the_right_token_still_counts(
         "",
         "outbox",
         "//evil.example",
+        "//[",
         "/\\evil.example",
         "/\t/evil.example",
         "/%0d%0aSet-Cookie: a=b",

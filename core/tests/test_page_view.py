@@ -99,7 +99,7 @@ def test_the_worst_outbox_is_the_first():
     }
     found = worst_first([shown(title, each, NOW) for title, each in known.items()])
     assert [each.title for each in found] == ["d", "e", "c", "b", "a"]
-    assert overall(found).said == "4 of 5 outboxes need attention."
+    assert overall(found).said == "3 of 5 outboxes need attention."
     assert overall(found[-1:]).state is State.WELL
     assert overall([]).state is State.UNKNOWN
     assert [each.code for each in found[0].verdict.reasons] == [Code.DATABASE_UNREACHABLE]

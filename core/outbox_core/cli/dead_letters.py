@@ -49,6 +49,7 @@ def as_full_data(letter: DeadLetter, names: KeyNames | None = None) -> dict[str,
     record = letter.record
     return {
         **as_data(letter, names),
+        **({"key_in_logs": names.of(record.key)} if names and names.hashed else {}),
         "partition": record.partition,
         "timestamp_ms": record.timestamp_ms,
         "fault": record.fault,

@@ -116,8 +116,7 @@ def local(then: str, prefix: str = "") -> str:
         prefix: What all paths of this server begin with.
     """
     start = f"{prefix}/"
-    parts = urlsplit(then) if re.fullmatch(r"/[!-\[\]-~]*", then) else None  # ASCII without a backslash
-    if parts is None or parts.scheme or parts.netloc or then.startswith("//"):
+    if not re.fullmatch(r"/(?!/)[!-\[\]-~]*", then):  # ASCII without a backslash
         return start
-    is_own = then.startswith(start) and ".." not in unquote(parts.path).split("/")
+    is_own = then.startswith(start) and ".." not in unquote(urlsplit(then).path).split("/")
     return then if is_own else start

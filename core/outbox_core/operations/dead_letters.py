@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus
+from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, is_cut
 
 from outbox_core.config import HarvestSettings
 from outbox_core.operations.journalled import Operator, journalled
@@ -86,7 +86,10 @@ def waiting(settings: HarvestSettings, letter: int) -> int:
         letter: The id of the dead letter.
     """
     with _open(settings, read_only=True) as dead:
-        return sum(dead.waiting(found.record.key) for found in dead.find(ids=[letter]))
+        found = dead.find(ids=[letter], whole=False)
+        if any(is_cut(each.record.key) for each in found):
+            found = dead.find(ids=[letter])
+        return sum(dead.waiting(each.record.key) for each in found)
 
 
 def _change(settings: HarvestSettings, verb: Verb, ids: Sequence[int], operator: Operator) -> Changed:

@@ -22,7 +22,7 @@ from outbox_sdk.portable.names import TableName
 from outbox_sdk.portable.readiness import missing_columns
 from outbox_sdk.portable.schema_row import read_schema
 from outbox_sdk.portable.session import Session
-from outbox_sdk.schema import refusal
+from outbox_sdk.schema import SCHEMA, refusal
 
 
 class Checked(Described, Protocol):
@@ -105,6 +105,8 @@ def _version(dialect: Checked, session: Session) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "version of the tables", reason, "upgrade outbox")
     elif statements := [each for together in migrations(dialect, session) for each in together]:
         seen = "an earlier version made the tables" if found or len(statements) > 1 else "it is not noted"
+        if found and found.version == SCHEMA:
+            seen = "a migration was not completed"
         cure = f"run 'outbox migrate', or let somebody run: {'; '.join(statements)}"
         yield Finding(Level.WARNING, "version of the tables", seen, cure)
     elif found:

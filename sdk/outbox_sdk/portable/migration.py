@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from outbox_sdk.errors import AccessDenied, DriverError
-from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, JOURNAL_INDEX, schema_name
+from outbox_sdk.portable.columns import ADDED_FENCE_COLUMNS, JOURNAL_COLUMNS, JOURNAL_INDEX, schema_name
 from outbox_sdk.portable.described import Described
 from outbox_sdk.portable.idiom import Idiom
 from outbox_sdk.portable.indexes import find_index
@@ -60,6 +60,8 @@ def _journal(dialect: Described, session: Session, *, due: bool) -> list[Togethe
         found = session.columns(session.idiom.quote_table(journal))
     if found is None:
         return [[created], [index]] if due else []
+    if not set(JOURNAL_COLUMNS) <= set(found):
+        return []  # which is not a journal, as who uses it is told
     lacking = session.idiom.indexes and not find_index(session, journal, JOURNAL_INDEX)
     return [[index]] if lacking else []
 

@@ -64,9 +64,12 @@ class Watch:
         """Returns what is known after a look, which was asked for at ``began``; ``None`` if it is late."""
         seen = self._looks.seen(outbox)
         if look is None and self._waits_for_others(outbox):
-            if seen is None:
+            last = self._looks.known(outbox)
+            if last is not None and last.failing_since is not None:
+                look = last
+            elif seen is None:
                 return Known()
-            if monotonic() - seen.at < QUEUED_SECONDS:
+            elif monotonic() - seen.at < QUEUED_SECONDS:
                 return Known(seen.snapshot, _wall(seen.at))
         if look is None:
             failing_since: float | None = self._late_since.setdefault(outbox.title, began)

@@ -122,6 +122,8 @@ class Page:
     async def _fragment(self, request: Request, outbox: HarvestSettings | None) -> Fragment:
         client = self._parts.access.client(request)
         role = client.role if client is not None else Role.VIEWER
+        if outbox is None:
+            role = Role.VIEWER  # for whom it is the same
         title = outbox.title if outbox else ""
         if (title, role) not in self._fragments:
             make = self._overview if outbox is None else partial(self._details, outbox, role)

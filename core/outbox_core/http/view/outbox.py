@@ -152,11 +152,13 @@ def overall(outboxes: Sequence[Shown]) -> Verdict:
     sick = [each for each in outboxes if each.verdict.state is not State.WELL]
     if not sick:
         return Verdict(State.WELL, f"All {len(outboxes)} outboxes are well.", "All is well")
-    few = f"{len(sick)} of {len(outboxes)}"
-    if all(each.verdict.state is State.UNKNOWN for each in sick):
+    judged = [each for each in sick if each.verdict.state is not State.UNKNOWN]
+    few = f"{len(judged or sick)} of {len(outboxes)}"
+    if not judged:
         return Verdict(State.UNKNOWN, f"{few} outboxes have not been looked at yet.", f"{few} not known yet")
-    worst = worst_first(sick)[0].verdict.state
-    return Verdict(worst, f"{few} outboxes need attention.", f"{few} need attention")
+    return Verdict(
+        worst_first(judged)[0].verdict.state, f"{few} outboxes need attention.", f"{few} need attention"
+    )
 
 
 def _figures(snapshot: Snapshot) -> Figures:
