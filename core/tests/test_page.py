@@ -229,6 +229,13 @@ def test_who_waits_for_others_to_be_looked_at_is_not_called_away(database: Datab
         until(lambda: found.findall(site.get("/", **AS_VIEWER).text) == ["away"] * 8 + ["unknown"] * 12)
         database.answers.set()
         until(lambda: "All 20 outboxes are well." in site.get("/", **AS_VIEWER).text)
+        database.state = AWAY
+        until(lambda: found.findall(site.get("/", **AS_VIEWER).text) == ["away"] * 20)
+        database.answers.clear()
+        end = time.monotonic() + 4.0  # some of them wait for their turn, and the last look at them has failed
+        while time.monotonic() < end:
+            assert found.findall(site.get("/", **AS_VIEWER).text) == ["away"] * 20
+        database.answers.set()
 
 
 def test_the_last_hour_has_gaps_where_nothing_is_known(database: Database, operations: Operations):
