@@ -30,7 +30,7 @@ from outbox_sdk import (
     Upkeep,
 )
 from outbox_sdk.journal import Deed, Entry
-from outbox_sdk.parking import listed_key
+from outbox_sdk.parking import listed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Backlog(0, exact=True, oldest=None)
@@ -130,7 +130,7 @@ class FakeTable:
 
 
 def _listed(record: MarkedRecord) -> MarkedRecord:
-    return record._replace(key=listed_key(record.key), value=None, headers=[])
+    return listed(record._replace(value=None, headers=[]))
 
 
 class FakeLetters:

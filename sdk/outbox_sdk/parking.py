@@ -29,6 +29,11 @@ def listed_key(key: str) -> str:
     return key[: LONGEST_KEY + 1]
 
 
+def listed(record: MarkedRecord) -> MarkedRecord:
+    """Returns a record, read without value and headers, as lists have it: its topic is cut as its key is."""
+    return record._replace(topic=listed_key(record.topic), key=listed_key(record.key))
+
+
 def is_cut(key: str) -> bool:
     """Returns whether a key of a list is the beginning of a longer one."""
     return len(key) > LONGEST_KEY
@@ -117,8 +122,8 @@ class DeadLetters(Protocol):
             keys: The keys, whole; none means all.
             status: In which state; ``None`` means both.
             ids: Which of them; ``None`` means all.
-            whole: Whether to return all of each record, which may be large. In a list of records that are not
-                whole, values are ``None``, headers are left out, and keys are as :func:`listed_key` says.
+            whole: Whether to return all of each record, which may be large. If not, values are ``None``,
+                headers are left out, and topics and keys are as :func:`listed` says.
         """
         ...
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 from outbox_sdk import DeadLetter, DeadLetterStatus
-from outbox_sdk.parking import listed_key
+from outbox_sdk.parking import listed
 
 from outbox_postgres.data_source import DataSource
 from outbox_postgres.errors import translated
@@ -43,7 +43,7 @@ class PostgresDeadLetters:
             rows = self._fetch(statement, spelled(keys, raw=self._raw), fate, chosen)
         return [
             DeadLetter(
-                record=found if whole else found._replace(key=listed_key(found.key)),
+                record=found if whole else listed(found),
                 reason=reason,
                 attempts=attempts,
                 since=since,

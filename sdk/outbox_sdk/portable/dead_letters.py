@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed_key
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed
 from outbox_sdk.portable.columns import COLUMNS
 from outbox_sdk.portable.fence_rows import make_guard
 from outbox_sdk.portable.names import TableName
@@ -55,7 +55,7 @@ class PortableDeadLetters:
                 continue
             letters.append(
                 DeadLetter(
-                    record=found if whole else found._replace(key=listed_key(found.key)),
+                    record=found if whole else listed(found),
                     reason=self._idiom.read_text(reason) or "",
                     attempts=int(attempts),
                     since=self._idiom.read_timestamp(since),
