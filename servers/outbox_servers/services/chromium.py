@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, build_opener
 from outbox_servers.services.cache import Progress, cached_folder, silent
 from outbox_servers.services.debian import Suite, architecture, unpack_programs
 from outbox_servers.services.process import ServerProcess, ServiceError
-from outbox_servers.services.service import Service
+from outbox_servers.services.service import WebService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ def find_installation(
         ) from error
 
 
-class ChromiumBrowser(Service):
+class ChromiumBrowser(WebService):
     """A browser without a window, with a profile of its own that is empty at first.
 
     It listens on 127.0.0.1 for clients of the Chrome DevTools protocol, such as Playwright
@@ -122,15 +122,6 @@ class ChromiumBrowser(Service):
         super().__init__(folder)
         self._installation = installation
         self._progress = progress
-
-    @property
-    def url(self) -> str:
-        """The address of its debugging protocol, without a slash at its end.
-
-        Raises:
-            ServiceError: It was never started.
-        """
-        return f"http://127.0.0.1:{self.port}"
 
     def _launch(self) -> ServerProcess:
         installation = self._installation = self._installation or find_installation(progress=self._progress)

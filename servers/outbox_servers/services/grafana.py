@@ -14,7 +14,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from outbox_servers.services.cache import Progress, silent
 from outbox_servers.services.process import ServerProcess, ServiceError
-from outbox_servers.services.service import Service
+from outbox_servers.services.service import WebService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
     raise ServiceError(f"{HOME_VARIABLE}={named} is not the folder of a Grafana: it has neither {programs}.")
 
 
-class GrafanaServer(Service):
+class GrafanaServer(WebService):
     """A server on 127.0.0.1 whose visitors need no account and may change everything.
 
     Args:
@@ -95,8 +95,6 @@ class GrafanaServer(Service):
 
     title: ClassVar[str] = "Grafana"
     port_taken: ClassVar[str] = "address already in use"
-    start_timeout: ClassVar[float] = 180
-    """It creates a database first."""
 
     def __init__(
         self,
@@ -114,15 +112,6 @@ class GrafanaServer(Service):
         self._interval = f"{interval:g}s"
         self._installation = installation
         self._progress = progress
-
-    @property
-    def url(self) -> str:
-        """The address of its pages and of its API, without a slash at its end.
-
-        Raises:
-            ServiceError: The server was never started.
-        """
-        return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> Any:
         """Returns the answer of the API to a request, ``health`` for example.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from outbox_servers.services.cache import Progress, cached_folder, silent
 from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_servers.services.process import ServerProcess, ServiceError
-from outbox_servers.services.service import Service
+from outbox_servers.services.service import WebService
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def find_installation(progress: Progress = silent) -> Installation:
         raise ServiceError(f"nginx could not be fetched, and is not installed here: {error}") from error
 
 
-class NginxServer(Service):
+class NginxServer(WebService):
     """A server on 127.0.0.1, in one process.
 
     Args:
@@ -84,15 +84,6 @@ class NginxServer(Service):
         self._http = http
         self._installation = installation
         self._progress = progress
-
-    @property
-    def url(self) -> str:
-        """Its address, without a slash at its end.
-
-        Raises:
-            ServiceError: It was never started.
-        """
-        return f"http://127.0.0.1:{self.port}"
 
     def _launch(self) -> ServerProcess:
         installation = self._installation = self._installation or find_installation(self._progress)

@@ -16,7 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 from outbox_servers.services.cache import Progress, cached_folder, silent
 from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_servers.services.process import ServerProcess, ServiceError
-from outbox_servers.services.service import Service
+from outbox_servers.services.service import WebService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,7 +94,7 @@ def find_installation(progress: Progress = silent) -> Installation:
         raise ServiceError(f"Prometheus could not be fetched, and is not installed here: {error}") from error
 
 
-class PrometheusServer(Service):
+class PrometheusServer(WebService):
     """A server on 127.0.0.1, which scrapes targets and evaluates rules.
 
     Args:
@@ -125,15 +125,6 @@ class PrometheusServer(Service):
         self._interval = f"{round(interval * 1000)}ms"
         self._installation = installation
         self._progress = progress
-
-    @property
-    def url(self) -> str:
-        """The address of its pages and of its API, without a slash at its end.
-
-        Raises:
-            ServiceError: The server was never started.
-        """
-        return f"http://127.0.0.1:{self.port}"
 
     def query(self, expression: str) -> list[Sample]:
         """Returns the present value of an expression: a series each, or one without labels for a scalar.

@@ -174,3 +174,16 @@ class Service(ABC):
             self.kill()
         else:
             self.stop()
+
+
+class WebService(Service):
+    """A server that speaks HTTP."""
+
+    @property
+    def url(self) -> str:
+        """Its address on 127.0.0.1, without a slash at its end.
+
+        Raises:
+            ServiceError: It was never started.
+        """
+        return f"http://127.0.0.1:{self.port}"
