@@ -178,7 +178,8 @@ def test_a_password_changes_while_records_flow(
             rotation.change_password("second")
             rotation.write_password("second")
         measure("longest silence at a change of the password", silence[0])
-        assert harvester.count("leader acquired") == 1
+        # A leader whose connections fail for as long as its lease may have to be elected anew.
+        assert harvester.count("leader acquired") in {1, 2}
     audit(trial, "at-least-once")
     former = AdminClient({**rotation.by_password, "sasl.password": "first", "log_level": 0})
     with pytest.raises(KafkaException):

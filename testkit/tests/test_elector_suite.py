@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 from outbox_sdk import Candidate, Elector
 from outbox_sdk.election import LeaseElector, LeaseTimes
-from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest
+from outbox_testkit.conformance import ElectorConformance, ElectorUnderTest, handover
 
 TIMES = LeaseTimes(session_timeout=1.0, min_poll_interval=0.02)
 
@@ -62,7 +62,7 @@ class KeepsItsLease(LeaseElector):
 class LeavesAThread(LeaseElector):
     def stop(self) -> None:
         super().stop()
-        threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
 
 
 class LeavesAConnection(LeaseElector):
@@ -129,6 +129,7 @@ def test_an_elector_that_keeps_the_contract_passes(test: str, monkeypatch: pytes
 def test_an_elector_that_breaks_it_fails(
     test: str, under: ElectorUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(handover, "_CLOSE_SECONDS", 1.0)
     with pytest.raises(AssertionError):
         run(test, under, monkeypatch)
     for left in LeavesAConnection.left:

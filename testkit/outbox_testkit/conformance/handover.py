@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from outbox_testkit.conformance.recording import RecordingCandidate
 
 _CANDIDATES = 10
 _HOUR = 3600.0
-_CLOSE_SECONDS = 30.0
-"""A client may close its connections a moment after it has returned."""
+_CLOSE_SECONDS = 10.0
+"""A client may end its threads, and close its connections, a moment after it has returned."""
 
 
 class HandOverConformance(ElectorSuite):
@@ -42,7 +43,7 @@ class HandOverConformance(ElectorSuite):
         one.stop()
         assert candidate.story == ["acquired", "revoked"]
         assert one.lease() == 0
-        assert set(threading.enumerate()) <= before
+        _await(lambda: set(threading.enumerate()) <= before, "threads are left behind")
 
     def test_it_finds_nothing_wrong(self, elector: ElectorUnderTest) -> None:
         findings: list[Finding] = list(elector.create().check())
@@ -76,11 +77,8 @@ class HandOverConformance(ElectorSuite):
         crowd.assert_orderly()
         measured("median hand-over", sorted(crowd.took)[len(crowd.took) // 2])
         measured("longest hand-over", max(crowd.took))
-        assert set(threading.enumerate()) <= threads
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        while _open_files() > files:
-            assert time.monotonic() < deadline, "connections are left behind"
-            time.sleep(0.05)
+        _await(lambda: set(threading.enumerate()) <= threads, "threads are left behind")
+        _await(lambda: _open_files() <= files, "connections are left behind")
 
     def test_nobody_leads_while_the_leader_drains(self, election: Election, measured: Measure) -> None:
         election.enter(2, drain=election.session / 2)
@@ -154,6 +152,13 @@ class _Crowd:
             time.sleep(0.002)
         assert len(leaders) == 1, "two lead at once"
         return leaders[0]
+
+
+def _await(condition: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + _CLOSE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.02)
 
 
 def _open_files() -> int:

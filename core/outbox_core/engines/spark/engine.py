@@ -34,6 +34,8 @@ LOST = (PySparkException, Py4JJavaError, ConnectionError)
 """What a job ends with when its worker is lost; anything else says that the JVM is."""
 MAX_GROUPS = 2
 """Lane groups when the settings name no number: a worker process each."""
+GONE_SECONDS = 2.0
+"""How long a JVM that is killed may still be seen after its connections have failed."""
 WARM_SECONDS = 120.0
 """How long workers may take to start and to load everything, on however slow a machine."""
 
@@ -107,7 +109,7 @@ class SparkEngine:
         if any(job.is_alive() for job in self._jobs):
             return False
         if self._crash is not None:
-            self.check()
+            self._check(0 if isinstance(self._crash, LOST) else GONE_SECONDS)
             raise OutboxError(
                 f"lanes do not stay alive on {self._host.master}: {_reason(self._crash)}"
             ) from self._crash
@@ -119,8 +121,7 @@ class SparkEngine:
         Raises:
             OutboxError: It does not.
         """
-        if self._application is not None and not self._application.alive:
-            raise OutboxError("Spark's JVM has died")
+        self._check(0)
 
     def cancel(self) -> None:
         """Cancels all jobs: Spark ends their tasks, and kills the workers of those that will not end."""
@@ -138,6 +139,10 @@ class SparkEngine:
         self.cancel()
         self._application = self._server = None
         self._host.close(self._key)
+
+    def _check(self, seconds: float) -> None:
+        if self._application is not None and self._application.gone(seconds):
+            raise OutboxError("Spark's JVM has died")
 
     def _supervise(self, plan: Plan, leadership: Leadership, group: int, lanes: list[int]) -> None:
         """Runs one group's job, and again whenever it is lost; the thread of the group."""

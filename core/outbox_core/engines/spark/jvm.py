@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
@@ -81,6 +82,12 @@ class Jvm:
     def alive(self) -> bool:
         """Whether the process is there; it may hang."""
         return self._process.poll() is None
+
+    def gone(self, seconds: float) -> bool:
+        """Returns whether the process has ended, or ends within ``seconds``."""
+        with suppress(TimeoutExpired):
+            self._process.wait(seconds)
+        return not self.alive
 
     @property
     def exit_code(self) -> int | None:

@@ -102,6 +102,10 @@ class Application:
         """Whether its JVM is there; it may hang."""
         return self._jvm.alive
 
+    def gone(self, seconds: float) -> bool:
+        """Returns whether its JVM has ended, or ends within ``seconds``."""
+        return self._jvm.gone(seconds)
+
     @property
     def exit_code(self) -> int | None:
         """With which code its JVM has ended, a negative one by a signal; ``None`` before."""
