@@ -99,6 +99,8 @@ def test_a_letter_is_shown_whole_to_programs_and_cut_for_people(
     assert told["letters"][0]["value"] == "x" * 5000
     assert told["letters"][0]["headers"] == [["h", "1"], ["h", {"base64": "/w=="}], ["none", None]]
     assert (told["letters"][0]["partition"], told["letters"][0]["timestamp_ms"]) == (2, 9)
+    assert json.loads(call(capsys, "show", "--id", "1", "--json")[1]) == told
+    assert call(capsys, "show", "a", "--id", "1")[0] == call(capsys, "show")[0] == 2
     _, out, _ = call(capsys, "show", "a")
     assert out.count("x") < 1100
     assert "and 4,000 more characters" in out
@@ -132,6 +134,8 @@ def test_strangers_data_do_not_steer_the_terminal(dead: FakeLetters, capsys: pyt
         (["retry", "--all"], ("retry", [1, 2])),
         (["skip", "b", "a", "--yes"], ("skip", [1, 2])),
         (["redrive", "c"], ("redrive", [3, 4])),
+        (["redrive", "--id", "4"], ("redrive", [4])),
+        (["retry", "--id", "2", "--id", "1"], ("retry", [1, 2])),
     ],
 )
 def test_a_verb_is_for_the_letters_that_were_listed(
@@ -163,6 +167,9 @@ def test_a_letter_that_is_gone_is_told(dead: FakeLetters, capsys: pytest.Capture
         (["skip", "c", "--yes"], "not parked: key 'c'; nothing was done"),
         (["redrive", "a"], "not skipped: key 'a'; nothing was done. See 'outbox parked list --skipped'"),
         (["show", "nobody"], "key 'nobody' is neither parked nor skipped"),
+        (["retry", "--id", "1", "--id", "77"], "not parked: record 77; nothing was done"),
+        (["skip", "--id", "3", "--yes"], "not parked: record 3; nothing was done"),
+        (["show", "--id", "77"], "record 77 is neither parked nor skipped"),
     ],
 )
 def test_a_key_that_is_unknown_stops_it_all(
@@ -196,7 +203,7 @@ def test_the_answer_counts(
 
 
 def test_all_keys_or_some_have_to_be_named(capsys: pytest.CaptureFixture[str]):
-    for arguments in ([], ["a", "--all"]):
+    for arguments in ([], ["a", "--all"], ["--id", "1", "--all"], ["a", "--id", "1"]):
         code, _, err = call(capsys, "retry", *arguments)
         assert code == 2
-        assert "name keys, or give --all" in err
+        assert "name keys, or ids with --id, or give --all" in err

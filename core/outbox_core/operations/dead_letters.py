@@ -63,7 +63,10 @@ def reveal(settings: HarvestSettings, ids: Sequence[int], operator: Operator) ->
 
 
 def letters(
-    settings: HarvestSettings, status: DeadLetterStatus | None = None, keys: Sequence[str] = ()
+    settings: HarvestSettings,
+    status: DeadLetterStatus | None = None,
+    keys: Sequence[str] = (),
+    ids: Sequence[int] | None = None,
 ) -> list[DeadLetter]:
     """Returns dead letters without values and headers, and with the beginnings of keys, ordered by id.
 
@@ -71,9 +74,10 @@ def letters(
         settings: The outbox.
         status: In which state; ``None`` means both.
         keys: Of which keys; none means all.
+        ids: Which of them; ``None`` means all.
     """
     with _open(settings, read_only=True) as dead:
-        return dead.find(keys, status, whole=False)
+        return dead.find(keys, status, ids=ids, whole=False)
 
 
 def waiting(settings: HarvestSettings, letter: int) -> int:

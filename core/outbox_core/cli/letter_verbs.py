@@ -1,0 +1,117 @@
+"""Applies a verb to the dead letters that a command line names."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import typer
+from outbox_sdk.errors import OutboxError
+from outbox_sdk.parking import DeadLetter, DeadLetterStatus, listed_key
+from rich.console import Group as Parts
+from rich.text import Text
+
+from outbox_core import operations
+from outbox_core.cli.confirmation import confirm
+from outbox_core.cli.dead_letters import as_data, as_table
+from outbox_core.cli.exits import ExitCode
+from outbox_core.cli.reason import operator, tell_unnoted
+from outbox_core.cli.terminal import output, print_json, print_message, printable
+from outbox_core.config import HarvestSettings
+from outbox_core.operations import Changed, Operator, Verb, effect
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action on dead letters.
+
+    Attributes:
+        verb: Its name.
+        status: The status of the letters that it applies to.
+        question: The question to confirm; empty for none.
+        act: Applies the action to the letters with these ids.
+    """
+
+    verb: Verb
+    status: DeadLetterStatus
+    question: str
+    act: Callable[[HarvestSettings, Sequence[int], Operator], Changed]
+
+
+RETRY = Action(Verb.RETRY, DeadLetterStatus.PARKED, "", operations.retry)
+SKIP = Action(Verb.SKIP, DeadLetterStatus.PARKED, "Give up these records, undelivered?", operations.skip)
+REDRIVE = Action(Verb.REDRIVE, DeadLetterStatus.SKIPPED, "", operations.redrive)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The command line's arguments and options."""
+
+    settings: HarvestSettings
+    keys: list[str] | None
+    ids: list[int] | None
+    everything: bool
+    dry_run: bool
+    json: bool
+    reason: str | None
+    yes: bool = False
+
+
+def apply(action: Action, request: Request) -> None:
+    """Applies an action, prints what has changed, and ends with 1 if something was gone by then."""
+    if sum(map(bool, (request.keys, request.ids, request.everything))) != 1:
+        raise typer.BadParameter("name keys, or ids with --id, or give --all", param_hint="KEY…")
+    letters = _selected(action, request)
+    ids = [letter.record.id for letter in letters]
+    if request.dry_run:
+        outcomes = dict.fromkeys(ids, "would change")
+    else:
+        changed = set(_act(action, request, letters, ids).changed) if letters else set()
+        outcomes = {number: "changed" if number in changed else "gone" for number in ids}
+    _print_outcomes(action, request, letters, outcomes)
+    if "gone" in outcomes.values():
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _selected(action: Action, request: Request) -> list[DeadLetter]:
+    letters = operations.letters(request.settings, action.status, request.keys or [], request.ids or None)
+    keys = {letter.record.key for letter in letters}  # as lists have them
+    ids = {letter.record.id for letter in letters}
+    unknown = [
+        f"key '{printable(key)}'" for key in dict.fromkeys(request.keys or []) if listed_key(key) not in keys
+    ]
+    unknown += [f"record {number}" for number in dict.fromkeys(request.ids or []) if number not in ids]
+    if unknown:
+        option = " --skipped" if action.status is DeadLetterStatus.SKIPPED else ""
+        raise OutboxError(
+            f"not {action.status}: {', '.join(unknown)}; nothing was done. See 'outbox parked list{option}'"
+        )
+    return letters
+
+
+def _act(action: Action, request: Request, letters: Sequence[DeadLetter], ids: Sequence[int]) -> Changed:
+    if action.question:
+        confirm(Parts(as_table(letters), Text(effect(action.verb))), action.question, yes=request.yes)
+    else:
+        print_message(effect(action.verb))
+    done = action.act(request.settings, ids, operator(request.reason, yes=request.yes))
+    tell_unnoted(done.unnoted)
+    return done
+
+
+def _print_outcomes(
+    action: Action, request: Request, letters: Sequence[DeadLetter], outcomes: dict[int, str]
+) -> None:
+    if request.json:
+        data = [{"outcome": outcomes[letter.record.id], **as_data(letter)} for letter in letters]
+        print_json({"verb": action.verb, "dry_run": request.dry_run, "letters": data})
+        return
+    if not letters:
+        output().print(f"nothing is {action.status}")
+        return
+    output().print(as_table(letters, outcomes))
+    if gone := sum(outcome == "gone" for outcome in outcomes.values()):
+        print_message(f"{gone} of {len(letters)} did not exist any more: they were changed at the same time")
+
+
+def named(key: str) -> str:
+    """Returns how messages name a key."""
+    return f"key '{printable(key)}'"
