@@ -107,7 +107,9 @@ class FakeTable:
     def upkeep(self) -> Upkeep:
         return self._upkeep
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
+        if expected not in {None, self.token}:
+            raise LeadershipLost(f"token {expected} is no longer in force")
         self.token += 1
         return self.token
 

@@ -50,10 +50,10 @@ class Table(FakeTable):
             LaneStatus(Fence(lane, 2, self.token, 1), "host_1_2", NOON, None, None, {}) for lane in (0, 1)
         ]
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         assert lanes == 2
         assert holder.startswith("operator ")
-        ours = super().bump(lanes, holder)
+        ours = super().bump(lanes, holder, expected)
         if self.rivals:
             self.rivals -= 1
             self.token += 1

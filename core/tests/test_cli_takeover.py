@@ -33,11 +33,11 @@ class Table(FakeTable):
         lanes = (0, 1) if self.led else ()
         return [LaneStatus(Fence(lane, 2, self.token, 1), "host", NOW, None, None, {}) for lane in lanes]
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         assert lanes == 2
         assert holder.startswith("operator ")
         self.at_bump = sorted(self.taken_over)
-        return super().bump(lanes, holder)
+        return super().bump(lanes, holder, expected)
 
 
 def settings(table: FakeTable, affinity: object) -> Settings:

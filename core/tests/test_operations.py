@@ -94,10 +94,10 @@ class Table(FakeTable):
     def lane_statuses(self) -> Sequence[LaneStatus]:
         return [LaneStatus(Fence(lane, 2, self.token, 1), "host", NOW, None, None, {}) for lane in (0, 1)]
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         assert (lanes, holder) == (2, "operator alice at host")
         self.watched.act()
-        return super().bump(lanes, holder)
+        return super().bump(lanes, holder, expected)
 
 
 class Letters(FakeLetters):
@@ -212,7 +212,7 @@ def test_what_the_database_rolled_back_is_certain_if_it_is_one_transaction(
     with pytest.raises(DriverError, match="lock timeout") as caught:
         DEEDS[verb](box)
     [entry] = operations.entries(box)
-    certain = verb in {Verb.RETRY, Verb.SKIP, Verb.REDRIVE}
+    certain = verb in {Verb.RETRY, Verb.SKIP, Verb.REDRIVE, Verb.RAISE_FENCE}
     assert caught.value.retryable
     assert ("nothing was done: " in str(caught.value)) is certain
     assert ("it may be done" in str(caught.value)) is not certain

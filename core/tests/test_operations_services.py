@@ -188,6 +188,25 @@ def test_whatever_operators_do_is_noted(database: str, configure: Configure):
 
 
 @pytest.mark.parametrize("database", SOURCES)
+def test_of_all_who_fence_a_leader_at_once_one_does(database: str, configure: Configure):
+    box = load(configure(database)).harvest
+    with closing(box.dialect.create().connect()) as table:
+        token = table.bump(1, "leader")
+
+    def fence(_: int) -> int | str:
+        try:
+            return operations.raise_fence(box, ALICE, token).token
+        except OutboxError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(fence, range(4)))
+    refused = [each for each in found if isinstance(each, str)]
+    assert len(refused) == 3
+    assert all("nothing was done" in each for each in refused)
+
+
+@pytest.mark.parametrize("database", SOURCES)
 def test_whatever_operators_are_called_their_deeds_are_done_and_noted(database: str, configure: Configure):
     box = load(configure(database)).harvest
     assert operations.raise_fence(box, CARL).holder == CARL.holder

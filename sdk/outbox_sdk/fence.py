@@ -57,6 +57,11 @@ def lost_token(lane: int, lanes: int, token: int) -> LeadershipLost:
     return LeadershipLost(f"lane {lane} of {lanes} is no longer held by token {token}: another process leads")
 
 
+def unexpected_token(expected: int | None) -> LeadershipLost:
+    """Returns the error for a caller of ``bump`` who expects a token that is no longer in force."""
+    return LeadershipLost(f"token {expected} is no longer in force: another process leads")
+
+
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
     """What the fence stores about one lane, for operators.

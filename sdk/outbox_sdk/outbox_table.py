@@ -55,15 +55,24 @@ class OutboxTable(OutboxView, Protocol):
         """
         ...
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises the token of every lane, durably before it returns.
 
         Creates the rows of lanes that are new. Rows beyond ``lanes`` are raised, too, so that a leader with
-        another number of lanes is fenced as well.
+        another number of lanes is fenced as well. All in one transaction.
+
+        Args:
+            lanes: The number of lanes.
+            holder: The caller's name.
+            expected: The token that is to be raised; ``None`` for whichever it is, as leaders do. 0 is the
+                token before the first leader.
 
         Returns:
             The new token, the same for all lanes: higher than any before, by a random step
             (:func:`outbox_sdk.fence.token_step`).
+
+        Raises:
+            LeadershipLost: The token is not the expected one; nothing was done.
         """
         ...
 

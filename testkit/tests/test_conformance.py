@@ -256,11 +256,11 @@ class ParksOnlyTheHead(Broken):
 
 
 class ForgetsNotes(Broken):
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         for lane_status in self.sound.lane_statuses():
             fence = lane_status.fence
             self.sound.set_transactional(self.sound.enter(fence.lane, fence.lanes, fence.token), None)
-        return self.sound.bump(lanes, holder)
+        return self.sound.bump(lanes, holder, expected)
 
 
 class TakesTheFirstSourceOnly(Broken):
@@ -284,10 +284,10 @@ class PassesRowsThatAreTooYoung(Broken):
 
 
 class EndsTakeoversWithTheLeader(Broken):
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         for takeover in self.sound.takeovers():
             self.sound.end_takeover(takeover.cluster)
-        return self.sound.bump(lanes, holder)
+        return self.sound.bump(lanes, holder, expected)
 
 
 class BeginsATakeoverAnew(Broken):

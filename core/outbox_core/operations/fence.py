@@ -58,8 +58,7 @@ def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None 
     Args:
         settings: The outbox.
         operator: Who does it.
-        seen: The token of the leader whom the operator wants to fence; ``None`` for whoever leads. It is
-            compared before, not within the transaction that raises the token.
+        seen: The token of the leader whom the operator wants to fence; ``None`` for whoever leads.
 
     Raises:
         OutboxError: Somebody has raised the token since; nothing was done.
@@ -68,13 +67,13 @@ def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None 
         held = table.lane_statuses()
         fenced = held_by(held)
         if seen is not None and held and held[0].fence.token != seen:
-            raise OutboxError(
-                f"nothing was done: the fence was raised meanwhile, and {fenced} holds it now; look at the "
-                "outbox anew"
-            )
-        with journalled(settings, Verb.RAISE_FENCE, fenced, operator) as outcome:
+            raise _raised_meanwhile(fenced)
+        with journalled(settings, Verb.RAISE_FENCE, fenced, operator, at_once=True) as outcome:
             lanes = lane_count(held, settings)
-            token = table.bump(lanes, operator.holder)
+            try:
+                token = table.bump(lanes, operator.holder, seen)
+            except LeadershipLost as error:
+                raise _raised_meanwhile(held_by(table.lane_statuses())) from error
             outcome.text = f"token {token}"
     return Raised(token, lanes, operator.holder, fenced, outcome.unnoted)
 
@@ -110,6 +109,13 @@ def lane_count(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
 def lane_list(notes: Mapping[int, TransactionalLane]) -> str:
     """Returns the lanes that have notes, for people."""
     return f"{'lane' if len(notes) == 1 else 'lanes'} {', '.join(map(str, notes))}"
+
+
+def _raised_meanwhile(holder: str) -> OutboxError:
+    return OutboxError(
+        f"nothing was done: the fence was raised meanwhile, and {holder} holds it now; look at the outbox "
+        "anew"
+    )
 
 
 def _end_notes(table: OutboxTable, settings: HarvestSettings, holder: str) -> int:

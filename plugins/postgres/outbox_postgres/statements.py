@@ -84,7 +84,8 @@ class Statements:
         purge: $6 leader id, $7 ids as an array literal. Returns nothing when the fence is lost, else the
             number of rows deleted.
         reset: As ``purge``.
-        bump: $1 name, $2 lanes, $3 holder, $4 the step. Returns the new token, once for each lane.
+        bump: $1 name, $2 lanes, $3 holder, $4 the step, $5 the token that is expected. Returns the
+            new token, once for each lane; nothing when another one than the expected is in force.
         enter: $1 name, $2 lane, $3 lanes, $4 token. Returns the new epoch and the lane's identity, or
             nothing when fenced.
         heartbeat: $6 the metrics as JSON. Returns nothing when the fence is lost.
@@ -107,14 +108,15 @@ class Statements:
         self.reset = _touch(f"UPDATE {outbox} SET leader_id = NULL", fence)
         self.bump = f"""
             WITH next AS (
-                SELECT coalesce(max(token), 0) + $4::bigint AS token
+                SELECT coalesce(max(token), 0) AS former, coalesce(max(token), 0) + $4::bigint AS token
                 FROM {fence} WHERE name = $1 AND lane >= 0
             ), numbered AS (
                 SELECT lane FROM {fence} WHERE name = $1 AND lane >= 0
                 UNION SELECT generate_series(0, $2::int - 1)
             )
             INSERT INTO {fence} AS f (name, lane, lanes, token, attempt, holder, since)
-            SELECT $1, lane, $2, next.token, 0, $3, clock_timestamp() FROM numbered, next ORDER BY lane
+            SELECT $1, lane, $2, next.token, 0, $3, clock_timestamp() FROM numbered, next
+            WHERE $5::bigint IS NULL OR former = $5 ORDER BY lane
             ON CONFLICT (name, lane) DO UPDATE
             SET lanes = excluded.lanes, token = excluded.token, attempt = 0, holder = excluded.holder,
                 since = excluded.since, beat = NULL, reading = '{{}}'

@@ -20,7 +20,7 @@ from outbox_sdk import (
     Poison,
     TransactionalLane,
 )
-from outbox_sdk.fence import lost_token, token_step
+from outbox_sdk.fence import lost_token, token_step, unexpected_token
 
 from outbox_postgres import statements
 from outbox_postgres.batches import Batches
@@ -74,15 +74,15 @@ class PostgresTable(PostgresView):
                 self._session.execute(self._sql.identify, (self._layout.name,))
         return known
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         with self._session.translated("raise the fence's token"):
             try:
-                return self._raise(lanes, holder)
+                return self._raise(lanes, holder, expected)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
                 if not self._end_stalled():
                     raise
-            return self._raise(lanes, holder)
+            return self._raise(lanes, holder, expected)
 
     def enter(self, lane: int, lanes: int, token: int) -> Fence:
         """Starts a lane: raises its epoch."""
@@ -194,13 +194,15 @@ class PostgresTable(PostgresView):
         """Stores durably that a takeover has ended."""
         return self._clusters.end(cluster)
 
-    def _raise(self, lanes: int, holder: str) -> int:
+    def _raise(self, lanes: int, holder: str, expected: int | None) -> int:
         with self._connection.transaction():
             # Serializes bumps even while there is no row to lock; rows alone would let two first
             # leaders read the same maximum.
             self._session.execute(statements.FENCE_LOCK, (self._layout.name,))
-            parameters = (self._layout.name, lanes, stored(self._connection, holder), token_step())
+            parameters = (self._layout.name, lanes, stored(self._connection, holder), token_step(), expected)
             rows = self._session.execute(self._sql.bump, parameters).fetchall()
+            if not rows:
+                raise unexpected_token(expected)
         return int(rows[0][0])
 
     def _end_stalled(self) -> bool:

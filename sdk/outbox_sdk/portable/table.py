@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from outbox_sdk.fence import Fence, TransactionalLane, lost_token, token_step
+from outbox_sdk.fence import Fence, TransactionalLane, lost_token, token_step, unexpected_token
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced
 from outbox_sdk.parking import Poison
 from outbox_sdk.portable.batches import Batches
@@ -41,7 +41,7 @@ class PortableTable(PortableView):
         [(identity,)] = self._session.query("read the outbox's identity", self._sql.guard, name=self._name)
         return str(identity)
 
-    def bump(self, lanes: int, holder: str) -> int:
+    def bump(self, lanes: int, holder: str, expected: int | None = None) -> int:
         """Makes the caller the leader: raises every lane's token durably."""
         holder = storable(holder)
         make_guard(self._session, self._sql, self._name)
@@ -49,7 +49,10 @@ class PortableTable(PortableView):
             # Serializes bumps even while there are no lanes.
             self._session.fetch(self._sql.hold_guard, name=self._name)
             found = {row[0]: row[1] for row in self._session.fetch(self._sql.tokens, name=self._name)}
-            token = int(max(found.values())) + token_step()
+            former = int(max(found.values()))
+            if expected not in {None, former}:
+                raise unexpected_token(expected)
+            token = former + token_step()
             new = [new_lane(self._name, lane, holder) for lane in range(lanes) if lane not in found]
             self._session.execute_many(self._sql.make_lane, new)
             self._session.execute(self._sql.bump, name=self._name, lanes=lanes, token=token, holder=holder)

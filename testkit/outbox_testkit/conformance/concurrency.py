@@ -52,6 +52,21 @@ class ConcurrencyConformance(Conformance):
         assert {lane_status.fence.token for lane_status in lane_statuses} == {max(tokens)}
         assert len(lane_statuses) == lane_statuses[0].fence.lanes
 
+    def test_of_all_who_expect_the_same_token_one_raises_it(self, box: Box, pool: ThreadPoolExecutor) -> None:
+        barrier = threading.Barrier(8, timeout=PATIENCE)
+        held = box.connect().bump(2, "leader")
+
+        def race(_: int) -> int | None:
+            table = box.connect()
+            barrier.wait()
+            try:
+                return persist(lambda: table.bump(2, "racer", held))
+            except LeadershipLost:
+                return None
+
+        (token,) = [token for token in pool.map(race, range(8)) if token is not None]
+        assert {each.fence.token for each in box.connect().lane_statuses()} == {token}
+
     @needs(Capability.CONCURRENT_WRITERS)
     def test_a_row_that_is_deleted_under_a_mark_is_not_marked(
         self, box: Box, pool: ThreadPoolExecutor

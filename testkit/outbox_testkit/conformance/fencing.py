@@ -55,6 +55,16 @@ class FenceConformance(Conformance):
         next_token = other.bump(2, "two")
         assert token < next_token < other.bump(2, "three")
 
+    def test_only_the_token_that_is_expected_is_raised(self, box: Box) -> None:
+        table, other = box.connect(), box.connect()
+        first = table.bump(2, "one", 0)
+        held = table.bump(2, "two", first)
+        for expected in (0, first, held + 1):
+            with pytest.raises(LeadershipLost):
+                other.bump(2, "late", expected)
+        assert {(each.fence.token, each.holder) for each in other.lane_statuses()} == {(held, "two")}
+        assert other.bump(2, "three", held) > held
+
     def test_a_leader_holds_every_lane(self, box: Box) -> None:
         table = box.connect()
         token = table.bump(3, "somebody")
