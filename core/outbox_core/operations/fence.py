@@ -66,7 +66,7 @@ def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None 
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
         fenced = held_by(held)
-        if seen is not None and held and held[0].fence.token != seen:
+        if seen is not None and seen != (held[0].fence.token if held else 0):
             raise _raised_meanwhile(fenced)
         with journalled(settings, Verb.RAISE_FENCE, fenced, operator, at_once=True) as outcome:
             lanes = lane_count(held, settings)
@@ -113,8 +113,8 @@ def lane_list(notes: Mapping[int, TransactionalLane]) -> str:
 
 def _raised_meanwhile(holder: str) -> OutboxError:
     return OutboxError(
-        f"nothing was done: the fence was raised meanwhile, and {holder} holds it now; look at the outbox "
-        "anew"
+        f"nothing was done: the fence has changed meanwhile, and {holder or 'nobody'} holds it now; look at "
+        "the outbox anew"
     )
 
 
