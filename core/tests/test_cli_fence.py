@@ -151,6 +151,29 @@ def test_forgetting_asks_on_a_terminal(
     assert "perhaps for a second time" in asked
 
 
+def test_only_the_leader_that_was_shown_is_fenced(
+    table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    terminal = Terminal("y\n\n")
+    read = terminal.readline
+
+    def slowly(size: int = -1) -> str:
+        table.token = 20  # another process leads by now
+        return read(size)
+
+    monkeypatch.setattr(terminal, "readline", slowly)
+    monkeypatch.setattr("sys.stdin", terminal)
+    code, _, err = call(capsys, "bump")
+    assert (code, table.token) == (1, 20)
+    said = " ".join(err.split())
+    assert "is held by host_1_2, token 7." in said
+    assert "nothing was done: the fence has changed meanwhile, and host_1_2, token 20 holds it now" in said
+    monkeypatch.setattr("sys.stdin", Terminal("y\n\n"))
+    assert call(capsys, "bump")[0] == 0
+    assert call(capsys, "bump", "--yes")[0] == 0
+    assert table.token == 22
+
+
 @pytest.mark.parametrize(("rivals", "code"), [(4, 0), (5, 1)])
 def test_a_leader_that_begins_again_and_again_is_fenced_again(
     rivals: int, code: int, table: Table, capsys: pytest.CaptureFixture[str]

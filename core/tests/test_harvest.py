@@ -28,12 +28,12 @@ class Table(FakeTable):
         self.bumping, self.gate = Event(), Event()
         self.gate.set()
 
-    def bump(self, lanes, holder):
+    def bump(self, lanes, holder, expected=None):
         self.bumping.set()
         assert self.gate.wait(30)
         if self.errors:
             raise self.errors.pop(0)
-        return super().bump(lanes, holder)
+        return super().bump(lanes, holder, expected)
 
 
 class Dialect(FakeDialect):

@@ -236,7 +236,7 @@ class World:
     def lane_statuses(self):
         return [SimpleNamespace(age=None), SimpleNamespace(age=4.0), SimpleNamespace(age=2.5)]
 
-    def bump(self, lanes, holder):
+    def bump(self, lanes, holder, expected=None):
         return self.token
 
     def open_transactional(self, name):
@@ -435,9 +435,9 @@ def test_lanes_that_this_term_would_not_read_the_checkpoint_of_are_settled_first
 class Clusters(World):
     """A world with several clusters, in which the order of the first steps is of interest."""
 
-    def bump(self, lanes, holder):
+    def bump(self, lanes, holder, expected=None):
         self.asked.append("bump")
-        return super().bump(lanes, holder)
+        return super().bump(lanes, holder, expected)
 
     def origin(self):
         return Origin(column="cluster_id", own=1, known=(1, 2))

@@ -83,11 +83,14 @@ def bump(  # noqa: PLR0917 - typer makes each parameter an option
     lost; records in flight are published again, unless delivery is exactly-once.
     """
     settings = operated_outbox(context, file, outbox)
+    seen = None
     if not yes:
-        holder = printable(held_by(_Holders.of(settings).held)) or "nobody yet"
+        held = _Holders.of(settings).held
+        seen = held[0].fence.token if held else 0
+        holder = printable(held_by(held)) or "nobody yet"
         about = Text(f"outbox {settings.outbox} is held by {holder}.\n{effect(Verb.RAISE_FENCE)}")
         confirm(about, "Raise the token?", yes=yes)
-    raised = operations.raise_fence(settings, operator(reason, yes=yes))
+    raised = operations.raise_fence(settings, operator(reason, yes=yes), seen)
     tell_unnoted(raised.unnoted)
     if json:
         told = {"token": raised.token, "lanes": raised.lanes, "holder": raised.holder}
