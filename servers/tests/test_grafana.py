@@ -1,12 +1,13 @@
-"""Which Grafana is used: the one that is named, and no other."""
+"""Which Grafana is used: the one that is named, and no other; and when it is ready."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from outbox_servers.services import ServiceError
-from outbox_servers.services.grafana import HOME_VARIABLE, Installation, find_installation
+from outbox_servers.services.grafana import HOME_VARIABLE, GrafanaServer, Installation, find_installation
 
 
 def home(folder: Path, *files: str) -> dict[str, str]:
@@ -47,3 +48,33 @@ def test_without_a_named_grafana_the_error_says_where_to_get_one() -> None:
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, files: tuple[str, ...], missing: str) -> None:
     with pytest.raises(ServiceError, match=missing):
         find_installation(home(tmp_path, *files))
+
+
+STAND_IN = """
+import json, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+later = iter([(404, {}), (500, {}), (200, {"meta": {"provisioned": False}})])
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self):
+        done = 200, {"database": "ok", "meta": {"provisioned": True}}
+        status, data = next(later, done) if self.path == "/api/dashboards/uid/sales" else done
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(data).encode())
+
+HTTPServer(("127.0.0.1", int(os.environ["GF_SERVER_HTTP_PORT"])), Answers).serve_forever()
+"""
+"""Healthy at once; its dashboard is not there, then makes it fail, and is later known as that of a file."""
+
+
+def test_it_is_ready_when_it_has_read_the_dashboards(tmp_path: Path) -> None:
+    dashboards = tmp_path / "dashboards"
+    dashboards.mkdir()
+    (dashboards / "sales.json").write_text('{"uid": "sales"}')
+    program = tmp_path / "grafana.py"
+    program.write_text(STAND_IN)
+    stand_in = Installation(tmp_path, (sys.executable, str(program)))
+    with GrafanaServer("http://127.0.0.1:9", [dashboards], installation=stand_in) as grafana:
+        assert grafana.get("dashboards/uid/sales")["meta"]["provisioned"]

@@ -86,7 +86,7 @@ class GrafanaServer(WebService):
 
     Args:
         prometheus: The address of a Prometheus, which becomes its default data source.
-        dashboards: Folders whose dashboards it reads when it starts.
+        dashboards: Folders whose dashboards, each with a ``uid``, it has read when it is ready.
         interval: Seconds between two scrapes of that Prometheus.
         folder: The folder of data and log; by default a new temporary folder.
         installation: The program; by default, as ``find_installation`` finds it.
@@ -109,6 +109,8 @@ class GrafanaServer(WebService):
         super().__init__(folder)
         self._prometheus = prometheus
         self._dashboards = [str(each.resolve()) for each in dashboards]
+        files = (file for each in dashboards for file in each.rglob("*.json"))
+        self._uids = [json.loads(file.read_text("utf-8"))["uid"] for file in files]
         self._interval = f"{interval:g}s"
         self._installation = installation
         self._progress = progress
@@ -185,9 +187,15 @@ class GrafanaServer(WebService):
         return folder
 
     def _ready(self) -> bool:
-        with suppress(OSError, ValueError), _open(f"{self.url}/api/health", timeout=1) as answer:
-            return bool(json.load(answer)["database"] == "ok")
+        # It is healthy before it has read its dashboards. Meanwhile it may answer others with "500".
+        with suppress(OSError, ValueError):
+            if self._now("health")["database"] == "ok":
+                return all(self._now(f"dashboards/uid/{uid}")["meta"]["provisioned"] for uid in self._uids)
         return False
+
+    def _now(self, path: str) -> Any:
+        with _open(f"{self.url}/api/{path}", timeout=1) as answer:
+            return json.load(answer)
 
 
 # A proxy that the environment names is not for this machine.
