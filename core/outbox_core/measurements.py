@@ -53,8 +53,8 @@ class Durations(Distribution):
     """Seconds, from a statement that takes a millisecond to a record that has waited for an hour."""
 
     bounds: ClassVar[tuple[float, ...]] = (
-        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0,
-        3600.0,
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+        300.0, 600.0, 1800.0, 3600.0,
     )  # fmt: skip
 
 
