@@ -107,6 +107,9 @@ def test_all_of_it_is_described_and_each_deed_is_noted(api: Checked):
     assert api.post("retry", ids=[third])["changed"] == [third]
     raised = api.post("raise-fence", reason="it hangs")
     assert (raised["holder"], raised["lanes"]) == ("operator alice", 1)
+    late = api.post("raise-fence", 409, fence_token=raised["token"] - 1)
+    assert "nothing was done: the fence has changed meanwhile" in late["error"]
+    assert api.post("raise-fence", fence_token=raised["token"])["token"] > raised["token"]
     assert api.post("take-over", cluster=2)["changed"] is True
     assert api.post("end-takeover", cluster=2)["changed"] is True
     assert api.get("/api/history") == {"points": [], "happenings": []}
@@ -161,18 +164,20 @@ def test_a_deed_goes_on_if_its_database_takes_too_long(
     blocker: "psycopg.Connection[Any]",
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(work_module, "PATIENCE", 0.5)
     ids = [each.record.id for each in operations.letters(settings.harvest)]
-    late = api.post("skip", 504, ids=ids)["error"]
+    with monkeypatch.context() as impatient:
+        impatient.setattr(work_module, "PATIENCE", 0.5)
+        late = api.post("skip", 504, ids=ids)["error"]
     assert late == "the database has not answered for 500ms; it may be done nevertheless: see the journal"
     assert [each["outcome"] for each in api.get("/api/journal")["entries"]] == [None]
-    with ThreadPoolExecutor(3) as pool:
+    with monkeypatch.context() as impatient, ThreadPoolExecutor(3) as pool:
+        impatient.setattr(work_module, "PATIENCE", 0.5)
         refused = list(pool.map(lambda _: api.post("retry", 504, ids=ids), range(3)))
-    assert len(refused) == 3
-    # All places are taken: nobody waits for one that is free much later, and the server answers.
-    busy = api.post("retry", 503, ids=ids)["error"]
-    assert "nothing was done" in busy
-    api.get("/api/journal", code=503)
+        assert len(refused) == 3
+        # All places are taken: nobody waits for one that is free much later, and the server answers.
+        busy = api.post("retry", 503, ids=ids)["error"]
+        assert "nothing was done" in busy
+        api.get("/api/journal", code=503)
     assert api.site.get("/livez").code == 200
     blocker.rollback()
     until(lambda: api.site.get("/api/journal", Authorization=f"Bearer {VIEWER}").code == 200)

@@ -176,8 +176,8 @@ _DO: dict[Verb, Do] = {
     Verb.SKIP: lambda outbox, asked, who: _changed(operations.skip(outbox, asked.ids, who)),
     Verb.REDRIVE: lambda outbox, asked, who: _changed(operations.redrive(outbox, asked.ids, who)),
     Verb.REVEAL: _reveal,
-    Verb.RAISE_FENCE: lambda outbox, _, who: schemas.FenceRaised.model_validate(
-        operations.raise_fence(outbox, who)
+    Verb.RAISE_FENCE: lambda outbox, asked, who: schemas.FenceRaised.model_validate(
+        operations.raise_fence(outbox, who, asked.fence_token)
     ),
     Verb.TAKE_OVER: lambda outbox, asked, who: _taken(operations.begin_takeover(outbox, asked.cluster, who)),
     Verb.END_TAKEOVER: lambda outbox, asked, who: _taken(operations.end_takeover(outbox, asked.cluster, who)),

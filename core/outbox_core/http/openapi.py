@@ -53,7 +53,7 @@ VERBS: Mapping[Verb, Takes] = {
     Verb.SKIP: Takes(schemas.Letters, schemas.LettersChanged),
     Verb.REDRIVE: Takes(schemas.Letters, schemas.LettersChanged),
     Verb.REVEAL: Takes(schemas.Letters, schemas.Revealed),
-    Verb.RAISE_FENCE: Takes(schemas.WholeOutbox, schemas.FenceRaised),
+    Verb.RAISE_FENCE: Takes(schemas.Leader, schemas.FenceRaised),
     Verb.TAKE_OVER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
     Verb.END_TAKEOVER: Takes(schemas.OtherCluster, schemas.TakeoverDone),
 }

@@ -31,8 +31,15 @@ class Body(BaseModel):
     reason: _Reason = ""
 
 
-class WholeOutbox(Body):
-    """An outbox."""
+class Leader(Body):
+    """The leader of an outbox."""
+
+    fence_token: Annotated[
+        _Id | None,
+        Field(
+            description="Its token, as `/status` tells it: a later leader is left alone. None: whoever leads."
+        ),
+    ] = None
 
 
 class Letters(Body):
