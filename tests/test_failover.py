@@ -29,9 +29,9 @@ def test_a_connection_that_was_forgotten_on_the_way_is_given_up(
     postgres_dsn: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_source, "GRACE", 1.0)
+    PostgresDialect(PostgresOptions(data_source=postgres_dsn)).create()
     source = standbys.named(postgres_dsn, proxy.port)
     dialect = PostgresDialect(PostgresOptions(data_source=source, statement_timeout=3.0))
-    dialect.create()
     table = dialect.connect()
     fence = table.enter(0, 1, table.bump(1, "test"))
     assert proxy.forget_connections() == 1

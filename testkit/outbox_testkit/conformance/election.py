@@ -24,7 +24,8 @@ class Election:
         """
         self._under = under
         self._new: queue.Queue[Told] = queue.Queue()
-        self._heard = 0
+        self._ahead: list[Told] = []
+        """What was told, and neither returned nor passed over yet."""
         self.session = under.session
         self.told: list[Told] = []
         self.contenders: list[Contender] = []
@@ -46,23 +47,26 @@ class Election:
         return entered
 
     def hear(self, what: str, timeout: float, contender: Contender | None = None) -> Told:
-        """Returns the next event of that name that was not returned before; passes over those before it."""
+        """Returns the next event of that name that was not returned before; passes over those before it.
+
+        What counts is when processes say that events happened: each is read by a thread of its own, so that
+        an event may be received before an earlier one of another process.
+        """
         deadline = elapsed() + timeout
         while True:
-            while self._heard == len(self.told):
-                self._receive(deadline, what)
-            told = self.told[self._heard]
-            self._heard += 1
-            if told.what == what and contender in (None, told.contender):
-                return told
+            for told in sorted(self._ahead, key=lambda each: each.at):
+                if told.what == what and contender in (None, told.contender):
+                    self._ahead = [each for each in self._ahead if each.at > told.at]
+                    return told
+            self._receive(deadline, what)
 
     def hear_all(self, seconds: float) -> list[str]:
         """Returns what candidates are told in the next seconds, and what nobody has asked for yet."""
         time.sleep(seconds)
         while not self._new.empty():
             self._receive(math.inf)
-        names = [told.what for told in self.told[self._heard :] if told.what in _MAY_FOLLOW]
-        self._heard = len(self.told)
+        names = [told.what for told in self._ahead if told.what in _MAY_FOLLOW]
+        self._ahead = []
         return names
 
     def close(self) -> None:
@@ -101,9 +105,11 @@ class Election:
 
     def _receive(self, deadline: float, what: str = "an event") -> None:
         try:
-            self.told.append(self._new.get(timeout=min(max(0.001, deadline - elapsed()), 600)))
+            told = self._new.get(timeout=min(max(0.001, deadline - elapsed()), 600))
         except queue.Empty:
             raise AssertionError(f"{what} expected, told were {[told.what for told in self.told]}") from None
+        self.told.append(told)
+        self._ahead.append(told)
 
 
 _MAY_FOLLOW = {

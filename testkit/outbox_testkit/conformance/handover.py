@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -43,7 +45,7 @@ class HandOverConformance(ElectorSuite):
         one.stop()
         assert candidate.story == ["acquired", "revoked"]
         assert one.lease() == 0
-        _await(lambda: set(threading.enumerate()) <= before, "threads are left behind")
+        _await(lambda: set(threading.enumerate()) <= before, lambda: _left(before))
 
     def test_it_finds_nothing_wrong(self, elector: ElectorUnderTest) -> None:
         findings: list[Finding] = list(elector.create().check())
@@ -77,8 +79,8 @@ class HandOverConformance(ElectorSuite):
         crowd.assert_orderly()
         measured("median hand-over", sorted(crowd.took)[len(crowd.took) // 2])
         measured("longest hand-over", max(crowd.took))
-        _await(lambda: set(threading.enumerate()) <= threads, "threads are left behind")
-        _await(lambda: _open_files() <= files, "connections are left behind")
+        _await(lambda: set(threading.enumerate()) <= threads, lambda: _left(threads))
+        _await(lambda: _open_files() <= files, lambda: "connections are left behind")
 
     def test_nobody_leads_while_the_leader_drains(self, election: Election, measured: Measure) -> None:
         election.enter(2, drain=election.session / 2)
@@ -154,11 +156,23 @@ class _Crowd:
         return leaders[0]
 
 
-def _await(condition: Callable[[], bool], otherwise: str) -> None:
+def _await(condition: Callable[[], bool], otherwise: Callable[[], str]) -> None:
     deadline = time.monotonic() + _CLOSE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, otherwise
+        assert time.monotonic() < deadline, otherwise()
         time.sleep(0.02)
+
+
+def _left(before: set[threading.Thread]) -> str:
+    """Says which threads are left behind, and where they are."""
+    frames = sys._current_frames()  # noqa: SLF001 - the only way to them
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    stacks = [
+        f"{thread.name}:\n" + "".join(traceback.format_stack(frame))
+        for thread in left
+        if (frame := frames.get(thread.ident or 0))
+    ]
+    return "\n".join(["threads are left behind", *stacks])
 
 
 def _open_files() -> int:
