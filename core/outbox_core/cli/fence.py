@@ -21,7 +21,7 @@ from outbox_core.cli.terminal import output, print_json, print_message, printabl
 from outbox_core.config import HarvestSettings
 from outbox_core.config.duration import format_duration
 from outbox_core.operations import Forgotten, Verb, effect
-from outbox_core.operations.fence import held_by, lane_list
+from outbox_core.operations.fence import held_by, held_token, lane_list
 
 _Notes = Mapping[int, TransactionalLane]
 """Lane → its note in the fence."""
@@ -86,7 +86,7 @@ def bump(  # noqa: PLR0917 - typer makes each parameter an option
     seen = None
     if not yes:
         held = _Holders.of(settings).held
-        seen = held[0].fence.token if held else 0
+        seen = held_token(held)
         holder = printable(held_by(held)) or "nobody yet"
         about = Text(f"outbox {settings.outbox} is held by {holder}.\n{effect(Verb.RAISE_FENCE)}")
         confirm(about, "Raise the token?", yes=yes)

@@ -75,9 +75,7 @@ def _selected(action: Action, request: Request) -> list[DeadLetter]:
     letters = operations.letters(request.settings, action.status, request.keys or [], request.ids or None)
     keys = {letter.record.key for letter in letters}  # as lists have them
     ids = {letter.record.id for letter in letters}
-    unknown = [
-        f"key '{printable(key)}'" for key in dict.fromkeys(request.keys or []) if listed_key(key) not in keys
-    ]
+    unknown = [named(key) for key in dict.fromkeys(request.keys or []) if listed_key(key) not in keys]
     unknown += [f"record {number}" for number in dict.fromkeys(request.ids or []) if number not in ids]
     if unknown:
         option = " --skipped" if action.status is DeadLetterStatus.SKIPPED else ""

@@ -37,7 +37,8 @@ class Leader(Body):
     fence_token: Annotated[
         _Id | None,
         Field(
-            description="Its token, as `/status` tells it: a later leader is left alone. None: whoever leads."
+            description="The leader's token, as `/status` has it; nothing is done if another process leads "
+            "by now. Without it, whoever leads is fenced."
         ),
     ] = None
 

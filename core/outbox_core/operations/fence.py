@@ -66,7 +66,7 @@ def raise_fence(settings: HarvestSettings, operator: Operator, seen: int | None 
     with closing(settings.dialect.create().connect()) as table:
         held = table.lane_statuses()
         fenced = held_by(held)
-        if seen is not None and seen != (held[0].fence.token if held else 0):
+        if seen not in {None, held_token(held)}:
             raise _raised_meanwhile(fenced)
         with journalled(settings, Verb.RAISE_FENCE, fenced, operator, at_once=True) as outcome:
             lanes = lane_count(held, settings)
@@ -99,6 +99,11 @@ def forget(settings: HarvestSettings, operator: Operator) -> Forgotten:
 def held_by(held: Sequence[LaneStatus]) -> str:
     """Returns who holds the fence, and under which token; empty before the first leader."""
     return f"{held[0].holder}, token {held[0].fence.token}" if held else ""
+
+
+def held_token(held: Sequence[LaneStatus]) -> int:
+    """Returns the fence's token; 0 before the first leader."""
+    return held[0].fence.token if held else 0
 
 
 def lane_count(held: Sequence[LaneStatus], settings: HarvestSettings) -> int:
