@@ -1,7 +1,7 @@
 """Pytest fixtures; pytest loads them wherever outbox-servers is installed.
 
-The first test that uses a service starts it, and the end of the session stops it. If a service is not
-available, the test fails; nothing is skipped.
+The first test of a run that uses a service starts it, and the end of the run stops it. All processes of a run
+(pytest-xdist) share it. If a service is not available, the test fails; nothing is skipped.
 
 Every run of pytest loads this module, so it imports clients only when a service is needed.
 """
@@ -9,24 +9,78 @@ Every run of pytest loads this module, so it imports clients only when a service
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from outbox_servers.services.chromium import ChromiumBrowser
     from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper
+    from outbox_servers.shared import RemoteServers, Shared, SharedServers
+
+_SERVERS = pytest.StashKey["_Servers"]()
+
+
+class _Servers:
+    """The servers of the run, which the process that was started first has, and the others ask for."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._own: SharedServers | None = None
+        self._remote: RemoteServers | None = None
+
+    def serve(self) -> tuple[str, bytes]:
+        return self._ours().serve()
+
+    def find(self, name: str) -> Shared:
+        given = getattr(self._config, "workerinput", {}).get("outbox_servers")
+        if given is None:
+            return self._ours().find(name)
+        if self._remote is None:
+            from outbox_servers.shared import RemoteServers  # noqa: PLC0415 - see above
+
+            self._remote = RemoteServers(*given)
+        return self._remote.find(name)
+
+    def close(self) -> None:
+        if self._own:
+            self._own.close()
+
+    def _ours(self) -> SharedServers:
+        if self._own is None:
+            from outbox_servers.shared import SharedServers  # noqa: PLC0415 - see above
+
+            self._own = SharedServers(self._tell)
+        return self._own
+
+    def _tell(self, line: str) -> None:
+        manager = self._config.pluginmanager
+        reporter, capture = manager.getplugin("terminalreporter"), manager.getplugin("capturemanager")
+        if reporter and capture:
+            with capture.global_and_fixture_disabled():
+                reporter.ensure_newline()
+                reporter.write_line(f"→ {line}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepares the servers of the run; none is started yet."""
+    config.stash[_SERVERS] = servers = _Servers(config)
+    config.add_cleanup(servers.close)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells each process of pytest-xdist where the servers of the run are."""
+    node.workerinput["outbox_servers"] = node.config.stash[_SERVERS].serve()
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    """A PostgreSQL server that the whole session shares; do not stop it."""
-    from outbox_servers.finding import open_postgres  # noqa: PLC0415 - see above
+def postgres_server(pytestconfig: pytest.Config) -> Postgres:
+    """A PostgreSQL server that the whole run shares; do not stop it."""
+    from outbox_servers.services.external import ExternalPostgres  # noqa: PLC0415 - see above
 
-    with open_postgres() as server:
-        yield server
+    return ExternalPostgres(pytestconfig.stash[_SERVERS].find("postgres").address)
 
 
 @pytest.fixture
@@ -36,12 +90,11 @@ def postgres_dsn(postgres_server: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def mysql_server() -> Iterator[MySql]:
-    """A MySQL server that the whole session shares; do not stop it."""
-    from outbox_servers.finding import open_mysql  # noqa: PLC0415 - see above
+def mysql_server(pytestconfig: pytest.Config) -> MySql:
+    """A MySQL server that the whole run shares; do not stop it."""
+    from outbox_servers.services.external import ExternalMySql  # noqa: PLC0415 - see above
 
-    with open_mysql() as server:
-        yield server
+    return ExternalMySql(pytestconfig.stash[_SERVERS].find("mysql").address)
 
 
 @pytest.fixture
@@ -51,12 +104,11 @@ def mysql_dsn(mysql_server: MySql) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def mariadb_server() -> Iterator[MySql]:
-    """A MariaDB server that the whole session shares; do not stop it."""
-    from outbox_servers.finding import open_mariadb  # noqa: PLC0415 - see above
+def mariadb_server(pytestconfig: pytest.Config) -> MySql:
+    """A MariaDB server that the whole run shares; do not stop it."""
+    from outbox_servers.services.external import ExternalMySql  # noqa: PLC0415 - see above
 
-    with open_mariadb() as server:
-        yield server
+    return ExternalMySql(pytestconfig.stash[_SERVERS].find("mariadb").address)
 
 
 @pytest.fixture
@@ -66,45 +118,39 @@ def mariadb_dsn(mariadb_server: MySql) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def kafka_broker() -> Iterator[Kafka]:
-    """A Kafka cluster that the whole session shares; do not stop it."""
-    from outbox_servers.finding import open_kafka  # noqa: PLC0415 - see above
+def kafka_broker(pytestconfig: pytest.Config) -> Kafka:
+    """A Kafka cluster that the whole run shares; do not stop it."""
+    from outbox_servers.services.external import ExternalKafka  # noqa: PLC0415 - see above
 
-    with open_kafka() as broker:
-        yield broker
+    return ExternalKafka(pytestconfig.stash[_SERVERS].find("kafka").address)
 
 
 @pytest.fixture
 def kafka_bootstrap(kafka_broker: Kafka) -> str:
-    """The address of the session's Kafka, for ``bootstrap.servers``."""
+    """The address of the run's Kafka, for ``bootstrap.servers``."""
     return kafka_broker.bootstrap
 
 
 @pytest.fixture(scope="session")
-def etcd_server() -> Iterator[Etcd]:
-    """An etcd cluster that the whole session shares; do not stop it."""
-    from outbox_servers.finding import open_etcd  # noqa: PLC0415 - see above
+def etcd_server(pytestconfig: pytest.Config) -> Etcd:
+    """An etcd cluster that the whole run shares; do not stop it."""
+    from outbox_servers.services.external import ExternalEtcd  # noqa: PLC0415 - see above
 
-    with open_etcd() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def zookeeper_server() -> Iterator[ZooKeeper]:
-    """A ZooKeeper that the whole session shares; do not stop it."""
-    from outbox_servers.finding import open_zookeeper  # noqa: PLC0415 - see above
-
-    with open_zookeeper() as server:
-        yield server
+    return ExternalEtcd(pytestconfig.stash[_SERVERS].find("etcd").address)
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[ChromiumBrowser]:
-    """A browser that the whole session shares; each test opens a context of its own in it."""
-    from outbox_servers.services.chromium import ChromiumBrowser  # noqa: PLC0415 - see above
+def zookeeper_server(pytestconfig: pytest.Config) -> ZooKeeper:
+    """A ZooKeeper that the whole run shares; do not stop it."""
+    from outbox_servers.services.external import ExternalZooKeeper  # noqa: PLC0415 - see above
 
-    with ChromiumBrowser() as browser:
-        yield browser
+    return ExternalZooKeeper(pytestconfig.stash[_SERVERS].find("zookeeper").address)
+
+
+@pytest.fixture(scope="session")
+def chromium_url(pytestconfig: pytest.Config) -> str:
+    """The address, for CDP, of a browser that the whole run shares; each test opens a context of its own."""
+    return pytestconfig.stash[_SERVERS].find("chromium").address
 
 
 @pytest.fixture

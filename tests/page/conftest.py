@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from outbox_servers.services import ChromiumBrowser, Kafka
+from outbox_servers.services import Kafka
 from playwright.sync_api import Browser, sync_playwright
 
 from ..harvesters import Fleet  # noqa: TID252 - pytest gives tests no absolute name
@@ -34,13 +34,13 @@ def fleet(scene: Scene) -> Fleet:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: ChromiumBrowser) -> Iterator[Browser]:
+def browser(chromium_url: str) -> Iterator[Browser]:
     """The browser of the session, driven by Playwright.
 
     For one file only: while Playwright runs, no test of the process can run an event loop.
     """
     with sync_playwright() as playwright:
-        browser = playwright.chromium.connect_over_cdp(chromium.url)
+        browser = playwright.chromium.connect_over_cdp(chromium_url)
         yield browser
         browser.close()
 
