@@ -1,4 +1,4 @@
-"""What all tests stand on; above all how they are spread over processes.
+"""What all tests stand on: how they are spread over processes, and which of the slow ones run.
 
 Those of one file stay together, those with Spark run one by one, and long files are begun first: at the end
 a process would wait for another one that has just begun one.
@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import subprocess
+import tempfile
+import tomllib
 from collections.abc import Iterator
-from pathlib import PurePath
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
 
 import hypothesis
 import pytest
@@ -53,6 +58,9 @@ LONG_FILES = (
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
 
+MUCH_MEMORY = 8 << 30
+"""Bytes that are free where files are kept in memory, if tests may use it."""
+
 os.environ["OUTBOX_CLASS_DATA"] = "off"  # the one JVM of a test is enough; some tests switch it on
 
 # Tests assert behaviour, not time: other tests run beside each example.
@@ -73,8 +81,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return OneSparkAtATime(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the choice among slow tests."""
+    parser.addoption(
+        "--changed-since",
+        metavar="COMMIT",
+        help="of the slow tests, run those alone that guard a file which has changed since this commit",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Puts temporary files, and so the databases of servers, into memory if there is much: disks are slow."""
+    memory = Path("/dev/shm")  # noqa: S108 - the folder made below is a private one
+    if "TMPDIR" in os.environ or not memory.is_dir() or shutil.disk_usage(memory).free < MUCH_MEMORY:
+        return
+    for former in memory.glob("outbox-tests-*"):  # of runs that were killed
+        if not Path("/proc", former.name.split("-")[2]).exists():
+            shutil.rmtree(former, ignore_errors=True)
+    scratch = tempfile.mkdtemp(dir=memory, prefix=f"outbox-tests-{os.getpid()}-")
+    Path(scratch).chmod(0o1777)  # servers run as other users
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    config.add_cleanup(lambda: shutil.rmtree(scratch, ignore_errors=True))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the tests with Spark first, as they take longest, and then those of long files."""
+    """Leaves out slow tests that are not wanted; those with Spark come first, then those of long files."""
     for item in items:
         if item.get_closest_marker("spark"):
             if item.path.name not in SPARK_FILES:
@@ -83,7 +115,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for file in LONG_FILES:
         if not (config.rootpath / file).exists():
             raise pytest.UsageError(f"there is no {file}, which {__file__} names")
+    _leave_out(config, items)
     items.sort(key=_turn)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the slow tests that guard nothing which has changed, if the command line says since when."""
+    guards = tomllib.loads((config.rootpath / "pyproject.toml").read_text())["tool"]["outbox"]["guards"]
+    commit = config.getoption("--changed-since")
+    changed = _changed(config.rootpath, commit) if commit else []
+    left_out = []
+    for item in items:
+        if marker := item.get_closest_marker("slow"):
+            [group] = marker.args
+            if group not in guards:
+                raise pytest.UsageError(f"{item.nodeid}: pyproject.toml has no group {group!r} of slow tests")
+            own = item.path.parent.relative_to(config.rootpath)
+            if commit and not any(
+                path.is_relative_to(own) or any(fnmatch(str(path), glob) for glob in guards[group])
+                for path in changed
+            ):
+                left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    kept = set(items) - set(left_out)
+    items[:] = [item for item in items if item in kept]
+
+
+def _changed(root: Path, commit: str) -> list[PurePath]:
+    """Returns the files that differ from those of a commit.
+
+    Raises:
+        UsageError: The repository has no such commit.
+    """
+    command = ["git", "diff", "--name-only", commit]
+    done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)  # noqa: S603 - for developers, who have git
+    if done.returncode != 0:
+        raise pytest.UsageError(f"what has changed since {commit}? {done.stderr}")
+    return [PurePath(line) for line in done.stdout.splitlines()]
 
 
 def _turn(item: pytest.Item) -> int:
