@@ -1,4 +1,4 @@
-"""Every test that docs/guarantees.md names exists, and every promise names a test."""
+"""Tests that docs/guarantees.md names exist; its table says which show a promise, in which tier."""
 
 from __future__ import annotations
 
@@ -8,21 +8,52 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
-NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
+NAMED = re.compile(r"`([\w/]+\.py)::(?:(\w+)::)?(\w+)`")
+PROMISES = re.findall(r"^\| (G\d+) \| .+ \|$", PAGE.partition("## Which test shows what")[0], re.MULTILINE)
+SHOWN = re.findall(r"^\| (G\d+) \| (`.+`) \| (\S+) \|$", PAGE, re.MULTILINE)
 
 
-def functions(path: str) -> set[str]:
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+def slow(marked: ast.Module | ast.ClassDef | ast.FunctionDef) -> bool:
+    """Whether a module, a class or a function is marked as slow, whatever its parameters."""
+    if isinstance(marked, ast.Module):
+        marks = [ast.unparse(each.value) for each in marked.body if isinstance(each, ast.Assign)]
+        return any("pytest.mark.slow" in each for each in marks)
+    return any(ast.unparse(each).startswith("pytest.mark.slow") for each in marked.decorator_list)
+
+
+def tiers(path: str) -> dict[tuple[str, str], str]:
+    """Returns the tier of each test of a file: (class or nothing, name) → tier."""
+    module = ast.parse((ROOT / path).read_text("utf-8"))
+    found = {}
+    for each in module.body:
+        inner = [each, *each.body] if isinstance(each, ast.ClassDef) else [each]
+        for function in inner:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                is_slow = slow(module) or (each is not function and slow(each)) or slow(function)
+                scope = each.name if isinstance(each, ast.ClassDef) else ""
+                found[scope, function.name] = "test-all" if is_slow else "test"
+    return found
+
+
+def tier(path: str, scope: str, name: str) -> str | None:
+    """Returns the tier of a test, whose class need not be named; ``None`` if there is no such test."""
+    found = {key: tier for key, tier in tiers(path).items() if key[1] == name and scope in ("", key[0])}
+    return next(iter(found.values()), None)
 
 
 def test_every_test_that_is_named_exists():
     named = NAMED.findall(PAGE)
     assert named
-    assert [f"{path}::{name}" for path, name in named if name not in functions(path)] == []
+    assert [each for each in named if tier(*each) is None] == []
 
 
-def test_every_promise_names_a_test():
-    promises = re.findall(r"^\| (G\d+) \| .+ \| (.+) \|$", PAGE, re.MULTILINE)
-    assert [number for number, _ in promises] == [f"G{n}" for n in range(1, len(promises) + 1)]
-    assert [number for number, shown in promises if not NAMED.search(shown)] == []
+def test_every_promise_is_shown_at_each_change():
+    assert [f"G{n}" for n in range(1, len(PROMISES) + 1)] == PROMISES
+    shown = {number for number, _, tier in SHOWN if tier == "test"}
+    assert [number for number in PROMISES if number not in shown] == []
+
+
+def test_the_table_says_in_which_tier_each_test_is():
+    assert {number for number, _, _ in SHOWN} == set(PROMISES)
+    told = {(number, named): tier for number, named, tier in SHOWN}
+    assert told == {(number, named): tier(*NAMED.findall(named)[0]) for number, named in told}
