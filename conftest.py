@@ -119,6 +119,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_turn)
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Lets a run succeed whose slow tests guard nothing that has changed."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--changed-since"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out the slow tests that guard nothing which has changed, if the command line says since when."""
     guards = tomllib.loads((config.rootpath / "pyproject.toml").read_text())["tool"]["outbox"]["guards"]
