@@ -41,7 +41,7 @@ class Election:
         driver, options = self._under.driver, options or self._under.options
         entered = [Contender(driver, options, self._new, drain) for _ in range(count)]
         self.contenders += entered
-        deadline = elapsed() + 60
+        deadline = elapsed() + 120
         while {told.contender for told in self.told if told.what == "started"} < set(self.contenders):
             self._receive(deadline)
         return entered
