@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from outbox_servers.services import Kafka
 
-from .harvesters import Fleet, Measure
+from .harvesters import STARTED, Fleet, Measure
 from .shop import OpenShop, Shop
 from .switchboard import Switchboard
 
@@ -33,13 +34,12 @@ def shop(open_shop: OpenShop, kafka_broker: Kafka) -> Shop:
     return open_shop(kafka_broker)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def switchboard() -> Iterator[Switchboard]:
-    """A broker for this module, behind a proxy."""
+    """A broker of this process, behind a proxy."""
     board = Switchboard()
-    with board.kafka:
+    with contextlib.closing(board.proxy), board.kafka:
         yield board
-    board.proxy.close()
 
 
 @pytest.fixture
@@ -61,15 +61,20 @@ def measure(request: pytest.FixtureRequest) -> Measure:
     return note
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forgets the harvesters of earlier tests, but for those that still run, which this one may use."""
+    STARTED[:] = [each for each in STARTED if each.running]
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the end of every harvester's log to the report of a failed test."""
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the end of every harvester's log, the last entry first, to the report of a failed test."""
     report = yield
-    fleet = getattr(item, "funcargs", {}).get("fleet")
-    if call.when == "call" and report.failed and isinstance(fleet, Fleet):
-        report.sections += [(f"log of {each.name}", each.tail()) for each in fleet.harvesters]
+    if report.failed:
+        for each in STARTED:
+            with contextlib.suppress(FileNotFoundError):  # its folder is gone
+                report.sections.append((f"log of {each.name}, last entries first", each.newest_first()))
     return report
 
 

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -27,7 +29,12 @@ GLANCE = 0.02
 Measure = Callable[[str, float], None]
 """Records a measurement: an integer is a number of records, a float is seconds."""
 
+STARTED: list[Harvester] = []
+"""The harvesters that tests of this process have started, for reports of failures."""
+
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\S+)Z ")
+_ENTRY = re.compile(r"^(?=\d{4}-\d\d-\d\dT|\{)", re.MULTILINE)
+"""Where an entry of a log begins: with its time, or with an object of JSON."""
 
 
 class Line(NamedTuple):
@@ -35,6 +42,14 @@ class Line(NamedTuple):
 
     at: float
     text: str
+
+
+def outbox(settings: Path, *arguments: str) -> Any:
+    """Runs a command, which must succeed, with a configuration file; returns its JSON."""
+    command = [sys.executable, "-m", "outbox_core", *arguments, "--json", "-f", str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float, *, pause: float = GLANCE) -> Any:
@@ -57,6 +72,7 @@ class Harvester:
         self._process = start_harvester(name, settings, *options, environment=environment)
         self.log = self._process.log
         self._family: set[psutil.Process] = set()
+        STARTED.append(self)
 
     # --- its log ------------------------------------------------------------------------------------
 
@@ -94,6 +110,11 @@ class Harvester:
         """Returns the end of the log."""
         return self._process.log_tail(lines)
 
+    def newest_first(self, lines: int = 100) -> str:
+        """Returns the end of the log, the last entry first."""
+        entries = [entry.rstrip() for entry in _ENTRY.split(self.tail(lines)) if entry.strip()]
+        return "\n".join(reversed(entries))
+
     # --- its life -----------------------------------------------------------------------------------
 
     @property
@@ -110,6 +131,10 @@ class Harvester:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._family.update(psutil.Process(self.pid).children(recursive=True))
         return [process for process in self._family if _alive(process)]
+
+    def outbox(self, *arguments: str) -> Any:
+        """Runs a command, which must succeed, with the harvester's settings; returns its JSON."""
+        return outbox(self.log.with_suffix(".yaml"), *arguments)
 
     def send(self, number: signal.Signals) -> float:
         """Sends a signal to the process, not to its children; returns the time."""
@@ -129,7 +154,7 @@ class Harvester:
         assert code is not None
         return code
 
-    def leave(self, timeout: float = 30.0) -> float:
+    def leave(self, timeout: float = 120.0) -> float:
         """Sends SIGTERM, checks for an orderly end, and returns how many seconds that took."""
         at = self.send(signal.SIGTERM)
         code = self.wait(timeout)

@@ -91,6 +91,10 @@ class Shop:
         entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
         self.admin.incremental_alter_configs([resource])[resource].result(60)
+        name, deadline = ConfigResource(ResourceType.TOPIC, self.topic), time.monotonic() + 60
+        while self.admin.describe_configs([name])[name].result(60)[entry.name].value != size:
+            assert time.monotonic() < deadline, "the limit is not in force"
+            time.sleep(0.05)
 
     @property
     def postgres(self) -> Postgres:

@@ -32,6 +32,10 @@ class Switchboard:
     def wait_until_committed(self) -> None:
         until(lambda: self.proxy.sprung >= self._wanted, "each lane has committed", 60)
 
+    def wait_until_forwarded(self) -> None:
+        """Waits until the broker has received what harvesters had sent that do not run any more."""
+        until(lambda: not self.proxy._connections, "all connections have ended", 60)
+
 
 def wait_for_lanes(shop: Shop, lanes: int) -> None:
     with shop.connect() as connection:

@@ -143,6 +143,7 @@ def test_wrong_type_of_a_column(site: Site) -> None:
     assert "ALTER COLUMN leader_id TYPE uuid" in said
 
 
+@pytest.mark.slow("kafka")  # it waits for the broker for ten seconds
 def test_broker_down_at_start(site: Site) -> None:
     address = f"127.0.0.1:{NOWHERE}"
     site.settings["baseKafkaConfig"] = {"bootstrap.servers": address, "sasl.password": KAFKA_PASSWORD}
@@ -230,9 +231,7 @@ def test_header_arrays_of_different_length(shop: Shop, fleet: Fleet, measure: Me
         assert len(shop.deliveries()) == 2
         connection.execute("UPDATE outbox SET kafka_header_values = '{1,2}' WHERE kafka_value = '2'")
         repaired = time.monotonic()
-        settings = harvester.log.with_suffix(".yaml")
-        retry = [sys.executable, "-m", "outbox_core", "parked", "retry", "faulty", "-f", str(settings)]
-        subprocess.run(retry, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        harvester.outbox("parked", "retry", "faulty")
         until(lambda: not left(), "the repaired record and the one behind it flow", 60)
         measure("repaired row to delivered", time.monotonic() - repaired)
     assert len(shop.deliveries()) == 4

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from .harvesters import Fleet, Harvester, until
 from .shop import INSERT, OpenShop, Shop
@@ -57,24 +48,7 @@ def left(shop: Shop) -> list[str]:
 
 def parked(harvester: Harvester, *arguments: str) -> Any:
     """Runs ``outbox parked`` with the settings of a harvester; returns the letters."""
-    settings = harvester.log.with_suffix(".yaml")
-    done = subprocess.run(
-        [sys.executable, "-m", "outbox_core", "parked", *arguments, "--json", "-f", str(settings)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return json.loads(done.stdout)["letters"]
-
-
-def allow(shop: Shop, largest_message: int) -> None:
-    entry = ConfigEntry(
-        "max.message.bytes", str(largest_message), incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ResourceType.TOPIC, shop.topic, incremental_configs=[entry])
-    for done in shop.admin.incremental_alter_configs([resource]).values():
-        done.result(60)
+    return harvester.outbox("parked", *arguments)["letters"]
 
 
 def wait_for_parked(harvester: Harvester, times: int = 1) -> None:
@@ -100,7 +74,7 @@ def test_a_record_that_is_too_large_parks_its_key_which_flows_in_order_after_a_r
     until(lambda: arrived(shop).get("c") == ["c1"], "the others flow", 60)
     assert "poison" not in arrived(shop)
 
-    allow(shop, 100_000)
+    shop.allow(100_000)
     parked(second, "retry", "poison")
     until(lambda: not left(shop), "all is delivered", 60)
     assert arrived(shop)["poison"] == [LARGE[:10], "p2", "p3", "p4", "p5"]
@@ -118,11 +92,11 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
 
     parked(harvester, "skip", "poison", "--yes")
     wait_for_parked(harvester, times=2)  # the second large record is poison too
-    assert arrived(shop) == {"a": ["a1"], "poison": ["p2"]}
+    until(lambda: arrived(shop) == {"a": ["a1"], "poison": ["p2"]}, "the others flow", 60)
     parked(harvester, "skip", "poison", "--yes")
     until(lambda: not left(shop), "the tail is delivered", 60)
 
-    allow(shop, 100_000)
+    shop.allow(100_000)
     stash(shop, ("poison", "p5"))
     parked(harvester, "redrive", "poison")
     until(lambda: len(arrived(shop)["poison"]) == 4, "what was skipped is delivered", 60)
@@ -136,9 +110,9 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
 def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
     shop: Shop, fleet: Fleet, delivery: str
 ) -> None:
-    election = f"{shop.topic}-election"
+    election, elsewhere = f"{shop.topic}-election", f"{shop.topic}-elsewhere"
     permitted = [shop.topic, election]
-    for topic, key in ((election, "to-election"), ("elsewhere", "to-elsewhere"), (shop.topic, "good")):
+    for topic, key in ((election, "to-election"), (elsewhere, "to-elsewhere"), (shop.topic, "good")):
         stash(shop, (key, f"{key} 1"), (key, f"{key} 2"), topic=topic)
     harvester = fleet.start(
         "a", delivery=delivery, elector="neli-kafka", leaderTopic=election, topics=permitted
@@ -148,7 +122,7 @@ def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
     reasons = {letter["key"]: letter["reason"] for letter in parked(harvester, "list")}
     assert "outbox itself uses" in reasons["to-election"]
     assert "harvest.topics" in reasons["to-elsewhere"]
-    assert "elsewhere" not in shop.admin.list_topics(timeout=60).topics
+    assert elsewhere not in shop.admin.list_topics(timeout=60).topics
     heard = messages(shop.kafka.bootstrap, election, ends(shop.admin, election, 1))
     assert heard, "the harvester's own heartbeats"
     assert b"to-election" not in {message.key() for message in heard}

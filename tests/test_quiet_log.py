@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from outbox_servers.services import Kafka, PostgresServer
 
-from .harvesters import Fleet, Harvester
+from .harvesters import Fleet, Harvester, until
 from .shop import Shop
 
 AWAY_SECONDS = 6.0
@@ -46,7 +46,8 @@ def start(fleet: Fleet, shop: Shop) -> Harvester:
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    complete = log.read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in complete.splitlines()]
 
 
 def test_a_database_that_is_away_is_a_few_lines(postgres: PostgresServer, shop: Shop, fleet: Fleet) -> None:
@@ -56,6 +57,7 @@ def test_a_database_that_is_away_is_a_few_lines(postgres: PostgresServer, shop: 
     shop.wait_until_harvested(60)
     before = len(lines(harvester.log))
     postgres.stop("immediate")
+    until(lambda: any("error" in line for line in lines(harvester.log)[before:]), "a lane fails", 120)
     time.sleep(AWAY_SECONDS)
     told = lines(harvester.log)[before:]
     postgres.start()

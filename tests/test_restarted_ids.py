@@ -5,20 +5,16 @@ from __future__ import annotations
 import pytest
 
 from .harvesters import Fleet, until
-from .shop import OpenShop, Shop
-from .switchboard import Switchboard
+from .shop import Shop
 
 
-@pytest.fixture
-def shop(open_shop: OpenShop, switchboard: Switchboard) -> Shop:
-    return open_shop(switchboard.kafka)
-
-
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("postgres")), "exactly-once"]
+)
 def test_an_outbox_that_is_truncated_goes_on_in_order_with_the_first_ids(
-    shop: Shop, fleet: Fleet, switchboard: Switchboard, delivery: str
+    shop: Shop, fleet: Fleet, delivery: str
 ) -> None:
-    harvester = fleet.start("a", **{**switchboard.settings, "delivery": delivery})
+    harvester = fleet.start("a", delivery=delivery)
     for turn in range(3):
         # Two transactions with rows on both sides of the last id of before.
         for part in range(2):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from outbox_sdk import Record, Stasher
 
-from .harvesters import Harvester, until
+from .harvesters import Harvester, outbox, until
 
 RUN = [sys.executable, "-m", "outbox_core"]
 KEYS = 40
@@ -42,10 +42,7 @@ class Trial:
 
     def tell(self, *arguments: str) -> Any:
         """Runs a command that must succeed; returns its JSON."""
-        command = [*RUN, *arguments, "--json", "-f", str(self.settings)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        return outbox(self.settings, *arguments)
 
     @contextlib.contextmanager
     def writing(self, interval: str = "1ms") -> Iterator[None]:
@@ -67,17 +64,21 @@ class Trial:
 
     def _roll_back(self, ending: threading.Event) -> None:
         stasher = Stasher(dialect="sqlite")
-        with contextlib.closing(sqlite3.connect(self.database)) as connection:
+        with self._connect() as connection:
             while not ending.wait(0.02):
                 stasher.stash(connection, Record(self.topic, "key-0", "never", (("Seq", "999999"),)))
                 connection.rollback()
 
     def counts(self) -> tuple[int, int]:
         """Returns how many records were committed, and how many of them are not in the outbox any more."""
-        with contextlib.closing(sqlite3.connect(self.database)) as connection:
+        with self._connect() as connection:
             query = "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), count(*) FROM outbox"
             last, left = connection.execute(query).fetchone()
         return last or 0, (last or 0) - left
+
+    def _connect(self) -> contextlib.closing[sqlite3.Connection]:
+        """Connects, and waits for whoever has locked the database as long as a busy machine needs."""
+        return contextlib.closing(sqlite3.connect(self.database, timeout=120))
 
     def wait_for(self, more: int) -> None:
         """Waits until ``more`` records have been delivered."""
