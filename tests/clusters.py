@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ class Brokers:
         self.of = {number: KafkaBroker(auto_create_topics=False) for number in range(1, count + 1)}
 
     def start(self) -> None:
-        """Starts all of them."""
-        for broker in self.of.values():
-            broker.start()
+        """Starts all of them, at the same time."""
+        with ThreadPoolExecutor() as threads:
+            for _ in threads.map(KafkaBroker.start, self.of.values()):
+                pass
 
     def close(self) -> None:
         """Ends all of them. Idempotent."""
@@ -123,10 +125,6 @@ class Cluster:
         """Returns key and number of each record in its topic, in the order of each partition."""
         arrived = messages(self._broker.bootstrap, self._topic, self._ends())
         return [(each.key().decode(), sequence(each) or 0) for each in arrived]  # type: ignore[union-attr]
-
-    def arrived(self) -> int:
-        """Returns how many messages its topic has; with transactions, their control records, too."""
-        return sum(self._ends().values())
 
     def _ends(self) -> dict[int, int]:
         return ends(self._admin, self._topic, PARTITIONS)
