@@ -68,6 +68,7 @@ class FormerLane:
         self._consumer.close()
 
 
+@pytest.mark.slow("upgrade")
 def test_what_an_earlier_version_has_committed_is_purged_and_all_else_published_once(
     shop: Shop, fleet: Fleet, switchboard: Switchboard
 ) -> None:

@@ -25,6 +25,7 @@ def test_no_history_breaks_a_property(scope):
     assert found.states > 100
 
 
+@pytest.mark.slow("protocol")
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.rule)
 def test_without_a_rule_a_property_breaks(ablation):
     found = ablate(ablation)
@@ -32,6 +33,7 @@ def test_without_a_rule_a_property_breaks(ablation):
     assert len(found.history) > 9
 
 
+@pytest.mark.slow("protocol")
 def test_a_lost_at_least_once_leader_may_send_what_a_transaction_has_committed():
     [gap] = GAPS
     found = ablate(gap)
@@ -109,6 +111,7 @@ def forgetful_of_what_is_pending(command):
     return replace(command, pending=[]) if isinstance(command, Advance) else command
 
 
+@pytest.mark.slow("protocol")
 @pytest.mark.parametrize("forgetful", [forgetful_of_the_checkpoint, forgetful_of_what_is_pending])
 def test_the_comparison_tells_when_the_code_does_what_the_model_cannot(monkeypatch, forgetful):
     decide = SelectPublishPurge.decide
