@@ -11,8 +11,6 @@ from enum import Enum
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
-from outbox_servers.services import free_port
-
 CHUNK = 65536
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing resets the connection."""
@@ -84,7 +82,8 @@ class Proxy:
         self._target = target
         self.speech = speech
         self.observe = observe
-        self.port = free_port()
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port: int = self._socket.getsockname()[1]
         self.delay = 0.0
         self.sprung = 0
         self.idle_ended = 0
@@ -93,10 +92,6 @@ class Proxy:
         self._open.set()
         self._connections: set[_Connection] = set()
         self._lock = Lock()
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", self.port))
-        self._socket.listen(64)
         Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True).start()
 
     def cut(self) -> int:
