@@ -1,74 +1,112 @@
-"""On Spark: the database and the broker crash and restart while records flow, and the harvester continues.
+"""Database, broker and network fail while records flow, and the harvester continues.
 
-``test_faults`` does the same, and more, with the inline engine.
+``test_faults`` does the same, and more.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from outbox_servers.services import KafkaBroker, PostgresServer
+from psycopg.conninfo import make_conninfo
 
+from .faults.proxy import Proxy
 from .harvesters import Fleet, Measure
 from .shop import Shop
+from .test_takeover import NELI
 
-SESSION = 6.0
-NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+ON_SPARK = (pytest.mark.spark, pytest.mark.slow("spark"))
+
+
+class Servers:
+    """A database and a broker for one test alone, which a harvester reaches through proxies."""
+
+    def __init__(self) -> None:
+        self.postgres = PostgresServer()
+        self.to_postgres = Proxy(lambda: self.postgres.port)
+        self.to_broker = Proxy(lambda: self.broker.proxied_port)
+        self.broker = KafkaBroker(proxy_port=self.to_broker.port)
+
+    def cut(self) -> None:
+        """Resets all connections of the harvester."""
+        assert self.to_postgres.cut()
+        assert self.to_broker.cut()
+
+    def close(self) -> None:
+        for each in (self.to_postgres, self.to_broker, self.broker, self.postgres):
+            each.close()
 
 
 @pytest.fixture
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
+def servers() -> Iterator[Servers]:
+    servers = Servers()
+    try:
+        servers.postgres.start()
+        servers.broker.start()
+        yield servers
+    finally:
+        servers.close()
 
 
 @pytest.fixture
-def broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def shop(postgres: PostgresServer, broker: KafkaBroker, topic: str) -> Shop:
-    """A shop on servers for this test alone."""
-    shop = Shop(postgres.create_database("shop"), broker, topic)
+def shop(servers: Servers, topic: str) -> Shop:
+    shop = Shop(servers.postgres.create_database("shop"), servers.broker, topic)
     shop.open()
     return shop
 
 
-@pytest.fixture
-def servers(postgres: PostgresServer, broker: KafkaBroker) -> tuple[PostgresServer, KafkaBroker]:
-    """The servers of ``shop``."""
-    return postgres, broker
-
-
-@pytest.mark.spark
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(("inline", "exactly-once"), id="inline, exactly once"),
+        pytest.param(("spark", "at-least-once"), id="Spark, at least once", marks=ON_SPARK),
+        pytest.param(("spark", "exactly-once"), id="Spark, exactly once", marks=ON_SPARK),
+    ],
+)
 def test_database_and_broker_crash_and_come_back(
-    servers: tuple[PostgresServer, KafkaBroker], shop: Shop, fleet: Fleet, measure: Measure
+    servers: Servers, shop: Shop, fleet: Fleet, measure: Measure, mode: tuple[str, str]
 ) -> None:
-    postgres, broker = servers
-    harvester = fleet.start("a", engine="spark", elector=NELI)
+    engine, delivery = mode
+    harvester = fleet.start(
+        "a",
+        engine=engine,
+        delivery=delivery,
+        elector=NELI,
+        baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{servers.to_broker.port}"},
+        dataSource=make_conninfo(shop.database.named("a"), port=servers.to_postgres.port),
+    )
     harvester.wait_for("leader acquired", 150)
+
+    def away(stop: Callable[[], object], start: Callable[[], object]) -> Callable[[], None]:
+        def away() -> None:
+            stop()
+            shop.wait_for_sales(200)
+            start()
+
+        return away
+
+    faults: dict[str, Callable[[], object]] = {
+        "crash of the database": lambda: servers.postgres.restart("immediate"),
+        "cut of all connections": servers.cut,
+        "pause of the broker": away(servers.broker.pause, servers.broker.resume),
+        "crash of the broker": away(servers.broker.kill, servers.broker.start),
+    }
     with shop.selling():
-        shop.wait_for_sales(300)
-        postgres.restart("immediate")
-        database_at = time.time()
-        shop.wait_for_sales(300)
-        broker.kill()
-        shop.wait_for_sales(300)
-        broker.start()
-        broker_at = time.time()
-        shop.wait_for_sales(300)
-    left = shop.wait_until_harvested(60)
+        for fault, strike in faults.items():
+            shop.wait_for_sales(200)
+            strike()
+            over_at = time.monotonic()
+            shop.wait_for_sales(100)
+            shop.calm.set()
+            shop.wait_until_harvested(120)
+            measure(f"end of the {fault} to an empty outbox", time.monotonic() - over_at)
+            shop.calm.clear()
 
     assert harvester.running
     result = shop.audit()
     assert result.good, result.summary()
-    deliveries = shop.deliveries()
-    for what, at in ("database", database_at), ("broker", broker_at):
-        after = next(each for each in deliveries if each >= at)
-        measure(f"{what} back to first delivery", after - at)
-    measure("last sale to empty outbox", left)
+    if delivery == "exactly-once":
+        assert result.repeated == 0
     harvester.leave()

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from .harvesters import Fleet, Harvester, Measure, until
 from .shop import CUSTOMERS, Shop
 
-SESSION = 6.0
-NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
-PATIENT = {"driver": "neli-kafka", "sessionTimeout": "90s"}
+SESSION = 10.0
+"""Seconds: longer than a busy machine keeps a process waiting."""
+NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s", "heartbeatTimeout": "6s"}
+PATIENT = {"driver": "neli-kafka", "sessionTimeout": "90s", "heartbeatTimeout": "45s"}
 HANDOVER = 60.0
 """Seconds for a handover: less than a patient session, which is what others would wait for otherwise."""
 ACQUIRED = "leader acquired"
