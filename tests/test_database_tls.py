@@ -9,13 +9,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 from outbox_sdk import AccessDenied, DriverError, Finding, Level, Seam, find, tls
 from outbox_servers.certificates import Authority, Certificate
-from outbox_servers.services import Kafka, PostgresServer
+from outbox_servers.services import Kafka
+from outbox_servers.services import Postgres as Server
 from outbox_servers.services.mysql import MariaDbServer, MySqlServer
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .databases import Database, MySql, Postgres
 from .harvesters import Fleet
@@ -62,7 +64,7 @@ class Site(ABC):
         self.source = ""
 
     @abstractmethod
-    def start(self, stack: ExitStack) -> Database:
+    def start(self, stack: ExitStack, request: pytest.FixtureRequest) -> Database:
         """Starts the server with a good certificate; returns its database, for the shop."""
 
     @abstractmethod
@@ -94,12 +96,15 @@ class PostgresSite(Site):
         "verify-full": "",
     }
 
-    def start(self, stack: ExitStack) -> Database:
-        server = stack.enter_context(PostgresServer())
-        self._front = TlsFront(server.port)  # the server's build knows no TLS
+    def start(self, stack: ExitStack, request: pytest.FixtureRequest) -> Database:
+        server: Server = request.getfixturevalue("postgres_server")
+        name = f"test_{uuid4().hex}"
+        dsn = server.create_database(name)
+        stack.callback(server.drop_database, name)
+        self._front = TlsFront(int(conninfo_to_dict(dsn)["port"] or 0))  # the server's build knows no TLS
         stack.callback(self._front.close)
         self.present(self.authority.issue("server"))
-        self.source = make_conninfo(server.create_database("shop"), host="localhost", port=self._front.port)
+        self.source = make_conninfo(dsn, host="localhost", port=self._front.port)
         return Postgres(self.source)
 
     def present(self, certificate: Certificate) -> None:
@@ -124,7 +129,7 @@ class MySqlSite(Site):
         "VERIFY_IDENTITY": "",
     }
 
-    def start(self, stack: ExitStack) -> Database:
+    def start(self, stack: ExitStack, request: pytest.FixtureRequest) -> Database:
         good = self.authority.issue("server")
         shutil.copy(good.certificate, self._folder / "cert.pem")
         shutil.copy(good.key, self._folder / "key.pem")
@@ -158,7 +163,12 @@ class MariaDbSite(MySqlSite):
 
 
 @pytest.fixture(
-    scope="module", params=[PostgresSite, MySqlSite, MariaDbSite], ids=["postgres", "mysql", "mariadb"]
+    scope="module",
+    params=[
+        pytest.param(PostgresSite, id="postgres"),
+        pytest.param(MySqlSite, id="mysql", marks=pytest.mark.slow("mysql")),
+        pytest.param(MariaDbSite, id="mariadb", marks=pytest.mark.slow("mysql")),
+    ],
 )
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -166,7 +176,7 @@ def opened(
     """Each server in turn."""
     with ExitStack() as stack:
         site = request.param(tmp_path_factory.mktemp("certificates"))
-        database = site.start(stack)
+        database = site.start(stack, request)
         database.open()
         yield site, database
 

@@ -102,10 +102,15 @@ class Case(NamedTuple):
 
 @pytest.fixture(
     params=[
-        ("postgres", {"delivery": "exactly-once"}),
-        ("mariadb", {"delivery": "at-least-once", "elector": "lease"}),
+        pytest.param(
+            ("postgres", {"delivery": "exactly-once"}), id="postgres", marks=pytest.mark.slow("postgres")
+        ),
+        pytest.param(
+            ("mariadb", {"delivery": "at-least-once", "elector": "lease"}),
+            id="mariadb",
+            marks=pytest.mark.slow("mysql"),
+        ),
     ],
-    ids=["postgres", "mariadb"],
 )
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     server, settings = request.param
