@@ -13,6 +13,8 @@ from .switchboard import Switchboard, recovered, wait_for_lanes
 SPELLINGS = ("outbox", "public.outbox")
 RECORDS = 50
 TURNS = 8
+pytestmark = pytest.mark.slow("protocol")
+
 PORTION = 4_000
 """Records of one transaction, more than a leader publishes before the next one."""
 
@@ -58,7 +60,7 @@ def test_two_spellings_of_one_table_harvest_it_once(
         shop.stash(PORTION, keys=100, start=sold + 1)
         sold += PORTION
     both[0].kill()
-    shop.wait_until_harvested(60)
+    shop.wait_until_harvested(120)
     result = shop.audit()
     assert result.good, result.summary()
     assert (result.repeated, result.out_of_order) == (0, 0)
