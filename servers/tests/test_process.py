@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,27 @@ from pathlib import Path
 
 import pytest
 from outbox_servers.services import ServiceError, free_port
-from outbox_servers.services.process import ServerProcess, descendants
+from outbox_servers.services.process import PORTS, ServerProcess, descendants
+from outbox_servers.services.thread_states import has_ended
+
+_MANY_THREADS = """
+import sys, threading
+from pathlib import Path
+
+def count(file, number):
+    while True:
+        file.seek(0)
+        file.write(f"{number}\\n")
+        number += 1
+
+if len(sys.argv) > 2:
+    import subprocess
+    subprocess.Popen([sys.executable, __file__, sys.argv[1]], start_new_session=True)
+for each in range(20):
+    file = (Path(sys.argv[1]) / f"{len(sys.argv)}-{each}").open("w", buffering=1)
+    threading.Thread(target=count, args=(file, 0)).start()
+"""
+"""Twenty threads that change a file each, and a child in a session of its own that does the same."""
 
 _PARENT = """
 import sys, time
@@ -70,21 +91,63 @@ def test_it_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     assert not server.running
 
 
-def test_killing_it_takes_its_descendants_along(tmp_path: Path) -> None:
-    # setsid takes the grandchild out of the group, as PostgreSQL and PySpark do with theirs.
-    script = f"{sys.executable} -c 'import os, time; os.setsid(); time.sleep(600)' & sleep 600"
-    server = ServerProcess("family", ["sh", "-c", script], log=tmp_path / "log")
-    _wait_for(lambda: any(os.getsid(pid) == pid for pid in descendants(server.pid)))
+def test_it_is_paused_resumed_and_dead_when_the_method_returns(tmp_path: Path) -> None:
+    program = tmp_path / "counters.py"
+    program.write_text(_MANY_THREADS)
+    (counts := tmp_path / "counts").mkdir()
+    command = [sys.executable, str(program), str(counts), "with a child"]
+    server = ServerProcess("counters", command, log=tmp_path / "log")
+    server.wait_until_ready(lambda: len(_read(counts)) == 40, timeout=60)
+    for _ in range(5):
+        server.pause()
+        held = _read(counts)
+        time.sleep(0.1)
+        assert _read(counts) == held
+        server.resume()
+        _wait_for(lambda held=held: not _read(counts).items() & held.items())  # type: ignore[misc]
     family = descendants(server.pid)
-    assert len(family) == 2
+    server.pause()
     server.kill()
-    # They are orphans now: another process reaps them, perhaps a little later.
-    _wait_for(lambda: all(_gone(pid) for pid in family))
+    assert len(family) == 1
+    assert all(has_ended(pid) for pid in family)
 
 
-def _gone(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return state.stdout.strip()[:1] in ("", "Z")
+def _read(folder: Path) -> dict[str, str]:
+    return {each.name: text for each in folder.iterdir() if (text := each.read_text())}
+
+
+def test_killing_it_takes_its_descendants_along_and_closes_their_ports(tmp_path: Path) -> None:
+    # setsid takes the grandchild out of the group, as PostgreSQL and PySpark do with theirs.
+    port = free_port()
+    child = f"""
+import os, socket, time
+os.setsid()
+server = socket.create_server(("127.0.0.1", {port}))
+time.sleep(600)
+"""
+    # The shell that starts the last one ends at once.
+    script = f"{sys.executable} -c '{child.replace(chr(39), chr(34))}' & (sleep 600 &); sleep 600"
+    server = ServerProcess("family", ["sh", "-c", script], log=tmp_path / "log")
+    server.wait_until_ready(lambda: _listens(port), timeout=60)
+    _wait_for(lambda: len(descendants(server.pid)) == 3)
+    family = descendants(server.pid)
+    server.kill()
+    assert not _listens(port)
+    assert all(has_ended(pid) for pid in family)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_server_that_was_paused_can_be_stopped(tmp_path: Path) -> None:
+    script = "trap 'echo bye; exit' TERM; echo up; while :; do sleep 0.05; done"
+    server = ServerProcess("frozen", ["sh", "-c", script], log=tmp_path / "log")
+    server.wait_until_ready(lambda: "up" in server.log_tail(), timeout=30)
+    server.pause()
+    server.stop()
+    assert "bye" in server.log_tail()
 
 
 def test_a_server_that_ends_early_shows_its_own_log(tmp_path: Path) -> None:
@@ -106,7 +169,17 @@ def test_stop_falls_back_to_kill(tmp_path: Path) -> None:
     server.stop()
 
 
-def test_free_ports_are_below_the_ephemeral_range() -> None:
-    ports = {free_port() for _ in range(20)}
-    assert len(ports) > 1
-    assert all(20000 <= port < 32768 for port in ports)
+def test_free_ports_are_below_the_ephemeral_range_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PORTS.start == 20000
+    assert PORTS.stop == 32768
+    monkeypatch.setattr("outbox_servers.services.process.PORTS", range(20000, 20100))
+    mine = {free_port() for _ in range(20)}
+    assert len(mine) == 20
+    script = (
+        "from outbox_servers.services import process; process.PORTS = range(20000, 20100);"
+        "print(*(process.free_port() for _ in range(20)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    theirs = set(map(int, done.stdout.split()))
+    assert len(theirs) == 20
+    assert mine.isdisjoint(theirs)

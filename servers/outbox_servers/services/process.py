@@ -9,9 +9,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from outbox_sdk.errors import OutboxError
+
+from outbox_servers.services.thread_states import has_ended, is_free, is_held, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +27,16 @@ POLL_INTERVAL = 0.02
 # that keeps connecting to an ephemeral port may get the same port as its own, and the server cannot listen
 # on it again.
 PORTS = range(20000, 32768)
+
+# The last ports that this process has been given, each marked by a UDP socket of the same number. So no other
+# process is given one of them, while its server does not listen yet or is down.
+_MARKS: deque[int] = deque()  # their file descriptors
+_MARKED_PORTS = 100
+
+_SIGNAL_SECONDS = 60.0
+"""The longest that a signal may take to have its effect on all threads."""
+_AGAIN_SECONDS = 1.0
+"""Seconds after which a signal without effect is sent again."""
 
 # The guard reads from a pipe of this interpreter. A line means that the server was stopped in order; end of
 # file means that the interpreter has ended, for whatever reason. This works for SIGKILL, on Linux and macOS.
@@ -45,28 +58,47 @@ class ServiceError(OutboxError):
 def free_port() -> int:
     """Returns a TCP port of 127.0.0.1 on which no process listens at this moment.
 
+    No other process is given the same port until this one has ended, or has been given a hundred more.
+
     Raises:
         ServiceError: A thousand random ports were all taken.
     """
     for _ in range(1000):
         port = random.choice(PORTS)  # noqa: S311 - spreads ports over processes, no secret
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
+        mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            mark.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
-                return port
+        except OSError:
+            mark.close()
+            continue
+        _MARKS.append(mark.detach())
+        if len(_MARKS) > _MARKED_PORTS:
+            os.close(_MARKS.popleft())
+        return port
     raise ServiceError(
         f"No free TCP port found between {PORTS.start} and {PORTS.stop - 1}; stop some servers."
     )
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns the process ids of all children of ``pid`` and their children, parents before children."""
-    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], check=True, capture_output=True, text=True)  # noqa: S607 - POSIX puts ps on every PATH
+    """Returns the process ids of all children of ``pid`` and their children, parents before children.
+
+    If ``pid`` leads a process group, those of the group count too, even if their parents have ended.
+    """
+    table = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid="],  # noqa: S607 - POSIX puts ps on every PATH
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     children: dict[int, list[int]] = {}
     for line in table.stdout.splitlines():
-        child, parent = line.split()
-        children.setdefault(int(parent), []).append(int(child))
+        child, parent, group = map(int, line.split())
+        if child != pid:
+            children.setdefault(pid if group == pid else parent, []).append(child)
     found = list(children.get(pid, []))
     for each in found:
         found.extend(children.get(each, []))
@@ -157,32 +189,91 @@ class ServerProcess:
             time.sleep(POLL_INTERVAL)
 
     def stop(self, stop_signal: signal.Signals = signal.SIGTERM, timeout: float = 30) -> None:
-        """Sends the first process a signal and waits for its end; kills it after ``timeout`` seconds."""
+        """Sends the first process a signal and waits for its end; kills it after ``timeout`` seconds.
+
+        Its descendants have as long to end after it.
+        """
         if self.running:
             self._process.send_signal(stop_signal)
-            self.signal_all(signal.SIGCONT)
+            family = self._signal(signal.SIGCONT, is_free)
             try:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired:
                 self.kill()
+            wait_until(has_ended, family, timeout)
         self._release()
 
     def kill(self) -> None:
-        """Kills the server and its child processes, and waits until it has ended; idempotent."""
-        self.signal_all(signal.SIGKILL)
+        """Kills the server and all its descendants, and waits until they have ended; idempotent.
+
+        All stop first, so none sees another one end, or starts a new one meanwhile. Their ports are closed
+        afterwards.
+
+        Raises:
+            ServiceError: One has not ended within a minute.
+        """
+        if self.running:
+            try:
+                family = self._signal(signal.SIGSTOP, is_held)
+            except ServiceError:
+                family = [self.pid, *descendants(self.pid)]  # what does not stop can be killed all the same
+            self._send(family, signal.SIGKILL, has_ended)
         self._process.wait()
         self._release()
 
-    def signal_all(self, number: signal.Signals) -> None:
-        """Sends a signal to the server and all its descendants, parents first."""
-        if not self.running:
-            return
-        family = [self.pid, *descendants(self.pid)]
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-        for pid in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+    def pause(self) -> None:
+        """Stops every thread of the server and all its descendants, and waits until they have stopped.
+
+        Raises:
+            ServiceError: One has not stopped within a minute.
+        """
+        self._signal(signal.SIGSTOP, is_held)
+
+    def resume(self) -> None:
+        """Continues the server and all its descendants, and waits until no thread is stopped.
+
+        Raises:
+            ServiceError: One has not continued within a minute.
+        """
+        self._signal(signal.SIGCONT, is_free)
+
+    def _signal(self, number: signal.Signals, settled: Callable[[int], bool]) -> list[int]:
+        """Sends a signal to the server and all its descendants until it has had its effect on each.
+
+        Returns:
+            Their process ids, parents first.
+
+        Raises:
+            ServiceError: It has had none on one of them within a minute.
+        """
+        family: list[int] = []
+        new = [self.pid]  # alone at first: a stopped process starts no others
+        while new:
+            family += new
+            self._send(new, number, settled)
+            new = [pid for pid in descendants(self.pid) if pid not in family]
+            if number is signal.SIGCONT:
+                # A running server may start others all the time.
+                new = [pid for pid in new if not settled(pid)]
+        return family
+
+    def _send(self, pids: Sequence[int], number: signal.Signals, settled: Callable[[int], bool]) -> None:
+        """Sends a signal to processes until it has had its effect on each.
+
+        Raises:
+            ServiceError: It has had none on one of them within a minute.
+        """
+        deadline = time.monotonic() + _SIGNAL_SECONDS
+        waiting = list(pids)
+        while waiting:
+            for pid in waiting:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            waiting = wait_until(settled, waiting, _AGAIN_SECONDS)
+            if waiting and time.monotonic() > deadline:
+                raise ServiceError(
+                    f"{number.name} had no effect on {waiting} of {self.name} in {_SIGNAL_SECONDS:g} seconds."
+                )
 
     def log_tail(self, lines: int = 25) -> str:
         """Returns the last lines that this process, not an earlier one, wrote to the log."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import signal
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -109,17 +108,27 @@ class Service(ABC):
         self.start()
 
     def kill(self) -> None:
-        """Kills the server with SIGKILL, as a crash would; the data stays. Idempotent."""
+        """Kills the server with SIGKILL, as a crash would; the data stays. Idempotent.
+
+        When it returns, all processes of the server have ended, and its port is closed.
+        """
         if self._process:
             self._process.kill()
 
     def pause(self) -> None:
-        """Freezes the server (SIGSTOP): connections stay open without answers."""
-        self._alive().signal_all(signal.SIGSTOP)
+        """Freezes the server (SIGSTOP): connections stay open without answers.
+
+        When it returns, no thread of the server and its child processes runs.
+        """
+        self._alive().pause()
 
     def resume(self) -> None:
-        """Continues a frozen server (SIGCONT)."""
-        self._alive().signal_all(signal.SIGCONT)
+        """Continues a frozen server (SIGCONT); when it returns, no thread is frozen."""
+        self._alive().resume()
+
+    def log_tail(self, lines: int = 25) -> str:
+        """Returns the last lines that the server has written since its last start; empty before the first."""
+        return self._process.log_tail(lines) if self._process else ""
 
     def close(self) -> None:
         """Stops the server and deletes its folder if that is a temporary one; idempotent."""
