@@ -29,6 +29,8 @@ from outbox_sdk import OutboxError
 from rich.console import Console
 
 FAULTLESS = Result(sent=10, delivered=10, foreign=0, overtaken=0, reappeared=0, repeated=1)
+ENOUGH = 20
+"""Records that late transactions commit, and that others roll back, until both have had their effects."""
 TAKEOVER = Takeover("harvester-1", "harvester-2", 6.0, 6.25)
 
 
@@ -103,6 +105,7 @@ def figure(text: str, name: str) -> str:
     return found[1].replace(",", "")
 
 
+@pytest.mark.slow("demo")
 @pytest.mark.spark
 def test_it_ends_with_a_good_result_and_leaves_nothing(folder: Path) -> None:
     with demonstration(folder, "--seconds", "25", "--rate", "200") as process:
@@ -120,15 +123,21 @@ def test_it_ends_with_a_good_result_and_leaves_nothing(folder: Path) -> None:
 
 
 def test_planted_defects_make_the_result_bad(folder: Path) -> None:
-    """While nobody leads, one record is taken out of the outbox and one is put in that nobody committed."""
+    """One record is taken out of the outbox that nobody has read, and one put in that nobody committed."""
     with demonstration(folder, "--engine", "inline", "--seconds", "8") as process:
         text = read_until(process, "is killed with SIGKILL")
         (settings,) = folder.glob("outbox-demo-*/harvester-1.yaml")
-        time.sleep(1)
-        with psycopg.connect(load(settings).harvest.dialect.options.data_source) as connection:
-            taken = connection.execute(
-                "DELETE FROM outbox WHERE id = (SELECT max(id) FROM outbox) RETURNING kafka_key"
-            ).fetchall()
+        source = load(settings).harvest.dialect.options.data_source
+        with psycopg.connect(source, autocommit=True) as connection:
+            taken: list[tuple[str]] = []
+            while not taken:
+                time.sleep(0.01)
+                with connection.transaction():
+                    connection.execute("LOCK TABLE outbox_fence")  # nobody marks meanwhile
+                    taken = connection.execute(
+                        "DELETE FROM outbox WHERE id = "
+                        "(SELECT max(id) FROM outbox WHERE leader_id IS NULL) RETURNING kafka_key"
+                    ).fetchall()
             connection.execute(
                 "INSERT INTO outbox "
                 "(create_time, kafka_topic, kafka_key, kafka_header_keys, kafka_header_values) "
@@ -155,7 +164,7 @@ def test_planted_defects_make_the_result_bad(folder: Path) -> None:
     ("number", "code", "moment"),
     [
         (signal.SIGINT, 130, "Starting Kafka"),
-        (signal.SIGINT, 130, "is killed with SIGKILL"),
+        pytest.param(signal.SIGINT, 130, "is killed with SIGKILL", marks=pytest.mark.slow("demo")),
         (signal.SIGTERM, 143, "the application writes orders"),
         (signal.SIGKILL, -9, "the application writes orders"),
     ],
@@ -166,12 +175,13 @@ def test_it_leaves_nothing_however_it_is_stopped(
     with demonstration(folder, "--engine", "inline") as process:
         read_until(process, moment)
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert process.returncode == code
     # After SIGKILL the servers' guards need a moment.
     assert remains(folder, seconds=60 if number == signal.SIGKILL else 0) == []
 
 
+@pytest.mark.slow("demo")
 def test_kept_services_serve_until_they_are_stopped(folder: Path) -> None:
     with demonstration(folder, "--engine", "inline", "--seconds", "5", "--keep") as process:
         text = read_until(process, "outbox status")
@@ -186,7 +196,7 @@ def test_kept_services_serve_until_they_are_stopped(folder: Path) -> None:
         assert former < present
         assert f"fence token {present}" in status.stdout
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert process.returncode == 0
     assert remains(folder, seconds=0) == []
 
@@ -239,7 +249,10 @@ def test_the_application_knows_what_it_committed(postgres_dsn: str, tmp_path: Pa
     with Ledger(tmp_path / "ledger") as ledger:
         application = Application(postgres_dsn, ledger, rate=500, keys=40)
         application.start()
-        time.sleep(4)
+        deadline = time.monotonic() + 60
+        while min(application.counts[what] for what in ("late", "rolled back")) < ENOUGH:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         application.stop()
         application.check()
     with psycopg.connect(postgres_dsn) as connection:
