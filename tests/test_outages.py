@@ -13,11 +13,9 @@ from outbox_servers.services import KafkaBroker, PostgresServer
 from psycopg.conninfo import make_conninfo
 
 from .faults.proxy import Proxy
-from .harvesters import Fleet, Measure
+from .harvesters import Fleet, Harvester, Measure
 from .shop import Shop
 from .test_takeover import NELI
-
-ON_SPARK = (pytest.mark.spark, pytest.mark.slow("spark"))
 
 
 class Servers:
@@ -57,18 +55,8 @@ def shop(servers: Servers, topic: str) -> Shop:
     return shop
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(("inline", "exactly-once"), id="inline, exactly once"),
-        pytest.param(("spark", "at-least-once"), id="Spark, at least once", marks=ON_SPARK),
-        pytest.param(("spark", "exactly-once"), id="Spark, exactly once", marks=ON_SPARK),
-    ],
-)
-def test_database_and_broker_crash_and_come_back(
-    servers: Servers, shop: Shop, fleet: Fleet, measure: Measure, mode: tuple[str, str]
-) -> None:
-    engine, delivery = mode
+@pytest.fixture
+def harvester(servers: Servers, shop: Shop, fleet: Fleet, engine: str, delivery: str) -> Harvester:
     harvester = fleet.start(
         "a",
         engine=engine,
@@ -78,7 +66,16 @@ def test_database_and_broker_crash_and_come_back(
         dataSource=make_conninfo(shop.database.named("a"), port=servers.to_postgres.port),
     )
     harvester.wait_for("leader acquired", 150)
+    return harvester
 
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")])]
+)
+def test_database_and_broker_crash_and_come_back(
+    servers: Servers, shop: Shop, harvester: Harvester, delivery: str, measure: Measure
+) -> None:
     def away(stop: Callable[[], object], start: Callable[[], object]) -> Callable[[], None]:
         def away() -> None:
             stop()
