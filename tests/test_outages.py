@@ -100,6 +100,7 @@ def test_database_and_broker_crash_and_come_back(
             shop.wait_until_harvested(120)
             measure(f"end of the {fault} to an empty outbox", time.monotonic() - over_at)
             shop.calm.clear()
+    shop.wait_until_harvested(120)
 
     assert harvester.running
     result = shop.audit()
