@@ -6,25 +6,32 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from outbox_servers.services import Kafka
+from outbox_servers.services import Kafka, Postgres
 from playwright.sync_api import Browser, sync_playwright
 
 from ..harvesters import Fleet  # noqa: TID252 - pytest gives tests no absolute name
-from .scene import Scene, opened
+from .scene import LONG_SESSION, Scene, opened
 from .visitors import Visitors
 
 
 @pytest.fixture(scope="module")
 def scene(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kafka_broker: Kafka
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_broker: Kafka,
+    postgres_server: Postgres,
 ) -> Iterator[Scene]:
     """A scene that the tests of a file share; each leaves two harvesters running, and has keys of its own.
 
     Its pages are below the path that the file names as ``PATH``.
     """
     folder, path = tmp_path_factory.mktemp("page"), getattr(request.module, "PATH", "")
-    with opened(folder, kafka_broker, f"test-{uuid.uuid4().hex}", path) as scene:
+    name = f"test_{uuid.uuid4().hex}"
+    dsn = postgres_server.create_database(name)
+    topic = name.replace("_", "-")
+    with opened(folder, kafka_broker, topic, path=path, dsn=dsn, session=LONG_SESSION) as scene:
         yield scene
+    postgres_server.drop_database(name)
 
 
 @pytest.fixture

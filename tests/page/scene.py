@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from outbox_sdk.journal import Entry
-from outbox_servers.services import Kafka, PostgresServer, free_port
+from outbox_servers.services import Kafka, PostgresServer
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from ..shop import INSERT, Shop  # noqa: TID252 - pytest gives tests no absolute name
@@ -18,7 +18,9 @@ SMALL = 1000
 LARGE = secrets.token_hex(2500)
 """A value that is too large even when it is compressed."""
 SESSION = "6s"
-"""Longer than what keeps a process of a busy machine from confirming its lease."""
+"""Longer than what mostly keeps a process of a busy machine from confirming its lease."""
+LONG_SESSION = "30s"
+"""Longer than whatever does, for tests in which no leader ends."""
 NOWHERE = "no topic!"
 """The name of a topic that there cannot be."""
 
@@ -26,46 +28,59 @@ OPERATORS = {"olga": secrets.token_urlsafe(24), "oscar": secrets.token_urlsafe(2
 """Operators and their tokens."""
 VIEWER = secrets.token_urlsafe(24)
 """The token of a viewer."""
+_SERVING = "serving on http://"
 
 
 class Scene:
     """A shop, and the harvesters of its outbox that run now.
 
     Args:
-        server: The database server; tests may stop it.
         shop: The shop.
         fleet: Starts the harvesters.
         path: What the paths of their pages begin with.
+        session: The session of their election.
+        server: The database server, if it is the scene's own: tests may stop it.
 
     Attributes:
         urls: Harvester → the address of its page, without a slash at its end.
     """
 
-    def __init__(self, server: PostgresServer, shop: Shop, fleet: Fleet, path: str = "") -> None:
-        self.server = server
+    def __init__(
+        self, shop: Shop, fleet: Fleet, path: str, session: str, server: PostgresServer | None
+    ) -> None:
         self.shop = shop
         self.fleet = fleet
         self.urls: dict[str, str] = {}
         self._path = path
+        self._session = session
+        self._server = server
 
-    def start(self) -> str:
-        """Starts one more harvester, waits until its page is served, and returns its name."""
-        name = f"harvester-{len(self.fleet.harvesters) + 1}"
-        address = f"127.0.0.1:{free_port()}"
-        harvester = self.fleet.start(
-            name,
+    @property
+    def server(self) -> PostgresServer:
+        """The database server, which is the scene's own."""
+        assert self._server is not None
+        return self._server
+
+    def start(self, harvesters: int = 1) -> None:
+        """Starts more harvesters, and waits until their pages are served."""
+        started = [self._launch() for _ in range(harvesters)]
+        for harvester in started:
+            harvester.wait_for("joined the election", 60)
+            address = harvester.wait_for(_SERVING, 60).text.rpartition(_SERVING)[2]
+            self.urls[harvester.name] = f"http://{address}{self._path}"
+
+    def _launch(self) -> Harvester:
+        return self.fleet.start(
+            f"harvester-{len(self.fleet.harvesters) + 1}",
             http={
-                "listen": address,
+                "listen": "127.0.0.1:0",
                 "path": f"{self._path}/",
                 "operatorTokens": OPERATORS,
                 "viewerTokens": [VIEWER],
             },
-            elector={"driver": "lease", "sessionTimeout": SESSION},
+            elector={"driver": "lease", "sessionTimeout": self._session},
             failures={"firstBackoff": "20ms", "parkAfter": 2},
         )
-        harvester.wait_for("joined the election", 60)
-        self.urls[name] = f"http://{address}{self._path}"
-        return name
 
     def harvester(self, name: str) -> Harvester:
         return next(each for each in self.fleet.harvesters if each.name == name)
@@ -113,15 +128,24 @@ class Scene:
 
 
 @contextmanager
-def opened(folder: Path, kafka: Kafka, topic: str, path: str = "") -> Iterator[Scene]:
-    """Yields a scene with two harvesters, of which one leads."""
-    with PostgresServer() as server:
-        shop = Shop(server.create_database("shop"), kafka, topic)
+def opened(
+    folder: Path, kafka: Kafka, topic: str, *, path: str = "", dsn: str = "", session: str = SESSION
+) -> Iterator[Scene]:
+    """Yields a scene with two harvesters, of which one leads.
+
+    Args:
+        folder: For settings and logs.
+        kafka: The broker.
+        topic: A new topic.
+        path: What the paths of the pages begin with.
+        dsn: An empty database; if not given, the scene has a server of its own.
+        session: The session of the election.
+    """
+    with ExitStack() as stack:
+        server = None if dsn else stack.enter_context(PostgresServer())
+        shop = Shop(dsn or server.create_database("shop"), kafka, topic)  # type: ignore[union-attr]  # one of them is
         shop.open(SMALL)
-        scene = Scene(server, shop, Fleet(folder, shop), path)
-        try:
-            scene.start()
-            scene.start()
-            yield scene
-        finally:
-            scene.fleet.close()
+        scene = Scene(shop, Fleet(folder, shop), path, session, server)
+        stack.callback(scene.fleet.close)
+        scene.start(2)
+        yield scene

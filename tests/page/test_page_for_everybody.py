@@ -55,8 +55,8 @@ def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
 
 
 def wait_for_update(page: Page) -> None:
-    """Waits until the page has asked for what is new, and shows it."""
-    with page.expect_response(lambda answer: "/outbox/live" in answer.url) as answer:
+    """Waits until the page has asked for what is new, and been told something."""
+    with page.expect_response(lambda answer: "/outbox/live" in answer.url and answer.status == 200) as answer:
         pass
     answer.value.finished()
 
@@ -137,7 +137,13 @@ def luminance(page: Page, name: str) -> float:
     return sum(map(float, parts[:3])) / 3 / 255
 
 
-@pytest.mark.parametrize(("scheme", "darker"), [("light", "color"), ("dark", "backgroundColor")])
+@pytest.mark.parametrize(
+    ("scheme", "darker"),
+    [
+        ("light", "color"),
+        pytest.param("dark", "backgroundColor", marks=pytest.mark.slow("operating")),
+    ],
+)
 def test_nobody_is_kept_out_in_light_or_in_the_dark(
     scene: Scene, visitors: Visitors, parked: str, scheme: str, darker: str
 ) -> None:

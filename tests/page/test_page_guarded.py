@@ -85,7 +85,10 @@ def form(url: str, path: str, fields: dict[str, str]) -> str:
 
 
 # Of one host all ports are the same site, and the browser sends the cookie; of another it does not.
-@pytest.mark.parametrize(("host", "codes"), [("127.0.0.1", {403}), ("localhost", {401, 403})])
+@pytest.mark.parametrize(
+    ("host", "codes"),
+    [("127.0.0.1", {403}), pytest.param("localhost", {401, 403}, marks=pytest.mark.slow("operating"))],
+)
 def test_a_page_of_another_site_is_refused_and_changes_nothing(
     scene: Scene, visitors: Visitors, other_port: int, host: str, codes: set[int]
 ) -> None:

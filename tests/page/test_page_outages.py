@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from outbox_servers.services import Kafka
 from playwright.sync_api import Route, expect
 
-from .scene import NOWHERE, OPERATORS, VIEWER, Scene
+from .scene import NOWHERE, OPERATORS, VIEWER, Scene, opened
 from .visitors import Visitors
 
 BEHIND = "fetch('/static/icon.svg').then(() => null)"
 """A request that is answered when those that the page made before have been noticed."""
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Kafka) -> Iterator[Scene]:
+    """A scene whose server and leaders these tests end."""
+    with opened(tmp_path_factory.mktemp("page"), kafka_broker, f"test-{uuid.uuid4().hex}") as scene:
+        yield scene
 
 
 def test_the_page_of_another_process_shows_the_takeover(scene: Scene, visitors: Visitors) -> None:
@@ -68,7 +80,7 @@ def test_what_has_not_changed_is_not_sent_again(scene: Scene, visitors: Visitors
 
 
 def test_the_page_asks_when_the_server_says(scene: Scene, visitors: Visitors) -> None:
-    page = visitors.signed_in(scene.url, VIEWER)
+    page = visitors.signed_in(scene.url, VIEWER, eager=False)
     page.goto("about:blank")
     asked: list[str] = []
 
