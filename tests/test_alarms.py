@@ -58,7 +58,7 @@ def test_every_query_of_the_dashboard_finds_series_and_every_metric_is_served(si
     with parked.strike(site):
         until(lambda: "OutboxParkedKeys" in site.firing(), "the alarm that a panel shows", PATIENCE)
         with suppress(AssertionError):
-            until(seen, "every query finds series", 30, pause=0.5)
+            until(seen, "every query finds series", 90, pause=0.5)
     assert (empty, named) == ({}, set())
 
 
@@ -69,7 +69,13 @@ def series(site: Site, query: str) -> bool:
     return bool(site.prometheus.query(query))
 
 
-@pytest.mark.parametrize("strikes", [[poison], [kill_all], [lock_lane, forget_cluster]])
+slow = pytest.mark.slow("operating")
+
+
+@pytest.mark.parametrize(
+    "strikes",
+    [pytest.param([poison], marks=slow), [kill_all], pytest.param([lock_lane, forget_cluster], marks=slow)],
+)
 def test_alarms_fire_and_clear(site: Site, measure: Measure, strikes: list[object]) -> None:
     fault = at_once([each for each in FAULTS if each.strike in strikes])
     outcomes: list[Outcome] = conduct(site, fault, fault.alarms)

@@ -58,9 +58,11 @@ def kill_all(site: Site) -> Iterator[None]:
     for each in site.harvesters.values():
         each.kill()
         each.wait(60)
-    yield
-    for name in list(site.harvesters):
-        site.start(name)
+    try:
+        yield
+    finally:
+        for name in list(site.harvesters):
+            site.start(name)
 
 
 @contextmanager
@@ -133,8 +135,10 @@ def stop_database(site: Site) -> Iterator[None]:
 @contextmanager
 def poison(site: Site) -> Iterator[None]:
     site.stash(key="poison-", keys=1, value=LARGE)
-    yield
-    site.tell("parked", "skip", "poison-0", "--yes")
+    try:
+        yield
+    finally:
+        site.tell("parked", "skip", "poison-0", "--yes")
 
 
 @contextmanager
@@ -193,6 +197,7 @@ def lose_cluster(site: Site) -> Iterator[None]:
 @contextmanager
 def lock_lane(site: Site) -> Iterator[None]:
     """A forgotten transaction holds a lane's row of the fence."""
+    site.leader()  # and so there are such rows
     with closing(site.connect()) as forgotten:
         forgotten.autocommit = False
         held = forgotten.execute("SELECT lane FROM outbox_fence WHERE lane = 1 FOR UPDATE").fetchall()
@@ -204,9 +209,11 @@ def lock_lane(site: Site) -> Iterator[None]:
 def forget_cluster(site: Site) -> Iterator[None]:
     """Records of a cluster arrive that is not configured."""
     site.stash(3, key="orphan-", cluster=7)
-    yield
-    with closing(site.connect()) as connection:
-        connection.execute("UPDATE outbox SET cluster_id = 1 WHERE cluster_id = 7")
+    try:
+        yield
+    finally:
+        with closing(site.connect()) as connection:
+            connection.execute("UPDATE outbox SET cluster_id = 1 WHERE cluster_id = 7")
 
 
 FAULTS = (

@@ -38,7 +38,6 @@ INTERVAL = 1.0
 """Seconds between two scrapes, and two evaluations of the rules."""
 SESSION = "2s"
 START_SECONDS = 60.0
-TOPIC = "orders"
 INSERT = """
 INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
                     kafka_header_keys, kafka_header_values{column})
@@ -92,6 +91,7 @@ class Site:
         targets = [f"127.0.0.1:{port}" for port in self._ports.values()]
         self.prometheus = PrometheusServer({"outbox": targets}, rules=[scaled], interval=INTERVAL)
         self.dsn = ""
+        self._topic = f"alarms-{uuid.uuid4().hex}"
         # It lives as long as the site, and would log the end of the broker.
         self._admin = AdminClient({"bootstrap.servers": servers.kafka.bootstrap, "log_level": 0})
 
@@ -102,7 +102,7 @@ class Site:
             stack.callback(self.servers.postgres.drop_database, database)
             self.configure("a")
             self.tell("init")
-            self.create_topic(TOPIC)
+            self.create_topic(self._topic)
             stack.callback(self._end_harvesters)
             for name in self._ports:
                 self.start(name)
@@ -198,7 +198,7 @@ class Site:
         self,
         records: int = 1,
         *,
-        topic: str = TOPIC,
+        topic: str = "",
         key: str = "key-",
         keys: int = 1,
         value: str = "value",
@@ -208,7 +208,7 @@ class Site:
         column, number = ("", "") if cluster is None else (", cluster_id", f", {cluster}")
         insert = INSERT.format(column=column, value=number)
         with self.connect() as connection:
-            connection.execute(insert, (topic, key, keys, value, records))
+            connection.execute(insert, (topic or self._topic, key, keys, value, records))
 
     # --- alarms -------------------------------------------------------------------------------------
 
