@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from outbox_core.config import configure
+from outbox_core.delivery import exactly_once
 from outbox_core.harvest import Harvest
 from outbox_core.tracing.contexts import LINKS
 from outbox_sdk import Record, Stasher
@@ -40,12 +41,19 @@ PROPAGATOR = TraceContextTextMapPropagator()
 
 
 @pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
+def exporter() -> Iterator[InMemorySpanExporter]:
     """Collects the spans of this process, whose provider can be set once."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    return exporter
+    yield exporter
+    provider.shutdown()  # it stays the provider of this process, and collects nothing any more
+
+
+@pytest.fixture
+def growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has batches grow also where transactions are slow, so that there are as many on every machine."""
+    monkeypatch.setattr(exactly_once, "LONG_SECONDS", float("inf"))
 
 
 @pytest.fixture
@@ -191,6 +199,7 @@ def test_a_trace_goes_from_the_application_through_the_row_to_the_consumer(
         assert same(processing.parent, begun[key])  # type: ignore[attr-defined]  # the SDK's span has it
 
 
+@pytest.mark.usefixtures("growing")
 @pytest.mark.parametrize(("delivery", "records"), [("at-least-once", 1000), ("exactly-once", BATCH)])
 def test_each_trace_of_a_large_batch_is_linked_once(
     shop: Shop, spans: InMemorySpanExporter, delivery: str, records: int
@@ -216,6 +225,7 @@ def test_each_trace_of_a_large_batch_is_linked_once(
     assert all(same(context_of(message), begun[(message.key() or b"").decode()]) for message in received)
 
 
+@pytest.mark.usefixtures("growing")
 def test_a_large_batch_of_one_span_is_one_link(shop: Shop, spans: InMemorySpanExporter) -> None:
     with (
         psycopg.connect(shop.dsn) as connection,
