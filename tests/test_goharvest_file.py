@@ -75,16 +75,19 @@ def password(shop: Shop) -> str:
     return str(conninfo_to_dict(shop.dsn)["password"])
 
 
-@pytest.mark.spark
-def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: Measure) -> None:
+@pytest.mark.parametrize(
+    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow("spark")])]
+)
+def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: Measure, engine: str) -> None:
     with psycopg.connect(shop.dsn) as connection, connection.cursor() as cursor:
         cursor.executemany(INSERT, [(shop.topic, *row) for row in ROWS])
-    reaper = fleet.launch("reaper", reaper_file("reaper.yaml", shop))
+    options = [] if engine == "spark" else ["--engine", engine]
+    reaper = fleet.launch("reaper", reaper_file("reaper.yaml", shop), *options)
     acquired = reaper.wait_for("leader acquired", 150)
     shop.wait_until_harvested(60)
-    measure("the program's start to leader acquired, on Spark", acquired.at - reaper.started)
-    measure(f"leader acquired to {len(ROWS)} records gone, on Spark", time.time() - acquired.at)
-    measure("SIGTERM to the end of the process, on Spark", reaper.leave())
+    measure("the program's start to leader acquired", acquired.at - reaper.started)
+    measure(f"leader acquired to {len(ROWS)} records gone", time.time() - acquired.at)
+    measure("SIGTERM to the end of the process", reaper.leave())
     until(lambda: not reaper.family(), "the JVM ends with its program", 120)
     assert password(shop) not in reaper.log.read_text()
 
@@ -95,6 +98,7 @@ def test_goharvests_file_harvests_its_table(shop: Shop, fleet: Fleet, measure: M
         assert [each for each in found if each[0] == key] == [each for each in expected if each[0] == key]
 
 
+@pytest.mark.slow("kafka")
 def test_goharvests_secure_file_says_what_a_plaintext_broker_lacks(
     tmp_path: Path, shop: Shop, fleet: Fleet
 ) -> None:
