@@ -63,13 +63,56 @@ def test_it_asks_for_the_password(server: PostgresServer) -> None:
         psycopg.connect(make_conninfo(server.dsn, password="wrong"))
 
 
+def test_each_server_has_a_password_of_its_own_that_others_cannot_read(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTBOX_CACHE", str(tmp_path))
+    lines: list[str] = []
+    with PostgresServer(progress=lines.append) as first, PostgresServer(progress=lines.append) as second:
+        [cached] = tmp_path.glob("postgresql-data-*/")
+        passwords = {
+            (cached / "password").read_text(),
+            *(str(conninfo_to_dict(each.dsn)["password"]) for each in (server, first, second)),
+        }
+        assert len(passwords) == 4
+        for password in passwords - {conninfo_to_dict(second.dsn)["password"]}:
+            with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+                psycopg.connect(make_conninfo(second.dsn, password=password))
+        secrets = [cached / "password", cached / "data", second.folder / "password", second.folder / "data"]
+        assert [each.stat().st_mode & 0o077 for each in secrets] == [0] * 4
+    assert [line.split()[0] for line in lines] == ["Creating", "Starting", "Starting"]
+
+
+def test_a_server_that_was_killed_at_its_first_start_gets_its_password(open_folder: Path) -> None:
+    first = PostgresServer(folder=open_folder / "pg")
+    for replaced in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            replace = PostgresServer._replace_password
+
+            def killed(server: PostgresServer) -> None:
+                kept = server._first_password.read_text()
+                if replaced:  # noqa: B023 - called in this iteration alone
+                    replace(server)  # noqa: B023 - likewise
+                    server._first_password.write_text(kept)
+                raise ServiceError("killed")
+
+            patch.setattr(PostgresServer, "_replace_password", killed)
+            with pytest.raises(ServiceError, match="killed"):
+                first.start()
+    with PostgresServer(folder=open_folder / "pg") as second, psycopg.connect(second.dsn):
+        assert not second._first_password.exists()
+    first.close()
+
+
 def test_pause_freezes_it_and_resume_lets_it_go_on(server: PostgresServer) -> None:
     # The open connection is only delayed; a new one gets no answer.
     with psycopg.connect(server.dsn) as connection:
         server.pause()
-        with pytest.raises(psycopg.errors.ConnectionTimeout):
-            psycopg.connect(server.dsn, connect_timeout=2)
-        server.resume()
+        try:
+            with pytest.raises(psycopg.errors.ConnectionTimeout):
+                psycopg.connect(server.dsn, connect_timeout=2)
+        finally:
+            server.resume()
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_servers.services.cache import cached_folder
+from outbox_servers.services.cache import Progress, cached_folder, silent
 from outbox_servers.services.process import ServiceError
 
 if TYPE_CHECKING:
@@ -44,16 +44,24 @@ def major_version(binaries: Path) -> int:
     Raises:
         ServiceError: Its programs do not run.
     """
+    return int(re.findall(r"\d+", full_version(binaries))[0])
+
+
+def full_version(binaries: Path) -> str:
+    """Returns what the PostgreSQL in a folder says it is, ``postgres (PostgreSQL) 18.1`` for example.
+
+    Raises:
+        ServiceError: Its programs do not run.
+    """
     try:
         done = subprocess.run(  # noqa: S603 - the binaries of the chosen installation
             [str(binaries / "postgres"), "--version"], check=False, capture_output=True, text=True
         )
     except OSError as error:
         raise ServiceError(f"PostgreSQL in {binaries} does not run: {error}") from error
-    version = re.search(r"(\d+)", done.stdout)
-    if version is None:
+    if not re.search(r"\d", done.stdout):
         raise ServiceError(f"PostgreSQL in {binaries} does not run: {done.stderr}")
-    return int(version[1])
+    return done.stdout.strip()
 
 
 def embedded_binaries() -> Path | None:
@@ -103,12 +111,13 @@ def unprivileged_account() -> tuple[int, int]:
     )
 
 
-def readable_binaries(binaries: Path, account: tuple[int, int]) -> Path:
+def readable_binaries(binaries: Path, account: tuple[int, int], progress: Progress = silent) -> Path:
     """Returns the binaries, or a copy if the account cannot read them (for instance, in root's home).
 
     Args:
         binaries: A folder as ``find_binaries`` returns it.
         account: User and group id.
+        progress: Called for the copy.
 
     Raises:
         ServiceError: The folder of the copy belongs to another user.
@@ -120,13 +129,14 @@ def readable_binaries(binaries: Path, account: tuple[int, int]) -> Path:
     name = f"outbox-postgres-{hashlib.sha256(str(installation).encode()).hexdigest()[:16]}"
 
     def build(folder: Path) -> None:
+        progress(f"Copying PostgreSQL from {installation}, which its user cannot read (once)")
         shutil.copytree(installation, folder / package.name / installation.name, symlinks=True)
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, folder / libraries.name, symlinks=True)
 
     root = Path(tempfile.gettempdir())
-    copied = cached_folder(name, build, root=root)
+    copied = cached_folder(name, build, root=root, progress=progress)
     # The name is predictable and anybody may create it, so only a copy of our own is trusted.
     if copied.lstat().st_uid != os.geteuid():
         raise ServiceError(f"{copied} belongs to another user; remove it.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outbox_servers.services.cache import Progress, silent
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.process import free_port
 
@@ -46,15 +47,19 @@ class SecuredKafka(KafkaBroker):
     encrypted: Mapping[str, str]
 
     def __init__(
-        self, tls: Mapping[str, TlsListener] | None = None, properties: Mapping[str, str] | None = None
+        self,
+        tls: Mapping[str, TlsListener] | None = None,
+        properties: Mapping[str, str] | None = None,
+        progress: Progress = silent,
     ) -> None:
         """Does not start yet.
 
         Args:
             tls: Name, in lower case, → listener.
             properties: Server properties, in addition to or instead of those set here.
+            progress: Receives lines of text while jars are fetched and the broker starts.
         """
-        super().__init__()
+        super().__init__(progress=progress)
         self._tls, self._wanted = dict(tls or {}), dict(properties or {})
 
     def _choose_ports(self) -> None:

@@ -162,10 +162,10 @@ class SparkMaster(_SparkDaemon):
         """The address for workers and drivers."""
         return f"spark://127.0.0.1:{self._port}"
 
-    def live_workers(self) -> list[str]:
-        """Returns the web addresses of the workers that the master knows as alive; none if it is down."""
+    def live_workers(self) -> dict[str, str]:
+        """Returns id → web address of each worker that the master knows as alive; none if it is down."""
         workers = self._state().get("workers", [])
-        return [worker["webuiaddress"] for worker in workers if worker["state"] == "ALIVE"]
+        return {each["id"]: each["webuiaddress"] for each in workers if each["state"] == "ALIVE"}
 
     def _choose_ports(self) -> None:
         super()._choose_ports()
@@ -201,8 +201,10 @@ class SparkWorker(_SparkDaemon):
         self._master = master
         self._cores = cores
         self._memory = memory
+        self._former: set[str] = set()
 
     def _launch(self) -> ServerProcess:
+        self._former = set(self._master.live_workers())  # one that was killed may be among them for a while
         arguments = ["--cores", str(self._cores), "--memory", self._memory]
         arguments += ["--work-dir", str(self.folder / "work")]
         return self._run(
@@ -212,7 +214,9 @@ class SparkWorker(_SparkDaemon):
         )
 
     def _ready(self) -> bool:
-        return f"http://127.0.0.1:{self._ui_port}" in self._master.live_workers()
+        mine = f"http://127.0.0.1:{self._ui_port}"
+        known = self._master.live_workers()
+        return any(address == mine for name, address in known.items() if name not in self._former)
 
 
 def _environment(java: Java) -> dict[str, str]:
