@@ -39,7 +39,7 @@ from outbox_testkit.produce_requests import ProduceRequests
 
 FOREVER = float("inf")
 """Milliseconds between two reports of librdkafka."""
-LINGER_MS = 2000
+LINGER_MS = 60_000
 """Milliseconds for which librdkafka lingers, unless it is flushed."""
 TELL_SECONDS = 1.1
 """For so long a session of PostgreSQL may keep to itself what it did."""
@@ -141,6 +141,7 @@ def open_lane_of(harvest: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) ->
 
     # A batch or a wave is handed over within the time for which the client lingers, also on a busy machine.
     monkeypatch.setitem(kafka_settings._DEFAULTS, "linger.ms", LINGER_MS)
+    monkeypatch.setitem(kafka_settings._DEFAULTS, "delivery.timeout.ms", 2 * LINGER_MS)
     # Looks at the sequence and at the head of the table depend on the number of records, not on time.
     monkeypatch.setattr(settled, "LISTING_INTERVAL", FOREVER)
     monkeypatch.setattr(settled, "HEAD_INTERVAL", FOREVER)

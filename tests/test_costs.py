@@ -187,7 +187,9 @@ def activity(shop: Shop) -> tuple[float, ...]:
     return tuple(map(float, row))
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.slow("protocol"))]
+)
 def test_an_idle_harvester_asks_for_new_rows_and_writes_heartbeats(
     delivery: str, shop: Shop, tmp_path: Path
 ) -> None:
