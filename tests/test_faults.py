@@ -13,12 +13,14 @@ from .faults.rounds import FAULTS, run_batch
 from .faults.site import Site
 from .harvesters import Measure
 
-NAMES = (
-    *("lost-replies", "cut-mid-statement", "cut-broker"),
-    *("read-only", "expired-password", "disk-full", "database-crash", "broker-crash", "failover"),
-)
-"""Killed and frozen leaders have their own tests, with tighter bounds: ``test_takeover``."""
+CONNECTIONS = ("lost-replies", "cut-mid-statement", "cut-broker")
+SERVERS = ("read-only", "expired-password", "disk-full", "failover")
+CRASHES = ("database-crash", "broker-crash")
+"""These have a test of their own, too: ``test_outages``."""
 LEADERS = ("kill-leader", "freeze-leader")
+"""Killed and frozen leaders of PostgreSQL have their own tests, with tighter bounds: ``test_takeover``."""
+slow = pytest.mark.slow
+
 SHORT_SESSION = 2.0
 """The session timeout in seconds, which the broker of these tests permits."""
 SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"}}
@@ -26,18 +28,27 @@ SHORT_OPTIONS = {"mysql": {"idleTimeout": "2s"}, "mariadb": {"idleTimeout": "2s"
 
 
 @pytest.mark.timeout(400)
-def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param((*CONNECTIONS, *SERVERS), id="fast"),
+        pytest.param(CRASHES, marks=pytest.mark.slow("protocol")),
+    ],
+)
+def test_faults_lose_and_reorder_nothing(tmp_path: Path, measure: Measure, names: Sequence[str]) -> None:
     with Site(tmp_path, "inline", random.Random(7), harvesters=2) as site:
-        strike(site, NAMES, measure)
+        strike(site, names, measure)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("database", "delivery", "names"),
     [
-        ("mysql", AT_LEAST_ONCE, [*LEADERS, "database-crash"]),
-        ("mariadb", EXACTLY_ONCE, [*LEADERS, "database-restart", "switchover"]),
-        ("sqlite", EXACTLY_ONCE, LEADERS),
+        pytest.param("mysql", AT_LEAST_ONCE, [*LEADERS, "database-crash"], marks=slow("mysql")),
+        pytest.param(
+            "mariadb", EXACTLY_ONCE, [*LEADERS, "database-restart", "switchover"], marks=slow("mysql")
+        ),
+        pytest.param("sqlite", EXACTLY_ONCE, LEADERS, marks=slow("sqlite")),
     ],
 )
 def test_other_databases_lose_and_reorder_nothing(
