@@ -31,7 +31,8 @@ class Isolation(StrEnum):
 _LOG = logging.getLogger("outbox.kafka")
 
 _BATCH_SIZE = 1000
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.05
+"""Seconds to wait for a batch to be full: the last one of a topic never is."""
 _TIMEOUT_SECONDS = 10.0
 """Seconds to wait for the broker."""
 
