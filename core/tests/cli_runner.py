@@ -3,13 +3,15 @@
 import io
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from outbox_core.cli import main
 
@@ -115,6 +117,17 @@ def harvester(file: Path, words: str = "leader acquired") -> Iterator[subprocess
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def frozen(process: "subprocess.Popen[Any]") -> Iterator[None]:
+    """Stops a process of this one until it is left; begins once all its threads stand still."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def until(what: Callable[[], bool]) -> None:

@@ -34,7 +34,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr(restarts, "RESTART_SECONDS", (0.01, 0.02))
 
 
-def run(dialect, stop_after, patience=5.0):
+def run(dialect, stop_after, patience=60.0):
     plan = Plan(
         outbox="outbox",
         token=1,

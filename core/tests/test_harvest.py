@@ -201,7 +201,7 @@ def test_a_fenced_leader_stops_at_once_and_can_lead_again(world):
 
 def test_leadership_that_goes_while_the_fence_is_raised_starts_no_lanes(world):
     harvest, dialect, _, engine, events = world
-    dialect.errors += [DriverError("away", retryable=True)] * 20
+    dialect.errors += [DriverError("away", retryable=True)] * 10_000  # longer than until it is fenced
     harvest.acquired()
     harvest.fenced()
     time.sleep(0.2)
@@ -216,7 +216,7 @@ def test_a_stop_while_the_fence_is_raised_makes_no_leader(world):
     assert dialect.table.bumping.wait(30)
     stopping = Thread(target=harvest.stop)
     stopping.start()
-    time.sleep(0.05)
+    until(lambda: harvest._candidacy.ending)
     dialect.table.gate.set()
     stopping.join(30)
     assert not stopping.is_alive()
@@ -231,6 +231,7 @@ def test_a_handover_while_the_fence_is_raised_waits_for_that(world):
     assert dialect.table.bumping.wait(30)
     revoking = Thread(target=harvest.revoked)
     revoking.start()
+    until(lambda: not harvest._candidacy.elected)
     time.sleep(0.05)
     assert revoking.is_alive(), "a successor must not raise the fence before this process does"
     dialect.table.gate.set()

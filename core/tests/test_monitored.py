@@ -101,6 +101,7 @@ def collector() -> Iterator[Collector]:
 
 def test_metrics_are_pushed_at_the_end_at_least(collector: Collector, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_address[1]}")
+    monkeypatch.setattr("outbox_core.cli.monitored._LAST_PUSH_SECONDS", 60.0)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     totals, measurements = Totals(), Measurements(published={"orders": 5})
     measurements.step("mark", 0.02, 5)

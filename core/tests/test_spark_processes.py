@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -61,12 +62,13 @@ def test_a_jvm_that_ends_well_without_a_word_did_not_start_either(script):
 
 
 def test_a_jvm_that_does_not_get_ready_is_ended(script, monkeypatch, tmp_path):
-    monkeypatch.setattr(jvm, "START_SECONDS", 3.0)
+    pid = tmp_path / "pid"
+    monkeypatch.setattr(jvm, "monotonic", lambda: math.inf if pid.exists() else 0.0)  # time passes then
     monkeypatch.setattr(jvm, "EXIT_SECONDS", 0.3)
-    script(f"echo $$ > {tmp_path}/pid; echo still thinking; exec sleep 60")
+    script(f"echo still thinking; echo $$ > {tmp_path}/written; mv {tmp_path}/written {pid}; exec sleep 60")
     with pytest.raises(OutboxError, match="does not get ready\n  still thinking"):
         Jvm(SparkConf())
-    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 def test_a_jvm_does_not_heed_what_ends_a_service(script):
