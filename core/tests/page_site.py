@@ -163,6 +163,12 @@ class Operations:
             raise self.error
 
 
+def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a page after a change wait for a short while only until the database is looked at again."""
+    for name in ("monitoring.looks.SHARED_SECONDS", "http.page.live.LOOK_SECONDS"):
+        monkeypatch.setattr(f"outbox_core.{name}", 0.1)
+
+
 @contextmanager
 def serving(
     settings: Settings, database: Database, history: Callable[[str], History] = lambda _: History()

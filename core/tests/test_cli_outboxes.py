@@ -16,6 +16,7 @@ FILE = """
 harvest:
   engine: inline
   elector: lease
+  baseKafkaConfig: {{bootstrap.servers: "{bootstrap}"}}
 outboxes:
   here:
     dialect: {{driver: sqlite, dataSource: {folder}/here.db}}
@@ -26,9 +27,9 @@ outboxes:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, kafka_bootstrap: str) -> Path:
     file = tmp_path / "outbox.yaml"
-    file.write_text(FILE.format(folder=tmp_path))
+    file.write_text(FILE.format(folder=tmp_path, bootstrap=kafka_bootstrap))
     load(file).outboxes[0].dialect.create().create()
     return file
 

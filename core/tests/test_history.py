@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from outbox_core.clusters import ClusterState, Role
 from outbox_core.history import Happening, History, Point
@@ -269,6 +269,7 @@ def test_whatever_clocks_and_outboxes_do(looks: list[tuple[float, Snapshot | Non
     assert away == (["database-away", "database-back"] * len(away))[: len(away)]
 
 
+@settings(max_examples=30)
 @given(st.floats(0.1, 30), st.integers(1, 5))
 def test_an_hour_of_looks_is_bounded(interval: float, hours: int):
     history, looked = History(), 0.0

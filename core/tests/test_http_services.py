@@ -1,9 +1,7 @@
 """The HTTP server of real harvesters, with a real PostgreSQL and Kafka."""
 
 import json
-import os
 import re
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -19,7 +17,7 @@ from outbox_testkit.proxy import Proxy
 from prometheus_client import Metric
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, program, told, until
+from .cli_runner import INSERT, OUTBOX, changed, configure, frozen, harvester, program, told, until
 from .http_client import Site, served, site_of, total
 
 PAGE = Path(__file__).parents[2] / "docs" / "monitoring.md"
@@ -156,11 +154,12 @@ class Watch:
         return families
 
 
+@pytest.mark.slow("operating")
 def test_counters_never_go_back_through_takeovers_and_their_sums_are_what_was_published(
     file: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
     # Longer than what keeps a process of a busy machine from confirming its lease.
-    elector = {"driver": "lease", "sessionTimeout": "5s"}
+    elector = {"driver": "lease", "sessionTimeout": "10s"}
     plain, files = file.with_name("outbox.yaml"), []
     for name in ("one", "other"):
         made = served(changed(plain, elector=elector, name=name))
@@ -178,15 +177,12 @@ def test_counters_never_go_back_through_takeovers_and_their_sums_are_what_was_pu
         # From the last of these counts for how long a leader has not been heard.
         until(lambda: {bool(lane["heartbeat"]) for lane in sites[first].json("/status")["lanes"]} == {True})
 
-        os.kill(running[first].pid, signal.SIGSTOP)
-        try:
+        with frozen(running[first]):
             stash(postgres_dsn, topic, 200)
             successor = [sites[1 - first]]
             until(lambda: watch.total("outbox_purged", of=successor) == 200)
             assert watch.total("outbox_takeover_duration_seconds", of=successor) == 1
             assert watch.total("outbox_takeover_silence_seconds", of=successor) == 1
-        finally:
-            os.kill(running[first].pid, signal.SIGCONT)
         until(lambda: watch.total("outbox_leader") == 1 and watch.total("outbox_candidate") == 2)
         assert watch.total("outbox_purged") == 500
 
@@ -220,6 +216,7 @@ def answers(site: Site) -> bool:
         return False
 
 
+@pytest.mark.slow("operating")
 def test_a_database_that_is_away_while_its_status_is_asked_for(file: Path, postgres_dsn: str, topic: str):
     told(file, "init")
     at = conninfo_to_dict(postgres_dsn)
@@ -234,7 +231,7 @@ def test_a_database_that_is_away_while_its_status_is_asked_for(file: Path, postg
             until(lambda: site.total("outbox_database_up") == 1)
             proxy.silence()
             until(lambda: site.get("/status").code == 503)
-            assert site.json("/status", 503)["error"] == "the database has not answered for 5s"
+            assert "the database has not answered for 5s" in site.get("/status").text
             until(lambda: site.total("outbox_database_up") == 0)
             assert site.total("outbox_purged") == 100
             proxy.speak()

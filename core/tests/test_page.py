@@ -12,6 +12,7 @@ from outbox_core.config import Settings
 from outbox_core.health import Code
 from outbox_core.history import History
 from outbox_core.http.page import letters as page_letters
+from outbox_core.http.page import live
 from outbox_sdk import DriverError, Parked
 from outbox_sdk.parking import DeadLetterStatus
 
@@ -148,11 +149,14 @@ def test_what_was_seen_while_nobody_looked_at_the_page_is_known(
     assert "harvester-a" in site.get("/", **AS_VIEWER).text
 
 
-def test_a_database_that_hangs_is_told_soon_and_holds_nobody_up(site: PageSite, database: Database):
+def test_a_database_that_hangs_is_told_soon_and_holds_nobody_up(
+    site: PageSite, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(live, "PATIENCE", 0.5)
     database.answers.clear()
     with ThreadPoolExecutor(20) as pool:
         texts = list(pool.map(lambda _: site.get("/", **AS_VIEWER).text, range(40)))
-    assert all("no answer for 1.5s and longer" in text for text in texts)
+    assert all("no answer for 500ms and longer" in text for text in texts)
     assert database.looks == 1
     database.answers.set()
     until(lambda: "All is well." in site.get("/", **AS_VIEWER).text)
@@ -221,7 +225,10 @@ def test_several_outboxes_are_one_line_each_the_worst_first(
         assert site.get("/outbox/live?name=none", **AS_VIEWER).code == 404
 
 
-def test_who_waits_for_others_to_be_looked_at_is_not_called_away(database: Database, operations: Operations):
+def test_who_waits_for_others_to_be_looked_at_is_not_called_away(
+    database: Database, operations: Operations, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(live, "PATIENCE", 0.5)
     many = configured({f"tenant-{number:02}": {"outboxTable": f"t{number}"} for number in range(20)})
     database.answers.clear()  # and so the first eight hold up all others
     with serving(many, database) as site:
@@ -232,7 +239,7 @@ def test_who_waits_for_others_to_be_looked_at_is_not_called_away(database: Datab
         database.state = AWAY
         until(lambda: found.findall(site.get("/", **AS_VIEWER).text) == ["away"] * 20)
         database.answers.clear()
-        end = time.monotonic() + 4.0  # some of them wait for their turn, and the last look at them has failed
+        end = time.monotonic() + 2.5  # some of them wait for their turn, and the last look at them has failed
         while time.monotonic() < end:
             assert found.findall(site.get("/", **AS_VIEWER).text) == ["away"] * 20
         database.answers.set()

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from .cli_runner import NOWHERE, until
 from .http_server import ALICE, VIEWER, Harvest
-from .page_site import AS_ALICE, AS_VIEWER, PageSite
+from .page_site import AS_ALICE, AS_VIEWER, PageSite, hasten
 from .test_operations_services import park
 from .test_page_verbs import fields_of, follow
 
@@ -41,7 +41,10 @@ def served(folder: Path, **harvest: str) -> Iterator[PageSite]:
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PageSite]:
+def site(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PageSite]:
+    hasten(monkeypatch)
     driver = request.param
     source = str(tmp_path / "outbox.db") if driver == "sqlite" else request.getfixturevalue("postgres_dsn")
     with served(tmp_path, dialect=driver, dataSource=source) as site:
@@ -111,7 +114,10 @@ def row(page: str, key: str) -> str:
     return before.rpartition('data-id="')[2].partition('"')[0]
 
 
-def test_a_database_that_goes_away_while_somebody_looks(tmp_path: Path, postgres_dsn: str):
+def test_a_database_that_goes_away_while_somebody_looks(
+    tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    hasten(monkeypatch)
     at = conninfo_to_dict(postgres_dsn)
     ports = [int(at["port"] or 0)]
     with Proxy(lambda: ports[-1]) as proxy:

@@ -14,7 +14,7 @@ from outbox_sdk.parking import DeadLetterStatus
 from .cli_runner import until
 from .http_client import Answered
 from .http_server import ALICE
-from .page_site import AS_ALICE, Database, Operations, PageSite, configured, serving
+from .page_site import AS_ALICE, Database, Operations, PageSite, configured, hasten, serving
 from .page_states import letter, snapshot
 
 AS_PERSON = {**AS_ALICE, "Accept": "text/html"}
@@ -29,7 +29,8 @@ def operations(monkeypatch: pytest.MonkeyPatch) -> Operations:
 
 
 @pytest.fixture
-def site(operations: Operations) -> Iterator[PageSite]:
+def site(operations: Operations, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageSite]:
+    hasten(monkeypatch)
     database = Database()
     database.state = snapshot(clusters=[ClusterState(cluster=2, role=Role.OTHER)])
     with serving(configured(), database) as site:

@@ -25,6 +25,8 @@ from outbox_core.engines.spark.security import with_defaults
 from outbox_sdk import Level, OutboxError
 from pyspark import SparkConf
 
+from .test_spark_processes import gone
+
 MARK = "GREYHERON"
 """Part of every secret."""
 
@@ -45,12 +47,13 @@ page = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/environm
 found = {"page": urlopen(page).read().decode(), "defaults": context.getConf().get("spark.some.default")}
 found["option"] = context._jvm.System.getProperty("shop.password")
 found["setting"] = context._jsc.sc().conf().get("spark.shop.password")
-training = Archive(Path(sys.argv[1])).train()
-give_up = time.monotonic() + 60  # it leaves the processor to everybody else, so its JVM may take for ever
-children = psutil.Process(training._process.pid).children
-while time.monotonic() < give_up and not any(each.name() == "java" for each in children(recursive=True)):
-    time.sleep(0.05)
-training.end()
+if sys.argv[1:]:
+    training = Archive(Path(sys.argv[1])).train()
+    give_up = time.monotonic() + 60  # it leaves the processor to everybody else, so its JVM may take for ever
+    children = psutil.Process(training._process.pid).children
+    while time.monotonic() < give_up and not any(each.name() == "java" for each in children(recursive=True)):
+        time.sleep(0.05)
+    training.end()
 application.stop()
 print(json.dumps(found))
 """
@@ -89,6 +92,17 @@ class Watch:
 
 @pytest.mark.spark
 def test_a_start_shows_no_secret_to_anybody(tmp_path, monkeypatch):
+    assert_no_secret_is_shown(tmp_path, monkeypatch)
+
+
+@pytest.mark.spark
+@pytest.mark.slow("spark")
+def test_a_training_shows_no_secret_to_anybody(tmp_path, monkeypatch):
+    assert_no_secret_is_shown(tmp_path, monkeypatch, str(tmp_path / "cache" / "archive.jsa"))
+
+
+def assert_no_secret_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *archive: str) -> None:
+    """Starts Spark, and if an archive is named, the training that makes it."""
     (tmp_path / "spark-defaults.conf").write_text("spark.some.default   kept\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -100,7 +114,7 @@ def test_a_start_shows_no_secret_to_anybody(tmp_path, monkeypatch):
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
     }
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "cache" / "archive.jsa")]
+    command = [sys.executable, "-c", PROGRAM, *archive]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -198,7 +212,7 @@ jvm.Jvm(SparkConf().set("spark.my.secret", sys.stdin.readline()))
         wait_until((tmp_path / "started").exists)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not any(each.is_running() for each in children))
+    wait_until(lambda: all(map(gone, children)))
     files = [file for file in (tmp_path / "tmp").rglob("*") if file.is_file()]
     assert not any(MARK.encode() in file.read_bytes() for file in files)
 
