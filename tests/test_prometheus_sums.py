@@ -9,14 +9,16 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 
 import pytest
 from outbox_core.monitoring import names
 from outbox_core.monitoring.names import METRICS, Kind
-from outbox_servers.services import PrometheusServer, free_port
+from outbox_servers.services import PrometheusServer
 
 from deploy.series import exported
 
+from .alarms.front import ANY_PORT, Front
 from .harvesters import CLOCK_STEP, Fleet, Harvester, Measure, until
 from .shop import Shop
 
@@ -31,22 +33,23 @@ COUNTERS = '{job="outbox", __name__=~".+_(total|count|sum|bucket)"}'
 
 
 class Watch:
-    """A fleet of which each process has a port that Prometheus scrapes from the beginning.
+    """A fleet of which each process has a place that Prometheus scrapes from the beginning.
 
     Args:
         fleet: The fleet.
-        ports: Name → port.
+        fronts: Name → its place.
         prometheus: The server.
     """
 
-    def __init__(self, fleet: Fleet, ports: dict[str, int], prometheus: PrometheusServer) -> None:
+    def __init__(self, fleet: Fleet, fronts: dict[str, Front], prometheus: PrometheusServer) -> None:
         self._fleet = fleet
-        self._ports = ports
+        self._fronts = fronts
         self._prometheus = prometheus
 
     def start(self, name: str, engine: str = "inline") -> Harvester:
-        listen = f"127.0.0.1:{self._ports[name]}"
-        return self._fleet.start(name, engine=engine, elector=NELI, http={"listen": listen})
+        harvester = self._fleet.start(name, engine=engine, elector=NELI, http={"listen": ANY_PORT})
+        self._fronts[name].harvester = harvester
+        return harvester
 
     def published(self) -> int:
         """Returns what all processes have published, those that have ended, too."""
@@ -54,7 +57,7 @@ class Watch:
 
     def seen(self, name: str) -> float:
         """Returns when a process was last scraped, in seconds since the epoch; 0 if it never was."""
-        instance = f'{{instance="127.0.0.1:{self._ports[name]}"}}'
+        instance = f'{{instance="{self._fronts[name].address}"}}'
         return self._one(f"max(max_over_time(timestamp({PUBLISHED}{instance})[1h:1s]))")
 
     def settle(self, processes: Sequence[str]) -> None:
@@ -79,9 +82,11 @@ class Watch:
 def test_sums_agree_with_the_audit_through_a_killed_leader_and_a_handover(
     shop: Shop, fleet: Fleet, measure: Measure, engine: str
 ) -> None:
-    ports = {name: free_port() for name in "abc"}
-    with PrometheusServer({"outbox": [f"127.0.0.1:{port}" for port in ports.values()]}) as prometheus:
-        watch = Watch(fleet, ports, prometheus)
+    with ExitStack() as stack:
+        fronts = {name: stack.enter_context(closing(Front())) for name in "abc"}
+        targets = [front.address for front in fronts.values()]
+        prometheus = stack.enter_context(PrometheusServer({"outbox": targets}))
+        watch = Watch(fleet, fronts, prometheus)
         first = watch.start("a", engine)
         first.wait_for("leader acquired", START[engine])
         second = watch.start("b")

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourceType,
 )
 from outbox_core.monitoring import names
-from outbox_servers.services import Kafka, KafkaBroker, Postgres, PostgresServer, PrometheusServer, free_port
+from outbox_servers.services import Kafka, KafkaBroker, Postgres, PostgresServer, PrometheusServer
 from outbox_servers.services.prometheus import Alert
 
 from deploy.alerts import rules
@@ -33,6 +33,7 @@ from deploy.make import DOCS, rules_text
 from deploy.series import exported
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
+from .front import ANY_PORT, Front
 
 INTERVAL = 1.0
 """Seconds between two scrapes, and two evaluations of the rules."""
@@ -82,13 +83,13 @@ class Site:
         self.harvesters: dict[str, Harvester] = {}
         self._folder = folder
         self._harvest = harvest
-        self._ports = {name: free_port() for name in "ab"}
+        self._fronts = {name: Front() for name in "ab"}
         self._starts = 0
         self._stack = ExitStack()
         folder.mkdir(parents=True)
         scaled = folder / "rules.yaml"
         scaled.write_text(rules_text(rules(DOCS, factor)))
-        targets = [f"127.0.0.1:{port}" for port in self._ports.values()]
+        targets = [front.address for front in self._fronts.values()]
         self.prometheus = PrometheusServer({"outbox": targets}, rules=[scaled], interval=INTERVAL)
         self.dsn = ""
         self._topic = f"alarms-{uuid.uuid4().hex}"
@@ -97,6 +98,8 @@ class Site:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            for front in self._fronts.values():
+                stack.callback(front.close)
             database = f"alarms_{uuid.uuid4().hex}"
             self.dsn = self.servers.postgres.create_database(database)
             stack.callback(self.servers.postgres.drop_database, database)
@@ -104,7 +107,7 @@ class Site:
             self.tell("init")
             self.create_topic(self._topic)
             stack.callback(self._end_harvesters)
-            for name in self._ports:
+            for name in self._fronts:
                 self.start(name)
             for each in self.harvesters.values():
                 each.wait_for("serving on http://", START_SECONDS)
@@ -133,7 +136,7 @@ class Site:
             "limits": {"sendConcurrency": 1, "minMetricsInterval": "1s"},
         }
         data = {
-            "http": {"listen": f"127.0.0.1:{self._ports[name]}"},
+            "http": {"listen": ANY_PORT},
             "harvest": {**base, **self._harvest, **harvest},
         }
         file = self._folder / f"{name}.yaml"
@@ -146,7 +149,7 @@ class Site:
             self.harvesters[name].close()
         file = self.configure(name, **harvest)
         self._starts += 1
-        self.harvesters[name] = Harvester(f"{name}{self._starts}", file)
+        self.harvesters[name] = self._fronts[name].harvester = Harvester(f"{name}{self._starts}", file)
         return self.harvesters[name]
 
     def leader(self) -> str:
@@ -154,8 +157,8 @@ class Site:
 
         def alone() -> list[str]:
             led = self.prometheus.query(f"{exported(names.LEADER)} == 1")
-            ports = {f"127.0.0.1:{port}": name for name, port in self._ports.items()}
-            return [ports[each.labels["instance"]] for each in led]
+            names_at = {front.address: name for name, front in self._fronts.items()}
+            return [names_at[each.labels["instance"]] for each in led]
 
         until(lambda: len(alone()) == 1, "exactly one leads", START_SECONDS, pause=0.2)
         return alone()[0]
