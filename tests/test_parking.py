@@ -106,7 +106,9 @@ def test_the_tail_of_a_skipped_record_flows_in_order_and_the_record_itself_when_
     harvester.leave()
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at-least-once", marks=pytest.mark.slow("protocol")), "exactly-once"]
+)
 def test_a_topic_that_is_not_permitted_parks_its_keys_and_nothing_reaches_it(
     shop: Shop, fleet: Fleet, delivery: str
 ) -> None:
