@@ -8,16 +8,21 @@ Every run of pytest loads this module, so it imports clients only when a service
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from outbox_servers.services.external import Etcd, Kafka, MySql, Postgres, ZooKeeper
     from outbox_servers.shared import RemoteServers, Shared, SharedServers
+
+_FIXTURES = {f"{name}_server": name for name in ("postgres", "mysql", "mariadb", "etcd", "zookeeper")}
+_FIXTURES |= {"kafka_broker": "kafka", "chromium_url": "chromium"}
+_LOG_LINES = 40
 
 _SERVERS = pytest.StashKey["_Servers"]()
 
@@ -27,6 +32,7 @@ class _Servers:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self._found: dict[str, Shared] = {}
         self._own: SharedServers | None = None
         self._remote: RemoteServers | None = None
 
@@ -34,18 +40,34 @@ class _Servers:
         return self._ours().serve()
 
     def find(self, name: str) -> Shared:
-        given = getattr(self._config, "workerinput", {}).get("outbox_servers")
-        if given is None:
-            return self._ours().find(name)
-        if self._remote is None:
-            from outbox_servers.shared import RemoteServers  # noqa: PLC0415 - see above
+        if name not in self._found:
+            self._found[name] = self._finder().find(name)
+        return self._found[name]
 
-            self._remote = RemoteServers(*given)
-        return self._remote.find(name)
+    def log_ends(self, item: pytest.Item) -> list[tuple[str, str]]:
+        """Returns the last lines of the logs of what a test used: the run's servers and its own."""
+        used = {_FIXTURES[each] for each in getattr(item, "fixturenames", ()) if each in _FIXTURES}
+        shared = {name: self._found[name].log for name in used if name in self._found}
+        ends = [(name, log.read_text(errors="replace")) for name, log in shared.items() if log]
+        if services := sys.modules.get("outbox_servers.services.service"):
+            ends += [(each.title, each.log_tail(_LOG_LINES)) for each in services.Service.opened]
+        return [
+            (f"end of the log of {name}", "\n".join(text.splitlines()[-_LOG_LINES:])) for name, text in ends
+        ]
 
     def close(self) -> None:
         if self._own:
             self._own.close()
+
+    def _finder(self) -> SharedServers | RemoteServers:
+        given = getattr(self._config, "workerinput", {}).get("outbox_servers")
+        if given is None:
+            return self._ours()
+        if self._remote is None:
+            from outbox_servers.shared import RemoteServers  # noqa: PLC0415 - see above
+
+            self._remote = RemoteServers(*given)
+        return self._remote
 
     def _ours(self) -> SharedServers:
         if self._own is None:
@@ -73,6 +95,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tells each process of pytest-xdist where the servers of the run are."""
     node.workerinput["outbox_servers"] = node.config.stash[_SERVERS].serve()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the ends of the logs of the servers that a failed test used to its report."""
+    report = yield
+    if call.when == "call" and report.failed:
+        report.sections += item.config.stash[_SERVERS].log_ends(item)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,8 @@ class Service(ABC):
     title: ClassVar[str]
     port_taken: ClassVar[str]
     """What its log says if another process listens on its port."""
+    opened: ClassVar[list[Service]] = []
+    """The servers of this process that are not closed."""
     start_timeout: ClassVar[float] = 180
     """Seconds that a start may take; on a starved machine a JVM alone takes a minute."""
 
@@ -48,6 +50,7 @@ class Service(ABC):
         self._port: int | None = None
         self._served = False
         self._owner = os.getpid()
+        self.opened.append(self)
         atexit.register(self.close)
 
     @property
@@ -135,6 +138,8 @@ class Service(ABC):
         if os.getpid() != self._owner:
             return  # A forked child inherits the object, but the server is its parent's.
         atexit.unregister(self.close)
+        if self in self.opened:
+            self.opened.remove(self)
         self._shut_down()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -149,6 +154,8 @@ class Service(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception):
+            error.add_note(f"The end of {self.title}'s log:\n{self.log_tail()}")
         self.close()
 
     def _alive(self) -> ServerProcess:
