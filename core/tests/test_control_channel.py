@@ -17,11 +17,15 @@ from outbox_core.leadership import tcp as channel
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import Orders, Report
 from outbox_core.leadership.tcp import ControlClient, ControlServer
+from outbox_core.leadership.wire import Wire
 from outbox_core.metrics import LaneMetrics
+
+from .cli_runner import until
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setattr(channel, "ACCEPT_SECONDS", 0.05)  # so long a server takes to end
     server = ControlServer("127.0.0.1")
     yield server
     server.close()
@@ -55,10 +59,7 @@ def test_without_the_secret_nothing_is_read(server, caplog):
     host, port, secret = server.address
     with pytest.raises(ConnectionError):
         ControlClient((host, port, secret[::-1])).exchange(report())
-    give_up = time.monotonic() + 60
-    while "refused" not in caplog.text:  # the server says so on a thread of its own
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    until(lambda: "refused" in caplog.text)  # the server says so on a thread of its own
     assert secret.hex() not in caplog.text
 
 
@@ -84,10 +85,28 @@ def test_many_silent_peers_keep_nobody_out_and_hold_few_threads(server):
             with ControlClient(server.address) as newcomer:
                 assert newcomer.exchange(report()) == Orders(3.0)
             assert busy.exchange(report()) == Orders(3.0), "who has shown the secret stays"
-        give_up = time.monotonic() + 60
-        while len(peers()) > channel.MAX_UNAUTHENTICATED:  # those that were hung up on end on their own
-            assert time.monotonic() < give_up, f"{len(peers())} threads"
-            time.sleep(0.01)
+        # Those that were hung up on end on their own.
+        until(lambda: len(peers()) <= channel.MAX_UNAUTHENTICATED)
+
+
+def test_a_connection_is_closed_by_the_thread_that_reads_it(server, monkeypatch):
+    """Otherwise the next one may get its descriptor, and that thread would read what belongs to the next."""
+    closed_by, close = [], Wire.close
+
+    def tell(wire):
+        closed_by.append(threading.current_thread().name)
+        close(wire)
+
+    monkeypatch.setattr(Wire, "close", tell)
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 3600.0)
+    connections = channel.MAX_UNAUTHENTICATED + 3
+    with ExitStack() as open_:
+        for _ in range(connections):
+            open_.enter_context(socket.create_connection(server.address[:2]))
+        until(lambda: len(closed_by) >= 3)
+        server.close()
+        until(lambda: len(closed_by) == connections)
+    assert set(closed_by) == {"link-peer"}
 
 
 def test_a_silent_peer_is_hung_up_on(server, monkeypatch):
@@ -123,10 +142,7 @@ def test_a_peer_that_has_nothing_more_to_say_is_hung_up_on(server, monkeypatch):
     server.serve(Leadership(7, lambda: 3.0))
     with ControlClient(server.address) as idle:
         idle.exchange(report())
-        give_up = time.monotonic() + 60
-        while peers():
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        until(lambda: not peers())
         with pytest.raises((OSError, EOFError)):
             idle.exchange(report())
         monkeypatch.setattr(channel, "IDLE_SECONDS", 60.0)

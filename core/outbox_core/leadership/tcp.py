@@ -78,7 +78,7 @@ class ControlServer:
             self._closed.set()
             wires = [*self._unauthenticated, *self._peers]
         for wire in wires:
-            wire.close()
+            wire.hang_up()
         self._listening.join()  # the port is free for another server then
 
     def _accept(self) -> None:
@@ -102,7 +102,7 @@ class ControlServer:
             if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
                 oldest = self._unauthenticated.pop(0)
         if oldest is not None:
-            oldest.close()
+            oldest.hang_up()
         ContextThread(target=self._answer, args=(wire,), name="link-peer", daemon=True).start()
 
     def _answer(self, wire: Wire) -> None:

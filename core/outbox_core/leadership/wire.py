@@ -92,10 +92,18 @@ class Wire:
         self._received += 1
         return message
 
-    def close(self) -> None:
-        """Closes the connection; ends waits for the peer in other threads, too."""
-        with suppress(OSError):  # the peer has closed it already
+    def hang_up(self) -> None:
+        """Ends the connection, and waits for the peer in other threads, which then close it.
+
+        Whoever closes a connection that another thread waits for frees its descriptor: the next connection
+        may get it, and that thread would read what belongs to the other one.
+        """
+        with suppress(OSError):  # it is closed, or the peer has ended it already
             self._peer.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Closes the connection. Only the thread that uses it may do so; others hang up."""
+        self.hang_up()
         self._peer.close()
 
     def _proof(self, role: Role, number: int, framed: bytes) -> bytes:
