@@ -61,16 +61,9 @@ class Scene:
         assert self._server is not None
         return self._server
 
-    def start(self, harvesters: int = 1) -> None:
-        """Starts more harvesters, and waits until their pages are served."""
-        started = [self._launch() for _ in range(harvesters)]
-        for harvester in started:
-            harvester.wait_for("joined the election", 60)
-            address = harvester.wait_for(_SERVING, 60).text.rpartition(_SERVING)[2]
-            self.urls[harvester.name] = f"http://{address}{self._path}"
-
-    def _launch(self) -> Harvester:
-        return self.fleet.start(
+    def start(self) -> None:
+        """Starts one more harvester, and waits until its page is served."""
+        harvester = self.fleet.start(
             f"harvester-{len(self.fleet.harvesters) + 1}",
             http={
                 "listen": "127.0.0.1:0",
@@ -81,6 +74,9 @@ class Scene:
             elector={"driver": "lease", "sessionTimeout": self._session},
             failures={"firstBackoff": "20ms", "parkAfter": 2},
         )
+        harvester.wait_for("joined the election", 60)
+        address = harvester.wait_for(_SERVING, 60).text.rpartition(_SERVING)[2]
+        self.urls[harvester.name] = f"http://{address}{self._path}"
 
     def harvester(self, name: str) -> Harvester:
         return next(each for each in self.fleet.harvesters if each.name == name)
@@ -147,5 +143,8 @@ def opened(
         shop.open(SMALL)
         scene = Scene(shop, Fleet(folder, shop), path, session, server)
         stack.callback(scene.fleet.close)
-        scene.start(2)
+        scene.start()
+        # What the second one tells of changes begins with who leads when it starts.
+        scene.fleet.harvesters[0].wait_for("leader acquired", 60)
+        scene.start()
         yield scene
