@@ -17,6 +17,14 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leaves a broker that serves to the next test, whatever this one did to it."""
+    yield
+    if "broker" in request.fixturenames:
+        request.getfixturevalue("broker").start()
+
+
 def _produce(broker: KafkaBroker, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
     failures: list[KafkaError] = []
@@ -24,7 +32,7 @@ def _produce(broker: KafkaBroker, topic: str, *values: bytes) -> None:
         producer.produce(
             topic, value, partition=0, on_delivery=lambda error, _: failures.append(error) if error else None
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failures == []
 
 
@@ -34,14 +42,14 @@ def _consume(broker: KafkaBroker, topic: str, count: int) -> list[bytes | None]:
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, 30)
+        messages = consumer.consume(count, 60)
         assert [message.error() for message in messages] == [None] * count
         return [message.value() for message in messages]
     finally:
         consumer.close()
 
 
-@pytest.mark.parametrize("way", ["restart", "kill"])
+@pytest.mark.parametrize("way", [pytest.param("restart", marks=pytest.mark.slow("servers")), "kill"])
 def test_records_and_the_address_survive(broker: KafkaBroker, topic: str, way: str) -> None:
     _produce(broker, topic, b"before")
     address = broker.bootstrap
@@ -56,13 +64,14 @@ def test_records_and_the_address_survive(broker: KafkaBroker, topic: str, way: s
     assert _consume(broker, topic, 2) == [b"before", b"after"]
 
 
+@pytest.mark.slow("servers")
 def test_a_newer_transactional_producer_fences_the_older(broker: KafkaBroker, topic: str) -> None:
     settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic}
     old, new = Producer(settings), Producer(settings)
     old.init_transactions(30)
     old.begin_transaction()
     old.produce(topic, b"from the old one", partition=0)
-    old.flush(30)
+    assert old.flush(60) == 0
     new.init_transactions(30)
     with pytest.raises(KafkaException) as caught:
         old.commit_transaction(30)
@@ -77,10 +86,12 @@ def test_a_paused_broker_delays_but_loses_nothing(broker: KafkaBroker, topic: st
     _produce(broker, topic, b"warm")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     broker.pause()
-    producer.produce(topic, b"late", partition=0)
-    assert producer.flush(1) == 1
-    broker.resume()
-    assert producer.flush(30) == 0
+    try:
+        producer.produce(topic, b"late", partition=0)
+        assert producer.flush(1) == 1
+    finally:
+        broker.resume()
+    assert producer.flush(60) == 0
     assert _consume(broker, topic, 2) == [b"warm", b"late"]
 
 
@@ -90,6 +101,7 @@ def test_properties_reach_the_broker(broker: KafkaBroker, topic: str) -> None:
     assert len(metadata.topics[topic].partitions) == 3
 
 
+@pytest.mark.slow("servers")
 def test_topics_are_created_only_if_wanted(topic: str) -> None:
     with KafkaBroker(auto_create_topics=False) as broker:
         assert topic not in broker.admin().list_topics(timeout=60).topics
@@ -106,6 +118,7 @@ def test_a_wrong_setting_is_named_in_the_error() -> None:
         pass
 
 
+@pytest.mark.slow("servers")
 def test_an_unpacked_distribution_serves_as_well(
     tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +135,7 @@ def test_an_unpacked_distribution_serves_as_well(
         broker.kill()  # An orderly stop would first create the class archive, which takes time.
 
 
+@pytest.mark.slow("servers")
 def test_a_port_that_another_broker_has_taken_is_given_up(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +153,7 @@ def test_a_port_that_another_broker_has_taken_is_given_up(
         assert other.port != broker.port
 
 
+@pytest.mark.slow("servers")
 def test_a_temporary_folder_is_gone_after_close() -> None:
     server = KafkaBroker()
     with server:

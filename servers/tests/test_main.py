@@ -13,7 +13,9 @@ import pytest
 from outbox_servers.__main__ import main
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow("servers"))]
+)
 def test_it_serves_until_it_is_told_to_stop(open_folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "outbox_servers", "postgres"]
     environment = {

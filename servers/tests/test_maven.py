@@ -86,6 +86,7 @@ def test_a_jar_that_is_not_the_one_written_down_is_refused_and_deleted(
     assert not (tmp_path / "jars").exists()
 
 
+@pytest.mark.slow("servers")
 @pytest.mark.usefixtures("repository", "without_maven")
 def test_a_jar_without_a_checksum_is_refused_until_it_is_written_down(tmp_path: Path) -> None:
     file = tmp_path / "other.sha256"
@@ -160,6 +161,7 @@ def private_authority(repository: Path, tmp_path: Path, monkeypatch: pytest.Monk
         thread.join()
 
 
+@pytest.mark.slow("servers")
 @pytest.mark.usefixtures("private_authority", "without_maven")
 def test_java_trusts_the_authorities_of_the_system(tmp_path: Path) -> None:
     lines: list[str] = []
@@ -170,6 +172,7 @@ def test_java_trusts_the_authorities_of_the_system(tmp_path: Path) -> None:
     assert any("does not trust" in line for line in lines)
 
 
+@pytest.mark.slow("servers")
 @pytest.mark.usefixtures("private_authority", "without_maven")
 def test_an_unknown_authority_stays_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")

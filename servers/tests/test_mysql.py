@@ -21,6 +21,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leaves a server that serves to the next test, whatever this one did to it."""
+    yield
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server").start()
+
+
 def _ask(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
     with connect_mysql(dsn, autocommit=True) as connection, connection.cursor() as cursor:
         for statement in statements:
@@ -39,6 +47,12 @@ def test_committed_rows_survive_and_the_address_stays(server: Server) -> None:
         with pytest.raises(pymysql.OperationalError):
             cursor.execute("SELECT 1")
     assert _ask(dsn, "SELECT x FROM t") == [(42,)]
+
+
+@pytest.mark.slow("servers")
+def test_committed_rows_survive_a_restart(server: Server) -> None:
+    dsn = server.create_database("restarted")
+    _ask(dsn, "CREATE TABLE t AS SELECT 42 AS x")
     server.restart()
     assert _ask(dsn, "SELECT x FROM t") == [(42,)]
 
@@ -66,9 +80,11 @@ def test_nobody_gets_in_without_the_password(server: Server, user: str) -> None:
 def test_pause_freezes_it_and_resume_lets_it_go_on(server: Server) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         server.pause()
-        with pytest.raises(pymysql.OperationalError, match=r"Lost connection|timed out"):
-            server.connect(connect_timeout=1, read_timeout=1)
-        server.resume()
+        try:
+            with pytest.raises(pymysql.OperationalError, match=r"Lost connection|timed out"):
+                server.connect(connect_timeout=1, read_timeout=1)
+        finally:
+            server.resume()
         cursor.execute("SELECT 1")
         assert cursor.fetchone() == (1,)
 
@@ -94,6 +110,7 @@ def test_a_named_folder_keeps_its_data_for_another_server(tmp_path: Path) -> Non
     assert (tmp_path / "maria" / "data").is_dir()
 
 
+@pytest.mark.slow("servers")
 def test_another_version_can_be_asked_for() -> None:
     with MariaDbServer(version="10.11") as server:
         ((version,),) = _ask(server.dsn, "SELECT version()")
@@ -107,6 +124,7 @@ def test_a_wrong_setting_is_named_in_the_error() -> None:
         pass
 
 
+@pytest.mark.slow("servers")
 def test_a_port_that_somebody_took_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1]]

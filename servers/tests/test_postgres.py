@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Literal
 
 import psycopg
@@ -26,6 +27,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 def server() -> Iterator[PostgresServer]:
     with PostgresServer(settings={"max_connections": 20}) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leaves a server that serves to the next test, whatever this one did to it."""
+    yield
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server").start()
 
 
 @pytest.mark.parametrize("way", ["fast", "immediate", "kill"])
@@ -153,8 +162,9 @@ def test_a_wrong_setting_is_named_in_the_error() -> None:
 
 
 def test_a_port_that_somebody_took_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = [taken.getsockname()[1]]
+    with TCPServer(("127.0.0.1", 0), BaseRequestHandler) as taken:
+        threading.Thread(target=taken.serve_forever, daemon=True).start()
+        ports = [taken.server_address[1]]
         real = PostgresServer._choose_ports
 
         def choose(server: PostgresServer) -> None:
@@ -165,7 +175,8 @@ def test_a_port_that_somebody_took_meanwhile_is_given_up(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(PostgresServer, "_choose_ports", choose)
         with PostgresServer() as server:
-            assert server.port != taken.getsockname()[1]
+            assert server.port != taken.server_address[1]
+        taken.shutdown()
 
 
 def test_the_address_needs_a_start() -> None:

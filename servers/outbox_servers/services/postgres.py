@@ -150,7 +150,7 @@ class PostgresServer(Service, Postgres):
         if major_version(binaries) >= _FIRST_WITH_ITERATIONS:
             # A random password needs no slow hash, and connections of tests should be fast.
             options += ["-c", "scram_iterations=1"]
-        # The same program may be in many places. Others who use the same cache cannot read this user's folders.
+        # The same program may be in many places. Other users of the cache cannot read these folders.
         with (binaries / "postgres").open("rb") as file:
             program = hashlib.file_digest(file, "sha256").hexdigest()
         version = full_version(binaries)

@@ -78,7 +78,7 @@ class SparkStandalone:
         return _environment(self._java)
 
     def start(self) -> Self:
-        """Starts the processes that do not run yet, and waits until the master knows every worker.
+        """Starts the processes that do not run yet, and waits until the master knows each of these workers.
 
         Raises:
             ServiceError: A process ended, or was not ready in time.
