@@ -194,7 +194,6 @@ def settled_ends(shop: Shop, board: Switchboard) -> dict[int, int]:
     return ends
 
 
-@pytest.mark.slow("protocol")
 def test_a_live_outbox_changes_its_delivery_and_changes_back(
     shop: Shop, fleet: Fleet, switchboard: Switchboard
 ) -> None:

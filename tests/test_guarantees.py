@@ -13,12 +13,13 @@ PROMISES = re.findall(r"^\| (G\d+) \| .+ \|$", PAGE.partition("## Which test sho
 SHOWN = re.findall(r"^\| (G\d+) \| (`.+`) \| (\S+) \|$", PAGE, re.MULTILINE)
 
 
-def slow(marked: ast.Module | ast.ClassDef | ast.FunctionDef) -> bool:
+def slow(marked: ast.Module | ast.stmt) -> bool:
     """Whether a module, a class or a function is marked as slow, whatever its parameters."""
     if isinstance(marked, ast.Module):
         marks = [ast.unparse(each.value) for each in marked.body if isinstance(each, ast.Assign)]
         return any("pytest.mark.slow" in each for each in marks)
-    return any(ast.unparse(each).startswith("pytest.mark.slow") for each in marked.decorator_list)
+    decorators: list[ast.expr] = getattr(marked, "decorator_list", [])
+    return any(ast.unparse(each).startswith("pytest.mark.slow") for each in decorators)
 
 
 def tiers(path: str) -> dict[tuple[str, str], str]:

@@ -28,7 +28,7 @@ def call(*arguments: str, folder: Path | None = None, **variables: str) -> subpr
         [OUTBOX, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         cwd=folder,
         env=environment,
         check=False,
@@ -125,30 +125,40 @@ def test_a_misspelt_key_is_one_clear_message(tmp_path: Path):
     )
 
 
-def test_an_absent_plugin_is_one_clear_message(tmp_path: Path):
-    (tmp_path / "reaper.yaml").write_text("harvest:\n  elector: consul\n")
-    done = call("check", "-f", "reaper.yaml", folder=tmp_path)
-    assert done.returncode == ExitCode.CONFIG
-    assert done.stderr.startswith(
-        "error: reaper.yaml:2: harvest.elector.driver: no installed plugin provides"
-    )
-    assert done.stderr.endswith(
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, in which there is nothing."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_absent_plugin_is_one_clear_message(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "reaper.yaml").write_text("harvest:\n  elector: consul\n")
+    code, _, err = exits(capsys, "check", "-f", "reaper.yaml")
+    assert code == ExitCode.CONFIG
+    assert err.startswith("error: reaper.yaml:2: harvest.elector.driver: no installed plugin provides")
+    assert err.endswith(
         "; install the distribution that registers 'consul' in the entry-point group 'outbox'\n"
     )
 
 
 @pytest.mark.parametrize("arguments", [["run", "-f", "no.yaml"], ["-f", "no.yaml", "run"], ["run"]])
-def test_a_missing_file_is_one_clear_message(arguments: list[str], tmp_path: Path):
-    done = call(*arguments, folder=tmp_path, OUTBOX_FILE="no.yaml")
-    assert done.returncode == ExitCode.CONFIG
-    assert done.stderr == "error: no.yaml: there is no such file; name one with -f, or in $OUTBOX_FILE\n"
+@pytest.mark.usefixtures("folder")
+def test_a_missing_file_is_one_clear_message(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("OUTBOX_FILE", "no.yaml")
+    code, _, err = exits(capsys, *arguments)
+    assert code == ExitCode.CONFIG
+    assert err == "error: no.yaml: there is no such file; name one with -f, or in $OUTBOX_FILE\n"
 
 
-def test_debug_shows_where_an_error_comes_from(tmp_path: Path):
-    done = call("--debug", "run", "-f", "no.yaml", folder=tmp_path)
-    assert done.returncode == ExitCode.CONFIG
-    assert "error: no.yaml: there is no such file" in done.stderr
-    assert "Traceback" in done.stderr
+@pytest.mark.usefixtures("folder")
+def test_debug_shows_where_an_error_comes_from(capsys: pytest.CaptureFixture[str]):
+    code, _, err = exits(capsys, "--debug", "run", "-f", "no.yaml")
+    assert code == ExitCode.CONFIG
+    assert "error: no.yaml: there is no such file" in err
+    assert "Traceback" in err
 
 
 @pytest.mark.parametrize(

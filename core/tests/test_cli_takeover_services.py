@@ -18,7 +18,7 @@ INSERT = """
 """
 
 
-@pytest.fixture(params=["at-least-once", "exactly-once"])
+@pytest.fixture(params=["at-least-once", pytest.param("exactly-once", marks=pytest.mark.slow("clusters"))])
 def file(tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, request: pytest.FixtureRequest) -> Path:
     affinity = {
         "driver": "cluster",

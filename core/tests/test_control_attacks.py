@@ -252,5 +252,5 @@ OUT_OF_DESCRIPTORS = """
 
 def test_without_file_descriptors_the_leader_neither_spins_nor_forgets_its_lanes() -> None:
     program = [sys.executable, "-c", textwrap.dedent(OUT_OF_DESCRIPTORS)]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
     assert ended.stdout == "calm\n", ended.stderr

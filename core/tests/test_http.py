@@ -181,7 +181,7 @@ def test_a_page_of_another_site_cannot_read_loopback(site: Site):
 
 
 def test_clients_that_ask_for_nothing_keep_nobody_away(site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 1.0)
     monkeypatch.setattr(connections, "MOST_SILENT", 20)
     with ExitStack() as silent:
         peers = [
@@ -196,7 +196,7 @@ def test_clients_that_ask_for_nothing_keep_nobody_away(site: Site, monkeypatch: 
 
 
 def test_clients_that_do_not_read_their_answers_keep_nobody_away(site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(connections, "MOST", 20)
     with ExitStack() as slow:
         peers = []

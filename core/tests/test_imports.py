@@ -41,7 +41,7 @@ def imported(program: str, *arguments: str) -> set[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     modules = done.stderr.splitlines()[-1]
     assert modules.startswith("["), done.stderr

@@ -83,7 +83,7 @@ def test_from_failure_to_failure_it_becomes_a_dialect(written: Path, tmp_path: P
 
 def test_its_suite_runs_at_once_and_says_what_to_write_first(written: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", str(written / "tests")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=written, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=written, timeout=240, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "step 1 of 8: write MyDbIdiom.errors." in done.stdout
     assert re.search("=+ 1 (failed|error) in", done.stdout), "the rest waits for it"

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .new_drivers import assert_good_style, install
 
 
+@pytest.mark.slow("electors")
 def test_it_keeps_the_contract_as_it_is_written(tmp_path: Path) -> None:
     written = install(tmp_path, "new-elector", "my_lock")
     quick = "sole or wrong or drains or killed"  # the others take a minute

@@ -85,6 +85,7 @@ def park(box: HarvestSettings) -> None:
         assert table.park(fence, leader, heads, [each.id for each in marked]) == len(KEYS)
 
 
+@pytest.mark.slow("mysql")
 def test_a_harvester_on_mariadb_serves_metrics_status_and_verbs(
     tmp_path: Path, mariadb_dsn: str, kafka_bootstrap: str, topic: str
 ):

@@ -121,8 +121,9 @@ def test_nothing_but_its_own_files_is_loaded(site: PageSite):
 
 
 def test_a_database_that_is_away_leaves_the_last_known_state(
-    site: PageSite, database: Database, operations: Operations
+    site: PageSite, database: Database, operations: Operations, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(page_letters, "READ_SECONDS", 0.2)
     operations.found = [letter(7)]
     assert "All is well." in site.get("/", **AS_VIEWER).text
     database.state = operations.error = AWAY

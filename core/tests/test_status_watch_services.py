@@ -5,11 +5,13 @@ import subprocess
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from .cli_runner import INSERT, OUTBOX, changed, configure, harvester, told, until
 from .terminals import Terminal
 
 
+@pytest.mark.slow("operating")
 def test_a_leader_is_killed_and_another_leads(
     tmp_path: Path, postgres_dsn: str, kafka_bootstrap: str, topic: str
 ):
