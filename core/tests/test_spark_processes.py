@@ -63,7 +63,8 @@ def test_a_jvm_that_ends_well_without_a_word_did_not_start_either(script):
 
 def test_a_jvm_that_does_not_get_ready_is_ended(script, monkeypatch, tmp_path):
     pid = tmp_path / "pid"
-    monkeypatch.setattr(jvm, "monotonic", lambda: math.inf if pid.exists() else 0.0)  # time passes then
+    first = iter([0.0])  # however early the JVM has started
+    monkeypatch.setattr(jvm, "monotonic", lambda: next(first, math.inf if pid.exists() else 0.0))
     monkeypatch.setattr(jvm, "EXIT_SECONDS", 0.3)
     script(f"echo still thinking; echo $$ > {tmp_path}/written; mv {tmp_path}/written {pid}; exec sleep 60")
     with pytest.raises(OutboxError, match="does not get ready\n  still thinking"):

@@ -6,7 +6,7 @@ import os
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.etcd import EtcdServer
 from outbox_servers.services.external import (
     Etcd,
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def open_postgres(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> AbstractContextManager[Postgres]:
     """Opens a PostgreSQL server; closing stops it if this call started it.
 
@@ -60,7 +60,7 @@ def open_postgres(
 
 
 def open_mysql(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> AbstractContextManager[MySql]:
     """Opens a MySQL server; closing stops it if this call started it.
 
@@ -74,7 +74,7 @@ def open_mysql(
 
 
 def open_mariadb(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> AbstractContextManager[MySql]:
     """Opens a MariaDB server; closing stops it if this call started it.
 
@@ -90,7 +90,7 @@ def open_mariadb(
 
 
 def open_kafka(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> AbstractContextManager[Kafka]:
     """Opens a Kafka cluster; closing stops it if this call started it.
 
@@ -104,7 +104,7 @@ def open_kafka(
 
 
 def open_etcd(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> AbstractContextManager[Etcd]:
     """Opens an etcd cluster; closing stops it if this call started it.
 
@@ -118,7 +118,7 @@ def open_etcd(
 
 
 def open_zookeeper(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> AbstractContextManager[ZooKeeper]:
     """Opens a ZooKeeper; closing stops it if this call started it.
 

@@ -8,6 +8,7 @@ Every run of pytest loads this module, so it imports clients only when a service
 
 from __future__ import annotations
 
+import logging
 import sys
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,10 @@ class _Servers:
             (f"end of the log of {name}", "\n".join(text.splitlines()[-_LOG_LINES:])) for name, text in ends
         ]
 
+    def tell(self, line: str) -> None:
+        """Shows in the terminal what a test starts or downloads itself."""
+        self._finder().tell(line)
+
     def close(self) -> None:
         if self._own:
             self._own.close()
@@ -85,10 +90,25 @@ class _Servers:
                 reporter.write_line(f"→ {line}")
 
 
+class _Teller(logging.Handler):
+    """Shows each line of progress."""
+
+    def __init__(self, servers: _Servers) -> None:
+        super().__init__()
+        self._servers = servers
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._servers.tell(record.getMessage())
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares the servers of the run; none is started yet."""
     config.stash[_SERVERS] = servers = _Servers(config)
     config.add_cleanup(servers.close)
+    logger, teller = logging.getLogger("outbox_servers"), _Teller(servers)
+    logger.setLevel(logging.INFO)
+    logger.addHandler(teller)
+    config.add_cleanup(lambda: logger.removeHandler(teller))
 
 
 @pytest.hookimpl(optionalhook=True)

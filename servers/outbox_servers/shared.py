@@ -19,7 +19,7 @@ from outbox_servers.finding import (
     open_postgres,
     open_zookeeper,
 )
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.chromium import ChromiumBrowser
 from outbox_servers.services.process import ServiceError
 
@@ -59,7 +59,7 @@ class SharedServers:
         progress: Receives a line of text for each start and each download.
     """
 
-    def __init__(self, progress: Progress = silent) -> None:
+    def __init__(self, progress: Progress = logged) -> None:
         self._progress = progress
         self._opened = ExitStack()
         self._found: dict[str, Shared | ServiceError] = {}
@@ -89,6 +89,10 @@ class SharedServers:
             threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
         return str(self._listener.address), self._key
 
+    def tell(self, line: str) -> None:
+        """Shows a line of progress."""
+        self._progress(line)
+
     def close(self) -> None:
         """Stops the servers that were started. Idempotent."""
         if self._listener:
@@ -115,7 +119,7 @@ class SharedServers:
             while True:
                 kind, text = connection.recv()
                 if kind == "progress":
-                    self._progress(text)
+                    self.tell(text)
                     continue
                 try:
                     connection.send(self.find(text))
@@ -150,5 +154,5 @@ class RemoteServers:
 
     def tell(self, line: str) -> None:
         """Shows a line of progress where the run was started."""
-        with self._turn:
+        with self._turn, suppress(OSError):  # the run has ended
             self._connection.send(("progress", line))

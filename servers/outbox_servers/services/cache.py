@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -10,12 +11,15 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+logger = logging.getLogger("outbox_servers")
+
 Progress = Callable[[str], None]
 """Receives a line of text for each step of a slow operation."""
 
 
-def silent(_line: str) -> None:
-    """Ignores progress; the default callback."""
+def logged(line: str) -> None:
+    """Logs progress; the default callback."""
+    logger.info(line)
 
 
 def cache_root() -> Path:
@@ -27,7 +31,7 @@ def cache_root() -> Path:
 
 
 def cached_folder(
-    name: str, build: Callable[[Path], None], *, root: Path | None = None, progress: Progress = silent
+    name: str, build: Callable[[Path], None], *, root: Path | None = None, progress: Progress = logged
 ) -> Path:
     """Returns the folder ``name`` of the cache, which ``build`` fills if it does not exist yet.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from urllib.request import ProxyHandler, build_opener
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.debian import Suite, architecture, unpack_programs
 from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import WebService
@@ -69,7 +69,7 @@ class Installation:
 
 
 def find_installation(
-    environment: Mapping[str, str] = os.environ, progress: Progress = silent
+    environment: Mapping[str, str] = os.environ, progress: Progress = logged
 ) -> Installation:
     """Returns the named program (``OUTBOX_TEST_CHROMIUM``), one on ``PATH``, or Debian's, fetched once.
 
@@ -117,7 +117,7 @@ class ChromiumBrowser(WebService):
         *,
         folder: Path | None = None,
         installation: Installation | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._installation = installation

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.request import urlopen
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.process import ServiceError
 from outbox_servers.services.signed_release import signed_checksum
 
@@ -113,7 +113,7 @@ def unpack_programs(
     suite: Suite,
     folder: Path,
     wanted: re.Pattern[str],
-    progress: Progress = silent,
+    progress: Progress = logged,
     *,
     without: Collection[str] = (),
 ) -> None:

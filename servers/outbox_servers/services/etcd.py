@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.request import ProxyHandler, build_opener
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_servers.services.external import Etcd
 from outbox_servers.services.process import ServerProcess, ServiceError, free_port
@@ -35,7 +35,7 @@ class Installation:
     version: str
 
 
-def find_installation(progress: Progress = silent) -> Installation:
+def find_installation(progress: Progress = logged) -> Installation:
     """Returns the etcd on ``PATH``, or else that of Debian's packages, fetched once.
 
     Raises:
@@ -72,7 +72,7 @@ class EtcdServer(Service, Etcd):
         *,
         folder: Path | None = None,
         installation: Installation | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._installation = installation

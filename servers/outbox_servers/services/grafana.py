@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import WebService
 
@@ -104,7 +104,7 @@ class GrafanaServer(WebService):
         interval: float = 1.0,
         folder: Path | None = None,
         installation: Installation | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._prometheus = prometheus

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.external import Kafka
 from outbox_servers.services.java import Java, find_java
 from outbox_servers.services.kafka_home import (
@@ -110,7 +110,7 @@ class KafkaBroker(Service, Kafka):
         java: Java | None = None,
         version: str = KAFKA_VERSION,
         node: Node | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._alone = node is None

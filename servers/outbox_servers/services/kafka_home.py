@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.maven import Coordinate, fetch_jars
 from outbox_servers.services.process import ServiceError
 
@@ -42,7 +42,7 @@ def kafka_artifacts(version: str) -> Sequence[Coordinate]:
     return (("org.apache.kafka", "kafka_2.13", version), _LOGGER)
 
 
-def kafka_home(java: Java, progress: Progress = silent, version: str = KAFKA_VERSION) -> Path:
+def kafka_home(java: Java, progress: Progress = logged, version: str = KAFKA_VERSION) -> Path:
     """Returns the cached folder of Kafka's ``jars`` and what is prepared from them; creates it if missing.
 
     The jars are from Maven Central or, if that fails, from the installation at ``KAFKA_HOME``, whatever its

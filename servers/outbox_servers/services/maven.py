@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 from xml.sax.saxutils import quoteattr
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.jar_checksums import CHECKSUMS, require_known_jars
 from outbox_servers.services.java import Java, truststore_options
 from outbox_servers.services.process import ServiceError
@@ -39,7 +39,7 @@ def fetch_jars(
     artifacts: Sequence[Coordinate],
     into: Path,
     java: Java,
-    progress: Progress = silent,
+    progress: Progress = logged,
     checksums: Path = CHECKSUMS,
 ) -> None:
     """Puts artifacts and their runtime dependencies into a folder, and compares all with their checksums.
@@ -59,7 +59,7 @@ def fetch_jars(
 
 
 def download_jars(
-    artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = silent
+    artifacts: Sequence[Coordinate], into: Path, java: Java, progress: Progress = logged
 ) -> None:
     """Puts artifacts and their runtime dependencies into a folder, as ``artifact-version.jar``, unchecked.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pymysql
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.external import MySql
 from outbox_servers.services.mysql_binaries import MARIADB, MYSQL, Installation, Product, find_installation
 from outbox_servers.services.process import ServerProcess, ServiceError
@@ -59,7 +59,7 @@ class _Server(Service, MySql):
         settings: Mapping[str, str | int] | None = None,
         version: str | None = None,
         installation: Installation | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         given = {name.replace("_", "-"): str(value) for name, value in (settings or {}).items()}

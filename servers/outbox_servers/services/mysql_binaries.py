@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_servers.services.process import ServiceError
 
@@ -90,7 +90,7 @@ class Installation:
 
 
 def find_installation(
-    product: Product, version: str | None = None, progress: Progress = silent
+    product: Product, version: str | None = None, progress: Progress = logged
 ) -> Installation:
     """Returns the server of a distribution's packages (fetched once), or else an installed one.
 
@@ -116,7 +116,7 @@ def find_installation(
 
 
 def embedded_installation(
-    product: Product, version: str | None = None, progress: Progress = silent
+    product: Product, version: str | None = None, progress: Progress = logged
 ) -> Installation:
     """Returns the server of a distribution's packages, which are fetched into the cache the first time.
 

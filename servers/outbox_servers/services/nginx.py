@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import WebService
@@ -36,7 +36,7 @@ class Installation:
     version: str
 
 
-def find_installation(progress: Progress = silent) -> Installation:
+def find_installation(progress: Progress = logged) -> Installation:
     """Returns the nginx on ``PATH``, or else that of Debian's package, fetched once.
 
     Raises:
@@ -77,7 +77,7 @@ class NginxServer(WebService):
         http: str = "",
         folder: Path | None = None,
         installation: Installation | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._server = server

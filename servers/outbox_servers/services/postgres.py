@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.external import Postgres
 from outbox_servers.services.postgres_binaries import (
     find_binaries,
@@ -47,7 +47,10 @@ _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     # No socket file: its path may be too long, and clients use TCP.
     "unix_socket_directories": "",
-    "max_connections": "100",
+    # Many tests share one server.
+    "max_connections": "300",
+    # In the data folder, so that a killed server leaves nothing elsewhere.
+    "dynamic_shared_memory_type": "mmap",
     "log_timezone": "UTC",
     "timezone": "UTC",
 }
@@ -75,7 +78,7 @@ class PostgresServer(Service, Postgres):
         folder: Path | None = None,
         settings: Mapping[str, str | int] | None = None,
         binaries: Path | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._settings = {**_SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}

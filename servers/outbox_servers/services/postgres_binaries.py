@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.process import ServiceError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def unprivileged_account() -> tuple[int, int]:
     )
 
 
-def readable_binaries(binaries: Path, account: tuple[int, int], progress: Progress = silent) -> Path:
+def readable_binaries(binaries: Path, account: tuple[int, int], progress: Progress = logged) -> Path:
     """Returns the binaries, or a copy if the account cannot read them (for instance, in root's home).
 
     Args:

@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, build_opener
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.debian import Suite, architecture, loader_command, unpack_programs
 from outbox_servers.services.process import ServerProcess, ServiceError
 from outbox_servers.services.service import WebService
@@ -73,7 +73,7 @@ class Alert:
     firing: bool
 
 
-def find_installation(progress: Progress = silent) -> Installation:
+def find_installation(progress: Progress = logged) -> Installation:
     """Returns the Prometheus on ``PATH``, or else that of Debian's package, fetched once.
 
     Raises:
@@ -117,7 +117,7 @@ class PrometheusServer(WebService):
         interval: float = 1.0,
         folder: Path | None = None,
         installation: Installation | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._targets = targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.process import free_port
 
@@ -50,7 +50,7 @@ class SecuredKafka(KafkaBroker):
         self,
         tls: Mapping[str, TlsListener] | None = None,
         properties: Mapping[str, str] | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         """Does not start yet.
 

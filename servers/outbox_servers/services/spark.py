@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from outbox_servers.services.cache import Progress, silent
+from outbox_servers.services.cache import Progress, logged
 from outbox_servers.services.java import Java, find_java
 from outbox_servers.services.maven import pyspark_jars
 from outbox_servers.services.process import ServerProcess, free_port
@@ -57,7 +57,7 @@ class SparkStandalone:
         memory: str = "1g",
         worker_timeout: int = 5,
         java: Java | None = None,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         self._java = java or find_java()
         self._progress = progress

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from outbox_servers.services.cache import Progress, cached_folder, silent
+from outbox_servers.services.cache import Progress, cached_folder, logged
 from outbox_servers.services.external import ZooKeeper
 from outbox_servers.services.java import Java, find_java
 from outbox_servers.services.kafka_home import write_properties
@@ -73,7 +73,7 @@ class ZooKeeperServer(Service, ZooKeeper):
         system_properties: Mapping[str, str] | None = None,
         java: Java | None = None,
         version: str = ZOOKEEPER_VERSION,
-        progress: Progress = silent,
+        progress: Progress = logged,
     ) -> None:
         super().__init__(folder)
         self._settings = {**_SETTINGS, **(settings or {})}
@@ -122,7 +122,7 @@ def zookeeper_artifacts(version: str) -> Sequence[Coordinate]:
 
 
 def zookeeper_jars(
-    java: Java, progress: Progress = silent, version: str = ZOOKEEPER_VERSION
+    java: Java, progress: Progress = logged, version: str = ZOOKEEPER_VERSION
 ) -> Sequence[Path]:
     """Returns ZooKeeper's jars, in a stable order; fetches them if they are not in the cache.
 
