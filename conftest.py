@@ -38,23 +38,30 @@ LONG_FILES = (
     "tests/test_clusters.py",
     "tests/test_faults.py",
     "tests/test_exactly_once.py",
-    "tests/test_many_outboxes.py",
     "plugins/postgres/tests/test_postgres_conformance.py",
     "plugins/mysql/tests/test_mysql_conformance.py",
-    "tests/page/test_page_for_everybody.py",
+    "plugins/neli_kafka/tests/test_neli_broker.py",
+    "tests/test_many_outboxes.py",
     "core/tests/test_elector_conformance.py",
     "tests/test_clusters_mariadb.py",
     "tests/test_cluster_simulation.py",
     "tests/test_kafka_rotation.py",
-    "tests/page/test_page_guarded.py",
-    "demo/tests/test_demo_clusters.py",
+    "tests/page/test_page_for_everybody.py",
+    "plugins/kafka/tests/test_kafka_transaction_faults.py",
     "plugins/zookeeper/tests/test_zookeeper_conformance.py",
-    "plugins/neli_kafka/tests/test_neli_conformance.py",
+    "tests/test_takeover.py",
+    "demo/tests/test_demo_clusters.py",
     "tests/test_model.py",
     "tests/test_simulation.py",
     "tests/test_alarms.py",
+    "plugins/neli_kafka/tests/test_neli_conformance.py",
+    "plugins/etcd/tests/test_etcd_elector.py",
+    "tests/page/test_page_guarded.py",
+    "tests/page/test_page_deeds.py",
+    "tests/page/test_page_outages.py",
+    "tests/test_parking.py",
 )
-"""Files that take a minute or so, the longest first."""
+"""Files that take half a minute or more, the longest first."""
 SPARK_SECONDS = 480
 """The longest that a test with Spark may take: on a slow machine a JVM alone takes half a minute to start."""
 
