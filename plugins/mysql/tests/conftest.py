@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from outbox_servers.services.external import MySql
+from outbox_servers.services.mysql import MariaDbServer, MySqlServer
 from outbox_testkit.conformance import OutboxUnderTest
 
 NewOutbox = Callable[[], OutboxUnderTest]
@@ -41,6 +42,27 @@ def under(request: pytest.FixtureRequest) -> OutboxUnderTest:
     """An outbox on either server in turn."""
     found: OutboxUnderTest = request.getfixturevalue(f"on_{request.param}")
     return found
+
+
+@pytest.fixture(scope="session")
+def own_mysql() -> Iterator[MySql]:
+    """A server of this process's own; a test may change what concerns all its sessions, for a while."""
+    with MySqlServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def own_mariadb() -> Iterator[MySql]:
+    """As ``own_mysql``."""
+    with MariaDbServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def under_alone(request: pytest.FixtureRequest) -> OutboxUnderTest:
+    """An outbox on either server of this process's own in turn."""
+    server: MySql = request.getfixturevalue(f"own_{request.param}")
+    return an_outbox(server.create_database(f"d{uuid4().hex}"))
 
 
 def an_outbox(database: str) -> OutboxUnderTest:

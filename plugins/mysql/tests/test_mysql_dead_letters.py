@@ -20,6 +20,11 @@ QUOTES = 1_500_000
 
 
 @pytest.fixture
+def under(under_alone: OutboxUnderTest) -> OutboxUnderTest:
+    return under_alone
+
+
+@pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as opened:
         yield opened

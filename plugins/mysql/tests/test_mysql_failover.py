@@ -16,6 +16,11 @@ from outbox_testkit.conformance.under_test import Box, Hand
 
 
 @pytest.fixture
+def under(under_alone: OutboxUnderTest) -> OutboxUnderTest:
+    return under_alone
+
+
+@pytest.fixture
 def hand(under: OutboxUnderTest) -> Iterator[Hand]:
     with ExitStack() as stack:
         box = Box(under, stack)

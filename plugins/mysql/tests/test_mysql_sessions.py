@@ -24,6 +24,11 @@ HOSTILE = {
 
 
 @pytest.fixture
+def under(under_alone: OutboxUnderTest) -> OutboxUnderTest:
+    return under_alone
+
+
+@pytest.fixture
 def hostile(under: OutboxUnderTest) -> Iterator[OutboxUnderTest]:
     """An outbox on a server whose defaults are against us."""
     with closing(connect_mysql(under.options["data_source"].partition("?")[0], autocommit=True)) as root:

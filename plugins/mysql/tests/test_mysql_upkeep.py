@@ -20,6 +20,11 @@ UNIT = "transactions in the history list"
 
 
 @pytest.fixture
+def under(under_alone: OutboxUnderTest) -> OutboxUnderTest:
+    return under_alone
+
+
+@pytest.fixture
 def root(under: OutboxUnderTest) -> Iterator[Any]:
     with closing(connect(under)) as connection:
         yield connection

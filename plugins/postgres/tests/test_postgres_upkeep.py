@@ -19,6 +19,13 @@ from .outbox_hands import MakeOutbox, Outbox, until
 ROWS = 5_000
 
 
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server of their own: its transactions are counted, and slots keep rows of all its databases."""
+    with PostgresServer(settings={"max_prepared_transactions": 2, "wal_level": "logical"}) as server:
+        yield server
+
+
 @pytest.fixture
 def watcher(make_outbox: MakeOutbox, outbox: Outbox, user: tuple[str, str]) -> Outbox:
     """The outbox as a user sees it who may read its tables, and nothing else."""
@@ -75,15 +82,8 @@ def test_a_transaction_that_has_written_keeps_rows_without_a_snapshot(outbox: Ou
     assert "writer" in oldest(table).owner
 
 
-@pytest.fixture(scope="module")
-def replicated() -> Iterator[PostgresServer]:
-    """A server of its own, as slots and prepared transactions keep rows of all its databases."""
-    with PostgresServer(settings={"max_prepared_transactions": 2, "wal_level": "logical"}) as server:
-        yield server
-
-
-def test_prepared_transactions_and_slots(replicated: PostgresServer, make_outbox: MakeOutbox) -> None:
-    box = make_outbox(replicated.create_database("held"))
+def test_prepared_transactions_and_slots(postgres_server: PostgresServer, make_outbox: MakeOutbox) -> None:
+    box = make_outbox(postgres_server.create_database("held"))
     box.dialect.create()
     table = box.connect()
     writer = box.session(autocommit=True)
