@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from outbox_postgres import settled
 from outbox_postgres.dead_letters import PostgresDeadLetters
+from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
@@ -20,6 +21,13 @@ from .outbox_hands import BatchHand, Hand, MakeOutbox, Outbox
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as threads:
         yield threads
+
+
+@pytest.fixture(scope="session")
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server of this process's own, whose transactions and locks are counted; it begins none by itself."""
+    with PostgresServer(settings={"autovacuum": "off"}) as server:
+        yield server
 
 
 @pytest.fixture

@@ -25,6 +25,11 @@ FOR_A_MINUTE = "SELECT setval('outbox_lease', (extract(epoch FROM clock_timestam
 Open = Callable[..., PostgresLease]
 
 
+@pytest.fixture(scope="module")
+def postgres_server(own_postgres: PostgresServer) -> PostgresServer:
+    return own_postgres
+
+
 @pytest.fixture
 def open_lease(outbox: Outbox) -> Iterator[Open]:
     """Connects to the outbox's lease, or to that of other options."""

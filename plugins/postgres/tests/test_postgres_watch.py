@@ -10,12 +10,18 @@ import psycopg
 import pytest
 from outbox_postgres.dead_letters import PostgresDeadLetters
 from outbox_sdk import AccessDenied, DriverError, Intake
+from outbox_servers.services import PostgresServer
 from psycopg.conninfo import make_conninfo
 
 from .outbox_hands import MakeOutbox, Outbox, ask
 
 INTAKE = Intake(table="events", id="number", topic="shop", key="customer", value="body")
 NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
+
+
+@pytest.fixture(scope="module")
+def postgres_server(own_postgres: PostgresServer) -> PostgresServer:
+    return own_postgres
 
 
 def test_it_shows_what_the_harvester_wrote_and_uses_no_transaction_id(outbox: Outbox) -> None:

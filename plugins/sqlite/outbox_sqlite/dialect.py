@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from outbox_sdk.portable.outboxes import TablePattern
 from outbox_sqlite.idiom import SqliteIdiom, lane, text
 
 _OLDEST = (3, 31)
+_BUSY_SECONDS = 0.005
+"""The pause before a setting is tried again that another connection did not permit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +85,25 @@ class SqliteDialect(PortableDialect):
         connection.text_factory = text
         connection.create_function("outbox_lane", 2, lane, deterministic=True)
         for setting in settings:
-            connection.execute(setting)
+            self._set(connection, setting)
         return connection
+
+    def _set(self, connection: sqlite3.Connection, setting: str) -> None:
+        """Sets what holds for a connection.
+
+        SQLite does not wait for its timeout where two connections change the journal mode at the same time.
+        """
+        deadline = time.monotonic() + self.options.lock_timeout
+        while True:
+            try:
+                connection.execute(setting)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
+                    connection.close()
+                    raise
+                time.sleep(_BUSY_SECONDS)
+            else:
+                return
 
     def open_as_application(self) -> sqlite3.Connection:
         """Opens the file as an application would."""
