@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import tomllib
@@ -99,6 +100,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Prepares what the programs that tests start inherit: signals, and where temporary files are."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        # Under nohup, and in a shell's background, they are ignored. A child inherits that, but no handler.
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    _put_files_into_memory(config)
+
+
+def _put_files_into_memory(config: pytest.Config) -> None:
     """Puts temporary files, and so the databases of servers, into memory if there is much: disks are slow."""
     memory = Path("/dev/shm")  # noqa: S108 - the folder made below is a private one
     if "TMPDIR" in os.environ or not memory.is_dir() or shutil.disk_usage(memory).free < MUCH_MEMORY:

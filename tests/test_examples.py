@@ -28,8 +28,6 @@ CLOCK_STEP = 1.5
 @contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Runs an example, which SIGINT ends."""
-    # Where a shell has started the tests in the background, they ignore SIGINT, and so would the example.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [sys.executable, str(EXAMPLES / program), *arguments],
         stdout=subprocess.PIPE,
@@ -41,7 +39,6 @@ def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-            signal.signal(signal.SIGINT, before)
 
 
 def take_orders(data_source: str, number: int) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -117,7 +118,10 @@ class Outboxes:
 
     def _write(self, label: str, settings: Any, ending: Event) -> None:
         stasher = Stasher(settings.outbox, settings.dialect.driver)
-        with closing(settings.dialect.create().stash_connection()) as connection:
+        # An application on a busy machine waits longer than usual for whoever has locked the file.
+        options = replace(settings.dialect.options, lock_timeout=120.0)
+        dialect = replace(settings.dialect, options=options).create()
+        with closing(dialect.stash_connection()) as connection:
             while not ending.wait(0.1):
                 number = self.written[label]
                 record = Record(f"{self.topic}-{label}", f"key-{number % KEYS}", str(number))

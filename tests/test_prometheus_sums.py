@@ -22,8 +22,9 @@ from .alarms.front import ANY_PORT, Front
 from .harvesters import CLOCK_STEP, Fleet, Harvester, Measure, until
 from .shop import Shop
 
-SESSION = 6.0
-NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s"}
+SESSION = 10.0
+"""Seconds: longer than a busy machine keeps a process waiting."""
+NELI = {"driver": "neli-kafka", "sessionTimeout": f"{SESSION:g}s", "heartbeatTimeout": "6s"}
 START = {"inline": 60.0, "spark": 150.0}
 """Seconds that a harvester may take to lead."""
 AT_REST = 300
@@ -47,7 +48,14 @@ class Watch:
         self._prometheus = prometheus
 
     def start(self, name: str, engine: str = "inline") -> Harvester:
-        harvester = self._fleet.start(name, engine=engine, elector=NELI, http={"listen": ANY_PORT})
+        harvester = self._fleet.start(
+            name,
+            engine=engine,
+            elector=NELI,
+            http={"listen": ANY_PORT},
+            # What is only late counts as failed, and is on the topic all the same.
+            producerKafkaConfig={"delivery.timeout.ms": 9000},
+        )
         self._fronts[name].harvester = harvester
         return harvester
 

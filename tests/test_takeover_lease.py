@@ -63,6 +63,8 @@ def test_a_killed_leader_is_replaced_and_one_that_stops_hands_over(
         killed = leader.wait_for(ACQUIRED, 60, killed_at).at - killed_at
         shop.wait_for_sales(100)
         competitors.remove(leader)
+        if competitors[0].find(ACQUIRED, killed_at):  # it was too slow again
+            leader, competitors = competitors[0], [leader]
         left_at = leader.send(signal.SIGTERM)
         successor = leader_of(competitors, left_at)
         left = successor.wait_for(ACQUIRED, 60, left_at).at - left_at

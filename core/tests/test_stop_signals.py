@@ -18,7 +18,6 @@ def left(monkeypatch):
     codes: list[int] = []
     monkeypatch.setattr(invocation, "exit_now", codes.append)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, for one, runs the tests without hangups
     yield codes
     for number, handler in handlers.items():
         signal.signal(number, handler)

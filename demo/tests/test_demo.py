@@ -51,8 +51,6 @@ def folder() -> Iterator[Path]:
 def demonstration(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Runs the program with all its temporary files in ``folder``, whose name marks all of its processes."""
     command = [sys.executable, "-m", "outbox_core", "demo", *options]
-    # Where a shell has started the tests in the background, they ignore SIGINT, and so would the program.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -61,7 +59,6 @@ def demonstration(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]
         env={**os.environ, "TMPDIR": str(folder)},
         start_new_session=True,
     ) as process:
-        signal.signal(signal.SIGINT, before)
         try:
             yield process
         finally:

@@ -33,13 +33,13 @@ def test_every_test_gets_a_mysql_database_of_its_own(brand: str, request: pytest
 def test_kafka_carries_a_record(kafka_bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": kafka_bootstrap})
     producer.produce(topic, b"value", b"key")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(
         {"bootstrap.servers": kafka_bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     try:
         consumer.subscribe([topic])
-        message = consumer.poll(20)
+        message = consumer.poll(120)
         assert message is not None
         assert message.error() is None
         assert (message.key(), message.value()) == (b"key", b"value")

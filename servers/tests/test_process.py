@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from outbox_servers.services import ServiceError, free_port
@@ -21,6 +22,7 @@ from outbox_servers.services.thread_states import has_ended, is_free
 _MANY_THREADS = """
 import sys, threading
 from pathlib import Path
+from typing import Any
 
 def count(file, number):
     while True:
@@ -40,6 +42,7 @@ for each in range(10):
 _PARENT = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from outbox_servers.services.process import ServerProcess
 
 folder = Path(sys.argv[1]) / "data"
@@ -194,3 +197,27 @@ def test_free_ports_are_below_the_ephemeral_range_and_nobody_elses(monkeypatch: 
     theirs = set(map(int, done.stdout.split()))
     assert len(theirs) == 20
     assert mine.isdisjoint(theirs)
+
+
+@pytest.mark.parametrize("interrupted", [1, 2], ids=["the server", "its guard"])
+def test_an_interrupt_while_a_server_is_started_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: int
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            if "start_new_session" in options:
+                started.append(self)
+                if len(started) == interrupted:
+                    signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ServerProcess("sleeper", ["sleep", "600"], log=tmp_path / "log")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [each.wait(60) is None for each in started] == [False, False]

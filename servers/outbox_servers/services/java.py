@@ -160,7 +160,7 @@ def _packaged_home() -> Path | None:
 def _settings(executable: Path) -> str:
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)  # noqa: S603 - asks the Java that the user has chosen
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)  # noqa: S603 - asks the Java that the user has chosen
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stderr + done.stdout if done.returncode == 0 else ""

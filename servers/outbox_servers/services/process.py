@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from outbox_sdk.errors import OutboxError
 
 from outbox_servers.services.thread_states import has_ended, is_free, is_held, wait_until
+from outbox_servers.services.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,14 +133,25 @@ class ServerProcess:
         self.name = name
         self.log = log
         self._log_start = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as output:
+        with uninterrupted(self.kill):
+            self._start(command, environment, account, orphan_signal, orphan_folder)
+
+    def _start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+        account: tuple[int, int] | None,
+        orphan_signal: str,
+        orphan_folder: Path | None,
+    ) -> None:
+        with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - the command is built by the services
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=None if environment is None else dict(environment),
-                cwd=log.parent,
+                cwd=self.log.parent,
                 start_new_session=True,
                 user=account[0] if account else None,
                 group=account[1] if account else None,
