@@ -102,7 +102,7 @@ def open_kafka(
     """
 
     def embedded() -> KafkaBroker:
-        # Nobody kills it. If it counted as dead where a busy machine keeps it waiting, it would make no topic.
+        # Nobody kills it. If it counted as dead while a busy machine starves it, it would create no topic.
         return KafkaBroker(properties={"broker.session.timeout.ms": "60000"}, progress=progress)
 
     return _found("kafka", environment, KAFKA_VARIABLE, ExternalKafka, embedded)
