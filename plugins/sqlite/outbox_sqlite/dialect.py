@@ -85,7 +85,7 @@ class SqliteDialect(PortableDialect):
         connection.text_factory = text
         connection.create_function("outbox_lane", 2, lane, deterministic=True)
         for setting in settings:
-            self._set(connection, setting)
+            self._set(connection, setting)  # again, while another connection changes the journal mode
         return connection
 
     def _set(self, connection: sqlite3.Connection, setting: str) -> None:
