@@ -90,8 +90,8 @@ def test_a_checkpoint_behind_an_open_transaction_of_another_lane_is_waited_for(
         other.flush(20)
         assert sender.publish([], "after") == []
         timer = Timer(1.5, partial(other.abort_transaction, 20))
-        timer.start()
         began = time.monotonic()
+        timer.start()
         assert sender.checkpoint() == "after"
         assert time.monotonic() - began > 1
         timer.join()

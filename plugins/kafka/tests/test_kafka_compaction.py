@@ -62,10 +62,13 @@ def stored(bootstrap: str, topic: str) -> list[str]:
         end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
         consumer.assign([TopicPartition(topic, 0, 0)])
         found = []
-        while message := consumer.poll(1.0):
-            found.append((message.value() or b"").decode())
-            if (message.offset() or 0) >= end - 2:  # the last is the end of a transaction
-                break
+        deadline = time.monotonic() + 60
+        offset = -1
+        while offset < end - 2:  # the last is the end of a transaction
+            assert time.monotonic() < deadline
+            if message := consumer.poll(1.0):
+                found.append((message.value() or b"").decode())
+                offset = message.offset() or 0
     return found
 
 

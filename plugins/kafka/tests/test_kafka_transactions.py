@@ -278,7 +278,7 @@ def test_answer_that_is_lost_is_no_commit_and_no_abort(
 
 
 def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: str, lane: str) -> None:
-    kafka = publisher(kafka_bootstrap, delivery_timeout_ms=500, transaction_timeout_ms=1000)
+    kafka = publisher(kafka_bootstrap, delivery_timeout_ms=3000, transaction_timeout_ms=4000)
     kafka.prepare([topic], PARTITIONS)
     sender = kafka.open_transactional(lane)
     commit = sender._producer.commit

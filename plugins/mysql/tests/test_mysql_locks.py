@@ -17,6 +17,11 @@ from pymysql.constants import COMMAND
 
 
 @pytest.fixture
+def under(under_alone: OutboxUnderTest) -> OutboxUnderTest:
+    return under_alone
+
+
+@pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as opened:
         yield opened

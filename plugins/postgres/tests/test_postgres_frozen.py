@@ -31,7 +31,7 @@ def freeze(outbox: Outbox, hand: Hand) -> None:
     connection = hand.table._connection
     connection.pgconn.send_query(prepare(connection, mark, claim).encode())
     connection.pgconn.flush()
-    until(lambda: state(outbox, hand) == "ClientWrite")
+    until(lambda: state(outbox, hand) in ("ClientWrite", "gone"))
 
 
 def state(outbox: Outbox, hand: Hand) -> str | None:

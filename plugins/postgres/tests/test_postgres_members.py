@@ -8,8 +8,14 @@ from dataclasses import replace
 import pytest
 from outbox_postgres.dialect import PostgresDialect
 from outbox_sdk.portable.members import MemberRow
+from outbox_servers.services import PostgresServer
 
 from .outbox_hands import Outbox, ask
+
+
+@pytest.fixture(scope="module")
+def postgres_server(own_postgres: PostgresServer) -> PostgresServer:
+    return own_postgres
 
 
 def test_a_harvester_may_delete_nothing_of_the_fence(outbox: Outbox, user: tuple[str, str]) -> None:

@@ -17,12 +17,13 @@ from psycopg import IsolationLevel
 from .outbox_hands import MakeOutbox, Outbox, until
 
 ROWS = 5_000
+SETTINGS: dict[str, str | int] = {"max_prepared_transactions": 2, "wal_level": "logical", "autovacuum": "off"}
 
 
 @pytest.fixture(scope="module")
 def postgres_server() -> Iterator[PostgresServer]:
     """A server of their own: its transactions are counted, and slots keep rows of all its databases."""
-    with PostgresServer(settings={"max_prepared_transactions": 2, "wal_level": "logical"}) as server:
+    with PostgresServer(settings=SETTINGS) as server:
         yield server
 
 

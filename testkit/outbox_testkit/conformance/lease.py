@@ -27,8 +27,8 @@ class LeaseConformance(Conformance):
         one, other = self.lease(box, stack), self.lease(box, stack)
         term = one.take("one", 60)
         assert term is not None
-        assert one.take("one", 2.0) == term
         assert other.take("other", 60) is None
+        assert one.take("one", 2.0) == term
         deadline = time.monotonic() + PATIENCE
         while (following := other.take("other", 60)) is None:
             assert time.monotonic() < deadline, "it does not run out"

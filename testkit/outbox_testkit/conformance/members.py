@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from uuid import uuid4
@@ -48,8 +49,13 @@ class MemberConformance(Conformance):
             members.note(group, name, 1, 60)
         time.sleep(1.5)
         assert members.note(group, "one", 0, 60) == {"silent": 1, "leaving": 1, "one": 0}
-        members.note(group, "leaving", 1, 60)
-        assert members.note(group, "one", 0, 1.2) == {"leaving": 1, "one": 0}
+        deadline = time.monotonic() + 60
+        found: Mapping[str, int] = {}
+        while "leaving" not in found:  # a busy machine may keep it silent, too
+            assert time.monotonic() < deadline
+            members.note(group, "leaving", 1, 60)
+            found = members.note(group, "one", 0, 1.2)
+        assert found == {"leaving": 1, "one": 0}
         for name in ("leaving", "leaving", "unknown"):
             members.leave(name)
         assert members.note(group, "one", 0, 60) == {"silent": 1, "one": 0}
