@@ -60,7 +60,7 @@ PYTEST = $(RUN) python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reord
 test: $(READY)  ## Run the tests for each change, on real servers: ten minutes on two cores
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(READY)  ## Run every test, the slow ones too: half an hour
+test-all: $(READY)  ## Run every test, the slow ones too: twenty minutes
 	@$(PYTEST) $(ARGS)
 
 lint: $(READY)  ## Check style, types and import rules
