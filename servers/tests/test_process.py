@@ -22,7 +22,6 @@ from outbox_servers.services.thread_states import has_ended, is_free
 _MANY_THREADS = """
 import sys, threading
 from pathlib import Path
-from typing import Any
 
 def count(file, number):
     while True:
@@ -42,7 +41,6 @@ for each in range(10):
 _PARENT = """
 import sys, time
 from pathlib import Path
-from typing import Any
 from outbox_servers.services.process import ServerProcess
 
 folder = Path(sys.argv[1]) / "data"

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.sender import KafkaSender
-from outbox_sdk import Deliveries
+from outbox_sdk import Deliveries, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
 
@@ -40,6 +40,16 @@ def gather(sender: KafkaSender, count: int, limit: float = 60) -> Deliveries:
         gathered.delivered += reports.delivered
         gathered.failed += reports.failed
     return gathered
+
+
+def deliver(sender: KafkaSender, *records: MarkedRecord) -> None:
+    """Sends records one after the other, each again until it is delivered: a broker may not be there yet."""
+    deadline = time.monotonic() + 60
+    for record in records:
+        sender.send([record])
+        while not gather(sender, 1).delivered:
+            assert time.monotonic() < deadline
+            sender.send([record])
 
 
 def consume(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list[Message]:

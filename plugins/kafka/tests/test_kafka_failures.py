@@ -16,13 +16,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.check import broker_findings
-from outbox_kafka.sender import KafkaSender
 from outbox_kafka.settings import producer_settings
 from outbox_sdk import Deliveries, DriverError, Level, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 from outbox_servers.services.secured_kafka import SecuredKafka
 
-from .kafka_access import alter_topic, gather, grant, publisher
+from .kafka_access import alter_topic, deliver, gather, grant, publisher
 
 NOBODY = "127.0.0.1:1"
 
@@ -55,16 +54,6 @@ def test_only_the_record_that_is_too_large_fails(strict_broker: KafkaBroker, top
     assert failure.record == records[10]
     assert not failure.retryable
     assert "max.message.bytes" in failure.reason
-
-
-def deliver(sender: KafkaSender, record: MarkedRecord) -> None:
-    """Sends a record again until it is delivered, as a broker that has just started may take long."""
-    deadline = time.monotonic() + 60
-    while True:
-        sender.send([record])
-        if gather(sender, 1).delivered:
-            return
-        assert time.monotonic() < deadline
 
 
 def test_nobody_waits_for_a_broker_that_does_not_answer(strict_broker: KafkaBroker, topic: str) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from outbox_kafka.sender import KafkaSender
 from outbox_sdk import DriverError, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
 from .frame_proxy import PRODUCE, FrameProxy
-from .kafka_access import consume, gather, publisher
+from .kafka_access import consume, deliver, publisher
 
 
 class Place:
@@ -37,14 +36,8 @@ def location() -> Iterator[Place]:
     location.proxy.close()
 
 
-def deliver(sender: KafkaSender, topic: str, *numbers: int) -> None:
-    """Sends records one after the other, each again until it is delivered."""
-    deadline = time.monotonic() + 60
-    for number in numbers:
-        sender.send([MarkedRecord(number, topic, "k", str(number))])
-        while not gather(sender, 1).delivered:
-            assert time.monotonic() < deadline
-            sender.send([MarkedRecord(number, topic, "k", str(number))])
+def numbered(topic: str, *numbers: int) -> list[MarkedRecord]:
+    return [MarkedRecord(number, topic, "k", str(number)) for number in numbers]
 
 
 @pytest.mark.parametrize("restart", [True, False], ids=["restarted lane", "same lane"])
@@ -54,7 +47,7 @@ def test_what_the_network_delays_is_refused_behind_what_the_lane_has_sent_since(
     kafka = publisher(location.through)
     kafka.prepare([topic], 1)
     sender = kafka.open("outbox.0")
-    deliver(sender, topic, 1)
+    deliver(sender, *numbered(topic, 1))
     location.proxy.hold(PRODUCE)
     sender.send([MarkedRecord(2, topic, "k", "2")])
     assert location.proxy.held.wait(60)
@@ -62,11 +55,11 @@ def test_what_the_network_delays_is_refused_behind_what_the_lane_has_sent_since(
         sender.close(0)
         sender = kafka.open("outbox.0")
     location.proxy.cut()
-    deliver(sender, topic, 2, 3, 4)
+    deliver(sender, *numbered(topic, 2, 3, 4))
     location.proxy.release()
     # Once a later record is delivered, the broker has handled the delayed one.
     time.sleep(0.5)
-    deliver(sender, topic, 5)
+    deliver(sender, *numbered(topic, 5))
     sender.close(5)
     there = arrived(location, topic)
     assert there == sorted(there)

@@ -28,11 +28,13 @@ class LeaseConformance(Conformance):
         term = one.take("one", 60)
         assert term is not None
         assert other.take("other", 60) is None
+        shortened = time.monotonic()
         assert one.take("one", 2.0) == term
         deadline = time.monotonic() + PATIENCE
         while (following := other.take("other", 60)) is None:
             assert time.monotonic() < deadline, "it does not run out"
             time.sleep(0.1)
+        assert time.monotonic() - shortened > 1, "a shorter lease is one holder's, too"
         assert following > term
         assert one.take("one", 60) is None
 
