@@ -25,7 +25,16 @@ from outbox_sdk.members import Members
 from outbox_sdk.outbox_table import UNBOUNDED, Advanced, OutboxTable
 from outbox_sdk.outbox_view import OutboxView
 from outbox_sdk.parking import DeadLetter, DeadLetters, DeadLetterStatus, Parked, Poison
-from outbox_sdk.publisher import MAX_CHECKPOINT, Deliveries, Failure, Publisher, Sender, TransactionalSender
+from outbox_sdk.publisher import (
+    MAX_CHECKPOINT,
+    Attempt,
+    Deliveries,
+    Failure,
+    Found,
+    Publisher,
+    Sender,
+    TransactionalSender,
+)
 from outbox_sdk.record import Batch, Header, MarkedRecord, Record
 from outbox_sdk.registry import Installed, Seam, find, installed
 from outbox_sdk.schema import OLDEST, SCHEMA, Schema
@@ -42,6 +51,7 @@ __all__ = [
     "Advanced",
     "Affinity",
     "AsyncStasher",
+    "Attempt",
     "Backlog",
     "Batch",
     "Candidate",
@@ -64,6 +74,7 @@ __all__ = [
     "Fence",
     "FileText",
     "Finding",
+    "Found",
     "Header",
     "Insert",
     "Installed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from outbox_sdk.finding import Finding
 from outbox_sdk.record import MarkedRecord
@@ -40,6 +40,34 @@ class Deliveries:
 
     delivered: list[MarkedRecord] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
+
+
+class Attempt(NamedTuple):
+    """The last transaction of a lane that may have been committed, whatever became of it.
+
+    Attributes:
+        checkpoint: Its checkpoint.
+        trace: By what its sender recognises its records in the log; opaque to callers.
+    """
+
+    checkpoint: str
+    trace: str = ""
+
+
+class Found(NamedTuple):
+    """Which records of an attempt are in the log, for readers of committed records.
+
+    Attributes:
+        published: The ids of those that are.
+        undecided: The ids of those of which the log does not tell. All others are not in the log.
+        committed: Whether the attempt's checkpoint was committed; ``False`` unless something is undecided.
+        reason: Why something is undecided.
+    """
+
+    published: Sequence[int]
+    undecided: Sequence[int] = ()
+    committed: bool = False
+    reason: str = ""
 
 
 class Sender(Protocol):
@@ -89,19 +117,38 @@ class TransactionalSender(Protocol):
     def location(self) -> str:
         """Where this sender keeps the checkpoint: names broker and whatever else the settings could change.
 
-        Opaque to callers, who compare it, keep it, and pass it to :meth:`checkpoint`.
+        Opaque to callers, who compare it, keep it, and pass it to :meth:`attempt`.
         """
         ...
 
-    def checkpoint(self, location: str = "") -> str | None:
-        """Returns the checkpoint of the lane's last committed transaction that is kept at ``location``.
+    def attempt(self, location: str = "") -> Attempt | None:
+        """Returns the lane's last transaction whose checkpoint is kept at ``location``, committed or not.
 
-        An empty place is this sender's own. ``None`` when the broker has none: no transaction was ever
-        committed, or it was deleted.
+        Every transaction that may have been committed is that one, or was begun before it. An empty place is
+        this sender's own. ``None`` when the broker has none: none was ever attempted, or it was deleted.
 
         Raises:
             DriverError: The broker cannot be reached or refuses; or ``location`` is at another broker (not
                 retryable).
+        """
+        ...
+
+    def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
+        """Looks for the records of the last attempt in the log, one by one.
+
+        Brokers may commit a part of a transaction and abort the rest, the checkpoint's part included. So the
+        checkpoint does not tell what became of the records.
+
+        Args:
+            records: Records of the attempt, in the order in which they were published.
+            trace: The attempt's, from :meth:`attempt`.
+
+        Returns:
+            What is certain, and what the log does not tell: a topic was deleted, a record has been compacted
+            away, others have published the same bytes.
+
+        Raises:
+            DriverError: The broker cannot be reached or refuses.
         """
         ...
 
@@ -116,11 +163,11 @@ class TransactionalSender(Protocol):
         Returns:
             Nothing once the transaction is committed. Otherwise it was aborted, and these are the records
             that did not go through, the first of each key; no reader of committed messages sees any of
-            ``records``, and the checkpoint is as it was before.
+            ``records``.
 
         Raises:
             DriverError: Whether the transaction was committed is unknown, or somebody else has opened the
-                lane: close this sender and open another, whose :meth:`checkpoint` tells.
+                lane: close this sender and open another, whose :meth:`attempt` and :meth:`find` tell.
         """
         ...
 

@@ -39,6 +39,14 @@ class Delivery(StrEnum):
     EXACTLY_ONCE = "exactly-once"
 
 
+class Undecided(StrEnum):
+    """What becomes of a row of an unfinished transaction if the log does not tell whether it is published."""
+
+    CHECKPOINT = "checkpoint"
+    PUBLISH = "publish"
+    PURGE = "purge"
+
+
 @dataclass(frozen=True)
 class Limits:
     """The bounds and intervals of one harvest; their names are goharvest's.
@@ -116,6 +124,9 @@ class Failures:
         keep_skipped: Seconds for which dead letters are kept after they were skipped; ``None`` for ever.
         stop_after: Seconds for which a database or broker may refuse this harvester (a missing table, an
             expired password) before the harvest ends with that error; meanwhile its lanes try again.
+        undecided: For exactly-once delivery: what becomes of rows whose transaction had an unknown outcome,
+            if the log does not tell of them, as when their topic was deleted: the fate of the transaction's
+            checkpoint, or published again (perhaps twice), or purged (perhaps lost).
     """
 
     first_backoff: Seconds = 0.1
@@ -125,6 +136,7 @@ class Failures:
     most_parked_keys: Annotated[int, Ge(0)] = 1000
     keep_skipped: Pause | None = None
     stop_after: Pause = 60.0
+    undecided: Undecided = Undecided.CHECKPOINT
 
     def __post_init__(self) -> None:
         if self.longest_backoff < self.first_backoff:

@@ -1,72 +1,57 @@
-"""The text of a checkpoint: which batches are in the log and may still have rows in the outbox.
+"""The text of a checkpoint: which batches are in the log, or may be, and may still have rows in the outbox.
 
-A checkpoint is ``2``, a space, and compressed JSON in base64: for each batch its newest time, and its runs
-of ids, each as the distance from the end of the one before and its length. Earlier versions wrote ``1``, a
-space, and for each batch the leader id that its rows carried, and its first and last id.
+A checkpoint is ``3``, a space, and compressed JSON in base64: a list of batches, of which the first is the
+one that its transaction publishes, or null. Each is a list of its newest time, and of its runs of ids, each
+as the distance from the end of the one before and its length.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final, NamedTuple
 
 from outbox_sdk import MAX_CHECKPOINT, Batch
 
 MAX_BATCH: Final = MAX_CHECKPOINT // 2
 """How many characters the checkpoint of a batch may have, so that it fits beside another or locked rows."""
 
-_FORMER_BATCH = re.compile(r"([0-9a-f]{32}):(-?[0-9]+):(-?[0-9]+)")
 
-
-class FormerBatch(NamedTuple):
-    """A batch of an earlier version: the rows from ``first`` to ``last`` that carry ``leader_id``."""
-
-    leader_id: UUID
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What a checkpoint says is in the log.
+class Checkpoint(NamedTuple):
+    """What a checkpoint says.
 
     Attributes:
-        batches: Batches by their ids.
-        former: Batches of an earlier version.
+        published: The batches whose transactions were known to be committed when it was written.
+        attempted: The batch that its own transaction publishes; ``None`` if it publishes none. The log alone
+            tells what became of it.
     """
 
-    batches: list[Batch] = field(default_factory=list)
-    former: list[FormerBatch] = field(default_factory=list)
+    published: Sequence[Batch] = ()
+    attempted: Batch | None = None
 
 
-def encode(batches: Sequence[Batch]) -> str:
-    """Returns the checkpoint of some batches, in ASCII; not empty even without batches."""
-    written = [[batch.newest, *_distances(batch)] for batch in batches]
+def encode(published: Sequence[Batch], attempted: Batch | None = None) -> str:
+    """Returns a checkpoint as text, in ASCII; not empty even without batches."""
+    written = [attempted and _numbers(attempted), *map(_numbers, published)]
     # Level 1 takes a sixth of the default's time, for a third more characters.
     packed = zlib.compress(json.dumps(written, separators=(",", ":")).encode(), 1)
-    return f"2 {b64encode(packed).decode()}"
+    return f"3 {b64encode(packed).decode()}"
 
 
 def decode(text: str) -> Checkpoint:
-    """Returns what a checkpoint of this or an earlier version says.
+    """Returns what a checkpoint says.
 
     Raises:
         ValueError: It is no checkpoint.
     """
     version, _, rest = text.partition(" ")
-    if version == "1":
-        return Checkpoint(former=[_former(part) for part in rest.split(",")] if rest else [])
-    if version != "2":
+    if version != "3":
         raise ValueError(f"it has the version {version!r}")
     try:
-        written = json.loads(zlib.decompress(b64decode(rest, validate=True)))
-        return Checkpoint([Batch(tuple(_runs(numbers)), newest) for newest, *numbers in written])
+        attempted, *published = json.loads(zlib.decompress(b64decode(rest, validate=True)))
+        return Checkpoint([_batch(each) for each in published], attempted and _batch(attempted))
     except (zlib.error, TypeError, ValueError) as error:
         raise ValueError(f"{rest!r} is no list of batches") from error
 
@@ -96,6 +81,15 @@ def shorter(one: Sequence[Batch], other: Sequence[Batch]) -> Sequence[Batch]:
     return min(one, other, key=lambda batches: len(encode(batches)))
 
 
+def _numbers(batch: Batch) -> list[str | int]:
+    return [batch.newest, *_distances(batch)]
+
+
+def _batch(written: list[Any]) -> Batch:
+    newest, *numbers = written
+    return Batch(tuple(_runs(numbers)), newest)
+
+
 def _distances(batch: Batch) -> Iterator[int]:
     end = 0
     for first, last in batch.runs:
@@ -110,10 +104,3 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
         first = end + distance
         end = first + length
         yield first, end
-
-
-def _former(part: str) -> FormerBatch:
-    match = _FORMER_BATCH.fullmatch(part)
-    if match is None:
-        raise ValueError(f"{part!r} names no batch")
-    return FormerBatch(UUID(match[1]), int(match[2]), int(match[3]))

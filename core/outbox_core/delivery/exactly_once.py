@@ -15,11 +15,12 @@ What makes that safe:
 
 * A batch is published only after the batch before it is committed. It is abandoned if that one is.
 * A batch is purged only when its transaction is known to be committed; its ids stay in the checkpoint until
-  the purge is durable.
+  the purge is durable. So the checkpoint of the last transaction that was attempted, whatever became of it,
+  names all that may be in the log and in the outbox.
 * A selection leaves out all batches that are not purged. Rows that others have locked cannot be purged: they
   are a batch of their own, until they can.
 * An unknown outcome (a lost reply from the database, or of a commit) is not resolved here: the lane restarts,
-  and its recovery purges what the checkpoint names before the first batch.
+  and its recovery looks into the log before the first batch.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ class SelectPublishPurge:
             culprits = [Failure(record, record.fault or "", retryable=False) for record in faulty.values()]
             self._take_back(now, self._selected, culprits)
             return None
-        checkpoint = encode([*self._in_log(), self._selected.batch])
+        checkpoint = encode(self._in_log(), self._selected.batch)
         self._crowded = len(checkpoint) > MAX_CHECKPOINT
         if self._crowded:
             return None

@@ -1,16 +1,19 @@
 """The recovery: how lanes begin, without I/O. It purges what is in the log already before anything is marked.
 
-A batch whose transaction was committed, and that was not yet purged when its lane ended, is known by the
-lane's checkpoint alone. So a new holder of a lane of exactly-once delivery does the following. The order
-matters:
+A batch that may be in the log, and that was not yet purged when its lane ended, is known by the lane's
+checkpoint alone. So a new holder of a lane of exactly-once delivery does the following. The order matters:
 
 1. It enters the lane at the fence: from now on nobody else marks or purges for it.
 2. It opens the transactional sender: from now on nobody else publishes for it, and earlier transactions have
    ended.
-3. It reads the checkpoint, which cannot change any more.
-4. It purges, durably, what the checkpoint says is in the log. No other rows are. Where the checkpoint names
-   nothing, the purge still checks the fence: a holder that was suspended since step 1 would otherwise
-   overwrite the checkpoint of its successor.
+3. It reads the checkpoint of the last attempt, which cannot change any more. The attempt may be committed or
+   aborted, or, as Kafka can tear a transaction, some of each. So it looks for the attempt's rows in the log,
+   if there are any left in the outbox, one by one. Of what the log does not tell, the setting
+   ``failures.undecided`` decides.
+4. It purges, durably, the rows that it found, and those that the checkpoint says were in the log before. No
+   other rows are. Where there are none, the purge still checks the fence: a holder that was suspended since
+   step 1 would otherwise overwrite the checkpoint of its successor. Rows that it did not find are selected
+   and published again, before any later row of their keys.
 5. It writes a checkpoint at its own location, and notes at the fence how it publishes. This checkpoint is
    empty, but for rows that others have locked: the lane leaves these out of what it selects, and purges them
    later.
@@ -37,20 +40,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from outbox_sdk import MAX_CHECKPOINT, Advanced, Batch, DriverError, Fence, Parked, TransactionalLane
+from outbox_sdk import (
+    MAX_CHECKPOINT,
+    Advanced,
+    Attempt,
+    Batch,
+    DriverError,
+    Fence,
+    Found,
+    MarkedRecord,
+    Parked,
+    TransactionalLane,
+)
 
-from outbox_core.config.settings import Delivery
+from outbox_core.config.settings import Delivery, Undecided
 from outbox_core.delivery.checkpoint import Checkpoint, decode, encode, shorter
 from outbox_core.delivery.requests import (
     CloseSender,
     Enter,
-    FindMarked,
+    FindPublished,
     OpenSender,
     PurgeBatches,
     RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
+    ReadRows,
     ReadTableName,
     RunAll,
     Steps,
@@ -71,6 +86,29 @@ class Entered(NamedTuple):
     parked: Parked
 
 
+class Doubt(NamedTuple):
+    """What the log has told of an attempt whose outcome was unknown.
+
+    Attributes:
+        records: How many of its records were in the outbox.
+        published: How many of these are in the log.
+        undecided: Of how many the log does not tell.
+        reason: Why it does not.
+        purged: How many are purged: those in the log, and undecided ones as the setting says.
+    """
+
+    records: int
+    published: int
+    undecided: int
+    reason: str
+    purged: int
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the broker has committed one part of the transaction and aborted another."""
+        return 0 < self.published < self.records - self.undecided
+
+
 class Opened(NamedTuple):
     """An exactly-once lane that may begin.
 
@@ -80,6 +118,7 @@ class Opened(NamedTuple):
         parked: The number and age of parked keys.
         recovered: How many rows were in the log already, and were purged.
         locked: Batches that are in the log, and of which others have locked rows.
+        doubt: What the log told of the last attempt; ``None`` if nothing of it was in the outbox.
     """
 
     fence: Fence
@@ -87,6 +126,26 @@ class Opened(NamedTuple):
     parked: Parked
     recovered: int
     locked: Sequence[Batch] = ()
+    doubt: Doubt | None = None
+
+
+class Recovered(NamedTuple):
+    """A former lane that is settled.
+
+    Attributes:
+        rows: How many rows were in the log already, and were purged.
+        doubt: As in :class:`Opened`.
+    """
+
+    rows: int = 0
+    doubt: Doubt | None = None
+
+
+class _InLog(NamedTuple):
+    """The batches that are in the log, and may have rows in the outbox."""
+
+    batches: Sequence[Batch]
+    doubt: Doubt | None = None
 
 
 @dataclass(frozen=True)
@@ -98,12 +157,14 @@ class Recovery:
         lanes: How many lanes share the outbox.
         token: The fence token of the leadership.
         delivery: The delivery mode of its lanes.
+        undecided: What becomes of rows of which the log does not tell.
     """
 
     outbox: str
     lanes: int
     token: int
     delivery: Delivery
+    undecided: Undecided = Undecided.CHECKPOINT
 
     def enter(self, lane: int) -> Steps[Entered]:
         """Enters a lane of at-least-once delivery.
@@ -127,18 +188,17 @@ class Recovery:
         """
         fence, noted = yield from self._enter(lane)
         name = yield from self._sender_name(fence)
-        location, former = yield from self._take_over(name, noted)
-        published = yield from self._batches(former)
-        purged: Advanced = yield PurgeBatches(fence, published)
-        locked = shorter(purged.locked, published) if purged.locked else ()
+        location, (batches, doubt) = yield from self._take_over(name, noted)
+        purged: Advanced = yield PurgeBatches(fence, batches)
+        locked = shorter(purged.locked, batches) if purged.locked else ()
         checkpoint = encode(locked)
-        if len(checkpoint) > MAX_CHECKPOINT:  # only batches of an earlier version can be that long
+        if len(checkpoint) > MAX_CHECKPOINT:  # an attempt that is torn into many runs
             raise _locked_rows(lane)
         yield WriteCheckpoint(name, checkpoint)
         yield from self._note(fence, noted, TransactionalLane(fence.lanes, name, location))
-        return Opened(fence, name, (yield ReadParked()), purged.purged, locked)
+        return Opened(fence, name, (yield ReadParked()), purged.purged, locked, doubt)
 
-    def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, int]]:
+    def recover(self, noted: Mapping[int, TransactionalLane]) -> Steps[dict[int, Recovered]]:
         """Recovers former lanes whose published records the lanes of this leadership would not find.
 
         Idempotent. Without such lanes it makes no request.
@@ -148,7 +208,7 @@ class Recovery:
                 :meth:`outbox_sdk.OutboxTable.transactional_lanes`.
 
         Returns:
-            Recovered lane → how many rows were in the log already.
+            Each recovered lane, by its number.
 
         Raises:
             LeadershipLost: The fence carries another token.
@@ -157,7 +217,7 @@ class Recovery:
         former = self._former(noted)
         if not former:
             return {}
-        rows: list[int] = yield RunAll([self._recover_lane(lane) for lane in former])
+        rows: list[Recovered] = yield RunAll([self._recover_lane(lane) for lane in former])
         return dict(zip(former, rows, strict=True))
 
     def _former(self, noted: Mapping[int, TransactionalLane]) -> list[int]:
@@ -165,15 +225,15 @@ class Recovery:
         same = self.lanes if self.delivery is Delivery.EXACTLY_ONCE else 0
         return [lane for lane, note in noted.items() if note.lanes != same]
 
-    def _recover_lane(self, lane: int) -> Steps[int]:
+    def _recover_lane(self, lane: int) -> Steps[Recovered]:
         fence, noted = yield from self._enter(lane)
-        recovered = 0
+        recovered = Recovered()
         if noted is not None:
-            checkpoint = yield from self._former_checkpoint(noted)
-            purged: Advanced = yield PurgeBatches(fence, (yield from self._batches(checkpoint)))
+            batches, doubt = yield from self._former_in_log(noted)
+            purged: Advanced = yield PurgeBatches(fence, batches)
             if purged.locked:
                 raise _locked_rows(lane)
-            recovered = purged.purged
+            recovered = Recovered(purged.purged, doubt)
         yield WriteNote(fence, None)
         return recovered
 
@@ -192,44 +252,42 @@ class Recovery:
         table: str = yield ReadTableName()
         return _sender_name(table, fence)
 
-    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, Checkpoint]]:
-        """Opens our own sender; returns its location, and the checkpoint of the last publisher."""
+    def _take_over(self, name: str, noted: TransactionalLane | None) -> Steps[tuple[str, _InLog]]:
+        """Opens our own sender; returns its location, and what the last publisher left in the log."""
         if noted is not None and noted.sender != name:
-            checkpoint = yield from self._former_checkpoint(noted)
+            in_log = yield from self._former_in_log(noted)
             location: str = yield OpenSender(name)
         else:
             location = yield OpenSender(name)
-            checkpoint = yield from self._read_checkpoint(name, noted)
-        return location, checkpoint
+            in_log = yield from self._in_log(name, noted)
+        return location, in_log
 
-    def _former_checkpoint(self, noted: TransactionalLane) -> Steps[Checkpoint]:
-        """Opens the noted sender, which ends its transactions, and returns its checkpoint."""
+    def _former_in_log(self, noted: TransactionalLane) -> Steps[_InLog]:
+        """Opens the noted sender, which ends its transactions, and returns what it left in the log."""
         yield OpenSender(noted.sender)
-        checkpoint = yield from self._read_checkpoint(noted.sender, noted)
+        in_log = yield from self._in_log(noted.sender, noted)
         yield CloseSender(noted.sender)
-        return checkpoint
+        return in_log
 
-    def _read_checkpoint(self, name: str, noted: TransactionalLane | None) -> Steps[Checkpoint]:
-        """Returns the checkpoint at the noted location; it may be missing only without a note."""
-        text: str | None = yield ReadCheckpoint(name, noted.location if noted else "")
-        if text is None and noted is not None:
+    def _in_log(self, name: str, noted: TransactionalLane | None) -> Steps[_InLog]:
+        """Looks at what the last publisher left in the log; its sender is open."""
+        attempt: Attempt | None = yield ReadCheckpoint(name, noted.location if noted else "")
+        if attempt is None and noted is not None:
             raise _missing_checkpoint(name, noted)
-        try:
-            return decode(text) if text is not None else Checkpoint()
-        except ValueError as error:
-            message = (
-                f"cannot read the checkpoint of lane {name!r}: {error}; was it written by a later version?"
-            )
-            raise DriverError(message, retryable=False) from error
-
-    def _batches(self, checkpoint: Checkpoint) -> Steps[list[Batch]]:
-        """Returns the batches of a checkpoint by their ids."""
-        batches = list(checkpoint.batches)
-        for former in checkpoint.former:
-            ids: Sequence[int] = yield FindMarked(former)
-            if ids:
-                batches.append(Batch.of(ids))
-        return batches
+        checkpoint = _decoded(name, attempt)
+        rows: Sequence[MarkedRecord] = ()
+        if checkpoint.attempted is not None:
+            rows = yield ReadRows(checkpoint.attempted)
+        if not rows or checkpoint.attempted is None or attempt is None:
+            return _InLog(checkpoint.published)
+        found: Found = yield FindPublished(name, rows, attempt.trace)
+        purges = self.undecided is Undecided.PURGE or (
+            self.undecided is Undecided.CHECKPOINT and found.committed
+        )
+        ids = sorted([*found.published, *(found.undecided if purges else ())])
+        doubt = Doubt(len(rows), len(found.published), len(found.undecided), found.reason, len(ids))
+        in_log = [Batch.of(ids, checkpoint.attempted.newest)] if ids else []
+        return _InLog([*checkpoint.published, *in_log], doubt)
 
     def _note(self, fence: Fence, noted: TransactionalLane | None, note: TransactionalLane) -> Steps[None]:
         if note != noted:
@@ -241,11 +299,11 @@ class TakenOver(NamedTuple):
 
     Attributes:
         token: Its fence token.
-        recovered: Former lane → how many of its rows were in the log already.
+        recovered: The former lanes that are settled, by their numbers.
     """
 
     token: int
-    recovered: Mapping[int, int]
+    recovered: Mapping[int, Recovered]
 
 
 def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> Steps[TakenOver]:
@@ -264,6 +322,14 @@ def take_over(lanes: int, holder: str, recovery: Callable[[int], Recovery]) -> S
     # From now on the lanes of earlier leaderships write no notes.
     noted: Mapping[int, TransactionalLane] = yield ReadNotes()
     return TakenOver(token, (yield from recovery(token).recover(noted)))
+
+
+def _decoded(name: str, attempt: Attempt | None) -> Checkpoint:
+    try:
+        return decode(attempt.checkpoint) if attempt is not None else Checkpoint()
+    except ValueError as error:
+        message = f"cannot read the checkpoint of lane {name!r}: {error}; was it written by a later version?"
+        raise DriverError(message, retryable=False) from error
 
 
 def _sender_name(table: str, fence: Fence) -> str:

@@ -10,9 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from outbox_sdk import Batch, Fence, TransactionalLane
-
-from outbox_core.delivery.checkpoint import FormerBatch
+from outbox_sdk import Batch, Fence, MarkedRecord, TransactionalLane
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +46,10 @@ class ReadParked:
 
 
 @dataclass(frozen=True, slots=True)
-class FindMarked:
-    """Looks for the rows of a batch of an earlier version. Reply: their ids, in ascending order."""
+class ReadRows:
+    """Reads the rows of a batch that are in the outbox; see :meth:`outbox_sdk.OutboxTable.rows`."""
 
-    batch: FormerBatch
+    batch: Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class CloseSender:
 
 @dataclass(frozen=True, slots=True)
 class ReadCheckpoint:
-    """Reads the checkpoint of an open sender. Reply: its text, or ``None`` where there is no checkpoint.
+    """Reads the last attempt of an open sender. Reply: an ``Attempt``, or ``None`` where there is none.
 
     Attributes:
         name: The sender's name.
@@ -98,6 +96,21 @@ class ReadCheckpoint:
 
     name: str
     location: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindPublished:
+    """Looks for the records of an attempt in the log. Reply: ``Found``.
+
+    Attributes:
+        name: The name of the open sender whose attempt it was.
+        records: The records, in the order in which they were published.
+        trace: The attempt's.
+    """
+
+    name: str
+    records: Sequence[MarkedRecord]
+    trace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +137,13 @@ RecoveryRequest = (
     | ReadTableName
     | ReadNotes
     | ReadParked
-    | FindMarked
+    | ReadRows
     | PurgeBatches
     | WriteNote
     | OpenSender
     | CloseSender
     | ReadCheckpoint
+    | FindPublished
     | WriteCheckpoint
     | RunAll
 )

@@ -125,8 +125,6 @@ class LaneLoop:
         sender = self._tracing().transactional(untraced)
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
-        if opened.recovered:
-            log.info("lane %d: %d rows were in the log already", name, opened.recovered)
 
         def publish(request: Request) -> Answer:
             assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted

@@ -11,17 +11,18 @@ from typing import Any, NamedTuple, assert_never
 from outbox_sdk import Dialect, OutboxTable, Publisher, TransactionalSender
 
 from outbox_core.config.settings import Choice, HarvestSettings
-from outbox_core.delivery.recovery import Entered, Opened, Recovery, take_over
+from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovery, take_over
 from outbox_core.delivery.requests import (
     CloseSender,
     Enter,
-    FindMarked,
+    FindPublished,
     OpenSender,
     PurgeBatches,
     RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
+    ReadRows,
     ReadTableName,
     RecoveryRequest,
     Result,
@@ -53,6 +54,7 @@ def open_lane(plan: Plan, lane: int) -> tuple[Opened, TransactionalSender]:
     """
     with closing(Driver(plan.dialect, plan.publisher)) as driver:
         opened = driver.run(_recovery(plan).open(lane))
+        _log(f"lane {lane}", opened.recovered, opened.doubt)
         return opened, driver.senders.pop(opened.sender)
 
 
@@ -80,18 +82,39 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
     lanes = settings.limits.send_concurrency
 
     def recovery(token: int) -> Recovery:
-        return Recovery(settings.outbox, lanes, token, settings.delivery)
+        return Recovery(settings.outbox, lanes, token, settings.delivery, settings.failures.undecided)
 
     with closing(Driver(settings.dialect, settings.publisher)) as driver:
         token, recovered = driver.run(take_over(lanes, settings.name, recovery))
         taken_over = driver.taken_over() if origin else ()
-    for lane, rows in recovered.items():
-        log.info("recovered former lane %d: %d rows were in the log already", lane, rows)
+    for lane, (rows, doubt) in recovered.items():
+        _log(f"former lane {lane}", rows, doubt)
     return Begun(token, driver.silence, taken_over)
 
 
 def _recovery(plan: Plan) -> Recovery:
-    return Recovery(plan.outbox, plan.lanes, plan.token, plan.delivery)
+    return Recovery(plan.outbox, plan.lanes, plan.token, plan.delivery, plan.failures.undecided)
+
+
+def _log(lane: str, rows: int, doubt: Doubt | None) -> None:
+    """Says what a recovery found."""
+    if rows:
+        log.info("%s: %d rows were in the log already", lane, rows)
+    if doubt is None:
+        return
+    log.log(
+        logging.WARNING if doubt.is_torn else logging.INFO,
+        "%s: a transaction with %d records had an unknown outcome: %d of them are in the log%s; others are "
+        "published again",
+        *(lane, doubt.records, doubt.published, ", as the broker has torn it" if doubt.is_torn else ""),
+    )
+    if doubt.undecided:
+        log.warning(
+            "%s: of %d of them the log does not tell whether they are published (%s): they are %s, by the "
+            "setting failures.undecided",
+            *(lane, doubt.undecided, doubt.reason),
+            "purged" if doubt.purged > doubt.published else "published again",
+        )
 
 
 class Driver:
@@ -148,10 +171,8 @@ class Driver:
             case CloseSender(name):
                 self.senders.pop(name).close()
                 return None
-            case ReadCheckpoint(name, location):
-                return self.senders[name].checkpoint(location)
-            case WriteCheckpoint(name, checkpoint):
-                return self.senders[name].publish([], checkpoint)
+            case ReadCheckpoint(name) | FindPublished(name) | WriteCheckpoint(name):
+                return _ask(self.senders[name], request)
             case RunAll(steps):
                 with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="recovery") as pool:
                     runs = [pool.submit(copy_context().run, self._run_apart, each) for each in steps]
@@ -167,7 +188,7 @@ class Driver:
         | ReadTableName
         | ReadNotes
         | ReadParked
-        | FindMarked
+        | ReadRows
         | PurgeBatches
         | WriteNote,
     ) -> Any:
@@ -187,8 +208,8 @@ class Driver:
                 reply = table.parked()
             case PurgeBatches(fence, batches):
                 reply = table.advance(fence, batches, [], 0)
-            case FindMarked(batch):
-                reply = table.marked_ids(*batch)
+            case ReadRows(batch):
+                reply = table.rows(batch)
             case WriteNote(fence, note):
                 table.set_transactional(fence, note)
             case _:
@@ -203,3 +224,15 @@ class Driver:
         if self._table is None:
             self._table = self._dialect.create().connect()
         return self._table
+
+
+def _ask(sender: TransactionalSender, request: ReadCheckpoint | FindPublished | WriteCheckpoint) -> Any:
+    match request:
+        case ReadCheckpoint(_, location):
+            return sender.attempt(location)
+        case FindPublished(_, records, trace):
+            return sender.find(records, trace)
+        case WriteCheckpoint(_, checkpoint):
+            return sender.publish([], checkpoint)
+        case _:
+            assert_never(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import time_ns
 
-from outbox_sdk import Deliveries, Failure, MarkedRecord, Sender, TransactionalSender
+from outbox_sdk import Attempt, Deliveries, Failure, Found, MarkedRecord, Sender, TransactionalSender
 
 from outbox_core.tracing.spans import ABORTED, UNKNOWN, DeliverySpans
 
@@ -54,9 +54,13 @@ class TracedTransactionalSender:
         """Where the checkpoint is kept."""
         return self._sender.location
 
-    def checkpoint(self, location: str = "") -> str | None:
-        """Reads the checkpoint."""
-        return self._sender.checkpoint(location)
+    def attempt(self, location: str = "") -> Attempt | None:
+        """Reads the last attempt."""
+        return self._sender.attempt(location)
+
+    def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
+        """Looks for records in the log."""
+        return self._sender.find(records, trace)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         """Publishes, and tells of it in spans."""

@@ -27,6 +27,8 @@ def produce(
     on_delivery: OnDelivery,
     on_refused: Callable[[MarkedRecord, Exception], None],
     lookup: TopicLookup | None = None,
+    *,
+    now_ms: int = _NOW,
 ) -> int:
     """Hands ``records`` to the producer in order; does not wait.
 
@@ -37,6 +39,8 @@ def produce(
         on_refused: Receives a record that the client refused, and why: a ``KafkaException``, or what Python
             raises for a value that does not fit into a message.
         lookup: Receives records whose topic is not known to exist; without it, the client receives them.
+        now_ms: The timestamp of records without one of their own, in milliseconds since the epoch; 0 for the
+            client's clock.
 
     Returns:
         How many records were handled: fewer than all of them if the client's queue is full.
@@ -56,7 +60,7 @@ def produce(
                 _ANY_PARTITION if partition is None else partition,
                 partial(on_delivery, record),
                 None,
-                timestamp or _NOW,
+                timestamp or now_ms,
                 (headers if type(headers) is list else list(headers)) if headers else None,
             )
         except BufferError:

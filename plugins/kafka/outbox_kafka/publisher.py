@@ -70,13 +70,14 @@ class KafkaPublisher:
         from outbox_kafka.checkpoint import CheckpointStore  # noqa: PLC0415
         from outbox_kafka.checkpoint_topic import ensure_checkpoint_topic  # noqa: PLC0415
         from outbox_kafka.topics import unwritable  # noqa: PLC0415
+        from outbox_kafka.trace import Tracer  # noqa: PLC0415
         from outbox_kafka.transactional_sender import KafkaTransactionalSender  # noqa: PLC0415
 
         name = f"{_PREFIX}{lane}"
         settings, user = transactional_settings(self._kafka, name), client_settings(self._kafka)
         topic = ensure_checkpoint_topic(user, self._options.checkpoint_topic)
         store = CheckpointStore(user, topic, name, transaction_timeout_ms(settings) / 1000)
-        return KafkaTransactionalSender(settings, store, partial(unwritable, user))
+        return KafkaTransactionalSender(settings, store, Tracer(user), partial(unwritable, user))
 
     def prepare(self, topics: Sequence[str], partitions: int) -> Sequence[str]:
         """Creates missing topics with the broker's default replication; see the contract."""

@@ -20,19 +20,22 @@ class TransactionErrors:
 
     Attributes:
         checkpoint: The record of the checkpoint.
+        time_ms: The timestamp of records without one of their own.
         checkpoint_error: Why it could not be stored; ``None`` if there is no error.
         chunk: The records that were produced last.
         delivery_failed: Whether the client accepted a record and then failed to deliver it.
         missing_topics: The topics that are missing, according to the client.
     """
 
-    def __init__(self, checkpoint: MarkedRecord) -> None:
+    def __init__(self, checkpoint: MarkedRecord, time_ms: int) -> None:
         """Starts without errors.
 
         Args:
-            checkpoint: The record of the checkpoint.
+            checkpoint: As the attribute.
+            time_ms: As the attribute.
         """
         self.checkpoint = checkpoint
+        self.time_ms = time_ms
         self.checkpoint_error: KafkaError | Exception | None = None
         self.chunk: Sequence[MarkedRecord] = ()
         self.delivery_failed = False

@@ -145,7 +145,9 @@ class TransactionalProducer:
         """
         rest = records
         while True:
-            handled = produce(self._client, rest, errors.on_delivery, errors.on_refused)
+            handled = produce(
+                self._client, rest, errors.on_delivery, errors.on_refused, now_ms=errors.time_ms
+            )
             rest = rest[handled:]
             if not rest or errors:
                 return

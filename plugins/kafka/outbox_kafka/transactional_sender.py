@@ -6,22 +6,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from outbox_sdk import MAX_CHECKPOINT, AccessDenied, DriverError, Failure, MarkedRecord
+from outbox_sdk import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failure, Found, MarkedRecord
 
-from outbox_kafka.checkpoint import CheckpointStore
+from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
 from outbox_kafka.chunks import chunks
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
+from outbox_kafka.log_reader import Partition, TransactionOpen
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import diagnose
 from outbox_kafka.topic_cache import TopicCache
+from outbox_kafka.trace import Trace, Tracer
 from outbox_kafka.transaction_errors import TransactionErrors
 from outbox_kafka.transactional_producer import NOT_COMMITTED, TransactionalProducer
 
 _REQUEST_BYTES = 1_000_000
 """Bytes that the client puts into a request by default; smaller chunks are fractions of it."""
-
-_CANCELLED = "-"
-"""A checkpoint that is never committed."""
 
 _RETRIES = 2
 """Retries of a transaction that failed, but not because of a record. The one after a refused batch always
@@ -42,6 +41,7 @@ class KafkaTransactionalSender:
         self,
         settings: Mapping[str, Any],
         store: CheckpointStore,
+        tracer: Tracer,
         unwritable: Callable[[Collection[str]], set[str]],
     ) -> None:
         """Connects, and ends the transaction of an earlier sender.
@@ -49,6 +49,7 @@ class KafkaTransactionalSender:
         Args:
             settings: librdkafka's settings, complete.
             store: Stores the lane's checkpoint.
+            tracer: Makes what the records of a transaction are recognised by.
             unwritable: Returns those topics that this client may not write to.
 
         Raises:
@@ -57,6 +58,7 @@ class KafkaTransactionalSender:
         """
         self._settings = settings
         self._store = store
+        self._tracer = tracer
         self._unwritable = unwritable
         self._topics = TopicCache(int(settings["topic.metadata.propagation.max.ms"]) / 1000)
         self._accepting: set[str] = set()
@@ -65,7 +67,7 @@ class KafkaTransactionalSender:
         self._producer = TransactionalProducer(settings)
         try:
             self._producer.initialize()
-            self._end_late_transaction()
+            self._end_late_transactions()
         except BaseException:
             self.close()
             raise
@@ -75,9 +77,20 @@ class KafkaTransactionalSender:
         """Names cluster, topic and partition; see :attr:`outbox_sdk.TransactionalSender.location`."""
         return self._store.location
 
-    def checkpoint(self, location: str = "") -> str | None:
-        """Reads the checkpoint; see :meth:`outbox_sdk.TransactionalSender.checkpoint`."""
-        return self._store.read(location)
+    def attempt(self, location: str = "") -> Attempt | None:
+        """Reads the checkpoint; see :meth:`outbox_sdk.TransactionalSender.attempt`."""
+        attempt = self._store.attempt(location)
+        if attempt is not None:
+            self._tracer.last_ms = Trace.parse(attempt.trace).time_ms
+        return attempt
+
+    def find(self, records: Sequence[MarkedRecord], trace: str) -> Found:
+        """Looks into the log; see :meth:`outbox_sdk.TransactionalSender.find`."""
+        try:
+            return self._store.find(records, trace)
+        except TransactionOpen as error:
+            self._end_late_transactions(error.places)
+            return self._store.find(records, trace)
 
     def publish(self, records: Sequence[MarkedRecord], checkpoint: str) -> list[Failure]:
         """Publishes in one transaction; see :meth:`outbox_sdk.TransactionalSender.publish`.
@@ -95,7 +108,8 @@ class KafkaTransactionalSender:
         if failures := missing_topic_failures(self._topics, self._producer.look_up, records, self._settings):
             return failures
         while True:
-            errors = TransactionErrors(self._store.record(checkpoint))
+            trace = self._tracer.next(records, topics)
+            errors = TransactionErrors(self._store.record(checkpoint, trace), trace.time_ms)
             deadline = self._producer.begin()
             error = self._fill(records, errors, deadline, accepted=topics <= self._accepting)
             if error is None and not errors:
@@ -114,16 +128,18 @@ class KafkaTransactionalSender:
         """Disconnects; see :meth:`outbox_sdk.TransactionalSender.close`."""
         self._producer.close()
 
-    def _end_late_transaction(self) -> None:
-        """Ends a transaction that a late request of an earlier sender has left open with its checkpoint.
+    def _end_late_transactions(self, places: Sequence[Partition] = ()) -> None:
+        """Ends what late requests of an earlier sender have left open, with its checkpoint and in ``places``.
 
         A broker that does not verify transactions (before KIP-890, or by configuration) accepts a request
-        that arrives after its client's abort. The checkpoint would never be readable again. Another aborted
-        transaction in its partition ends that. The broker has then seen our epoch, and refuses what arrives
-        even later. Besides, this shows a refusal now.
+        that arrives after its client's abort: the partition shows nothing behind it any more. Another aborted
+        transaction there ends that. The broker has then seen our epoch, and refuses what arrives even later.
+        Besides, this shows a refusal now.
         """
-        errors = TransactionErrors(self._store.record(_CANCELLED))
-        failed = self._producer.produce([errors.checkpoint], errors, self._producer.begin())
+        trace = self._tracer.next([], set())
+        errors = TransactionErrors(self._store.record(CANCELLED, trace), trace.time_ms)
+        others = [MarkedRecord(-1, topic, "", None, partition=number) for topic, number in places]
+        failed = self._producer.produce([errors.checkpoint, *others], errors, self._producer.begin())
         self._producer.abort()
         error = failed or errors.checkpoint_error
         if error is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.sender import KafkaSender
+from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import Deliveries, MarkedRecord
 from outbox_servers.services.kafka import KafkaBroker
 
@@ -112,6 +114,21 @@ def written(bootstrap: str, topic: str, partitions: int) -> int:
 def values(bootstrap: str, topic: str, partitions: int) -> list[int]:
     """Returns the numbers that committed messages have as values, in ascending order."""
     return sorted(int(message.value() or b"") for message in committed(bootstrap, topic, partitions))
+
+
+def checkpoint_of(sender: KafkaTransactionalSender, location: str = "") -> str | None:
+    """Returns the checkpoint of the lane's last attempt, if there is any."""
+    attempt = sender.attempt(location)
+    return attempt and attempt.checkpoint
+
+
+def found(sender: KafkaTransactionalSender, records: Sequence[MarkedRecord]) -> list[int]:
+    """Returns the ids of those records of the lane's last attempt that are in the log."""
+    attempt = sender.attempt()
+    assert attempt is not None
+    answer = sender.find(records, attempt.trace)
+    assert not answer.undecided
+    return sorted(answer.published)
 
 
 def alter_topic(bootstrap: str, topic: str, name: str, value: str) -> None:

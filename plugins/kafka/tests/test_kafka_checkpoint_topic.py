@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
-from threading import Timer
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AdminClient,
     NewTopic,
@@ -18,7 +15,7 @@ from outbox_kafka import KafkaOptions, KafkaPublisher
 from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import DriverError, Level, MarkedRecord
 
-from .kafka_access import alter_topic, values
+from .kafka_access import alter_topic, checkpoint_of, values
 
 Open = Callable[..., KafkaTransactionalSender]
 
@@ -63,8 +60,8 @@ def test_a_checkpoint_far_behind_those_of_another_lane_is_found(
         for number in range(30_000):
             busy.produce(checkpoints, str(number), "busy", partition=0)
         busy.commit_transaction(20)
-        assert quiet.checkpoint() == "second"
-        assert silent.checkpoint() is None
+        assert checkpoint_of(quiet) == "second"
+        assert checkpoint_of(silent) is None
 
 
 def test_aborted_checkpoints_at_the_end_are_passed_over(
@@ -77,10 +74,10 @@ def test_aborted_checkpoints_at_the_end_are_passed_over(
         aborted.produce(checkpoints, str(number), f"outbox.{topic}.0", partition=0)
     aborted.flush(20)
     with closing(open_lane("0")) as successor:
-        assert successor.checkpoint() == "before"
+        assert checkpoint_of(successor) == "before"
 
 
-def test_a_checkpoint_behind_an_open_transaction_of_another_lane_is_waited_for(
+def test_a_checkpoint_behind_an_open_transaction_of_another_lane_is_not_waited_for(
     kafka_bootstrap: str, checkpoints: str, open_lane: Open
 ) -> None:
     with closing(open_lane("0")) as sender:
@@ -89,50 +86,18 @@ def test_a_checkpoint_behind_an_open_transaction_of_another_lane_is_waited_for(
         other.produce(checkpoints, "open", "other", partition=0)
         other.flush(20)
         assert sender.publish([], "after") == []
-        timer = Timer(1.5, partial(other.abort_transaction, 20))
-        began = time.monotonic()
-        timer.start()
-        assert sender.checkpoint() == "after"
-        assert time.monotonic() - began > 1
-        timer.join()
-
-
-def test_a_transaction_that_stays_open_is_an_error_and_no_old_checkpoint(
-    kafka_bootstrap: str, checkpoints: str, open_lane: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("outbox_kafka.checkpoint._MARGIN_SECONDS", 0)
-    with closing(open_lane("0", **{"delivery.timeout.ms": 1000, "transaction.timeout.ms": 2000})) as sender:
-        assert sender.publish([], "before") == []
-        other = transactional(kafka_bootstrap, f"{checkpoints}-other")
-        other.produce(checkpoints, "open", "other", partition=0)
-        other.flush(20)
-        assert sender.publish([], "after") == []
-        with pytest.raises(DriverError, match="a transaction is open") as caught:
-            sender.checkpoint()
-        assert caught.value.retryable
+        assert checkpoint_of(sender) == "after"
         other.abort_transaction(20)
-        assert sender.checkpoint() == "after"
 
 
-def test_a_checkpoint_of_an_earlier_version_is_read_at_its_location(
-    kafka_bootstrap: str, topic: str, open_lane: Open
+def test_the_checkpoint_of_an_aborted_attempt_is_read(
+    kafka_bootstrap: str, topic: str, checkpoints: str, open_lane: Open
 ) -> None:
-    group, marker = f"outbox.{topic}.0", create(kafka_bootstrap, f"{topic}-marker", "delete")
-    former = transactional(kafka_bootstrap, group)
-    consumer = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": group})
-    for text in ("committed", "open"):
-        offsets = [TopicPartition(marker, 0, 0, text)]
-        former.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
-        if text == "committed":
-            former.commit_transaction(20)
-            former.begin_transaction()
-    with closing(open_lane("0")) as sender:  # ends the transaction that is open
-        location = f"{sender.location.partition('/')[0]}/{marker}"
-        assert sender.checkpoint() is None
-        assert sender.checkpoint(location) == "committed"
-        assert sender.publish([], "new") == []
-        assert (sender.checkpoint(), sender.checkpoint(location)) == ("new", "committed")
-    consumer.close()
+    with closing(open_lane("0")) as sender:
+        assert sender.publish([], "before") == []
+        assert sender.publish([MarkedRecord(1, topic, "k", "1" * 2_000_000)], "aborted") != []
+    with closing(open_lane("0")) as successor:
+        assert checkpoint_of(successor) == "aborted"
 
 
 def test_a_topic_that_would_delete_checkpoints_is_refused(
@@ -161,7 +126,7 @@ def test_a_topic_that_is_created_keeps_every_checkpoint(kafka_bootstrap: str, to
     assert _finding(kafka, transactional=True) is Level.OK
     with closing(kafka.open_transactional(f"{topic}.0")) as sender:
         assert sender.publish([], "text") == []
-        assert sender.checkpoint() == "text"
+        assert checkpoint_of(sender) == "text"
     assert _finding(kafka, transactional=True) is Level.OK
     [shown] = AdminClient({"bootstrap.servers": kafka_bootstrap}).list_topics(name).topics.values()
     assert len(shown.partitions) > 8
@@ -178,7 +143,6 @@ def test_a_checkpoint_that_its_topic_refuses_is_no_fault_of_the_records(
         ) as caught:
             sender.publish([MarkedRecord(0, topic, "k", "2")], "".join(map(str, range(3000))))
         assert not caught.value.retryable
-        assert sender.checkpoint() == "before"
         # What a record is at fault for, it stays at fault for.
         [failure] = sender.publish([MarkedRecord(0, topic, "k", "3" * 2_000_000)], "small")
         assert not failure.retryable
@@ -196,4 +160,4 @@ def test_a_topic_that_was_deleted_is_said_to_be_gone(
     admin.delete_topics([checkpoints])[checkpoints].result()
     other = KafkaPublisher(KafkaOptions({"bootstrap.servers": kafka_bootstrap}))
     with closing(other.open_transactional(f"{topic}.0")) as sender:
-        assert sender.checkpoint(location) is None
+        assert checkpoint_of(sender, location) is None

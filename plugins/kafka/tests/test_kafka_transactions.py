@@ -15,7 +15,7 @@ from outbox_kafka.transactional_sender import KafkaTransactionalSender
 from outbox_sdk import MAX_CHECKPOINT, DriverError, MarkedRecord
 from outbox_testkit.produce_requests import ProduceRequests
 
-from .kafka_access import alter_topic, committed, publisher, values, written
+from .kafka_access import alter_topic, checkpoint_of, committed, found, publisher, values, written
 
 PARTITIONS = 3
 
@@ -40,13 +40,13 @@ def sender(kafka_bootstrap: str, topic: str, lane: str) -> KafkaTransactionalSen
 def test_batches_are_published_once_and_in_order(
     kafka_bootstrap: str, topic: str, sender: KafkaTransactionalSender
 ) -> None:
-    assert sender.checkpoint() is None
+    assert checkpoint_of(sender) is None
     assert sender.publish(records(topic, 5000), "first") == []
-    assert sender.checkpoint() == "first"
+    assert checkpoint_of(sender) == "first"
     assert sender.publish(records(topic, 100, 5001), "first, second") == []
-    assert sender.checkpoint() == "first, second"
+    assert checkpoint_of(sender) == "first, second"
     assert sender.publish([], "none") == []
-    assert sender.checkpoint() == "none"
+    assert checkpoint_of(sender) == "none"
     sender.close()
     sender.close()
     messages = committed(kafka_bootstrap, topic, PARTITIONS)
@@ -76,11 +76,11 @@ def test_checkpoint_at_a_former_place_is_told_from_that_at_the_present_one(
     former.close()
     sender = KafkaPublisher(KafkaOptions(kafka)).open_transactional(lane)
     assert former.location != sender.location
-    assert sender.checkpoint() is None
-    assert sender.checkpoint(former.location) == "before"
+    assert checkpoint_of(sender) is None
+    assert checkpoint_of(sender, former.location) == "before"
     assert sender.publish([], "after") == []
-    assert sender.checkpoint(former.location) == "before"
-    assert sender.checkpoint(sender.location) == sender.checkpoint() == "after"
+    assert checkpoint_of(sender, former.location) == "before"
+    assert checkpoint_of(sender, sender.location) == checkpoint_of(sender) == "after"
     sender.close()
 
 
@@ -88,7 +88,7 @@ def test_checkpoint_in_another_cluster_is_not_taken_for_a_missing_one(
     sender: KafkaTransactionalSender,
 ) -> None:
     with pytest.raises(DriverError, match=r"in the Kafka cluster another.*fence forget") as caught:
-        sender.checkpoint("another/outbox.checkpoints/3")
+        checkpoint_of(sender, "another/outbox.checkpoints/3")
     assert not caught.value.retryable
     sender.close()
 
@@ -108,13 +108,12 @@ def test_failed_batch_leaves_nothing_but_its_culprits(
     failures = sender.publish([sound[0], *faulty, sound[1]], "batch")
     assert [failure.record.id for failure in failures] == [4, 6, 7, 8]
     assert [failure.retryable for failure in failures] == [False] * 4
-    assert sender.checkpoint() == "before"
     # The sender works as before, whatever was in flight.
     assert sender.publish(sound, "after") == []
     assert values(kafka_bootstrap, topic, PARTITIONS) == [1, 3, 9]
     sender.close()
     successor = publisher(kafka_bootstrap).open_transactional(lane)
-    assert successor.checkpoint() == "after"
+    assert checkpoint_of(successor) == "after"
     successor.close()
 
 
@@ -200,7 +199,7 @@ def test_second_sender_fences_the_first(
             sender.publish(records(topic, 10, 2), "batch")
         assert caught.value.retryable
     sender.close()
-    assert second.checkpoint() == "first"
+    assert checkpoint_of(second) == "first"
     assert second.publish(records(topic, 1, 100), "batch") == []
     second.close()
     assert values(kafka_bootstrap, topic, PARTITIONS) == [1, 100]
@@ -238,7 +237,9 @@ def test_checkpoint_tells_what_became_of_one_that_was_killed(
         assert process.stdout.readline() == b"dying\n"
         process.send_signal(signal.SIGKILL)
     sender = kafka.open_transactional(lane)
-    assert sender.checkpoint() == ("theirs" if when == "after" else None)
+    assert checkpoint_of(sender) == "theirs"
+    theirs = [MarkedRecord(i, topic, f"k{i}", str(i)) for i in range(100)]
+    assert found(sender, theirs) == (list(range(100)) if when == "after" else [])
     # No open transaction blocks readers of committed messages any longer.
     assert sender.publish([MarkedRecord(1000, topic, "k", "1000")], "none") == []
     sender.close()
@@ -273,7 +274,8 @@ def test_answer_that_is_lost_is_no_commit_and_no_abort(
     assert not aborted
     sender.close()
     successor = kafka.open_transactional(lane)
-    assert successor.checkpoint() == "sent"
+    assert checkpoint_of(successor) == "sent"
+    assert found(successor, records(topic, 3)) == [1, 2, 3]
     successor.close()
 
 
@@ -298,7 +300,7 @@ def test_transaction_that_takes_too_long_is_over(kafka_bootstrap: str, topic: st
     assert caught.value.retryable
     sender.close()
     successor = kafka.open_transactional(lane)
-    assert successor.checkpoint() is None
+    assert found(successor, records(topic, 3)) == []
     successor.close()
     assert values(kafka_bootstrap, topic, PARTITIONS) == []
 
@@ -308,6 +310,6 @@ def test_lanes_and_their_checkpoints_are_their_own(kafka_bootstrap: str, topic: 
     one, two = kafka.open_transactional(f"{topic}.0"), kafka.open_transactional(f"{topic}.1")
     assert one.publish(records(topic, 1), "first") == []
     assert two.publish(records(topic, 1), "second") == []
-    assert (one.checkpoint(), two.checkpoint()) == ("first", "second")
+    assert (checkpoint_of(one), checkpoint_of(two)) == ("first", "second")
     one.close()
     two.close()

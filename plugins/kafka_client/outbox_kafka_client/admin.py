@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but left out of its types
     AdminClient,
     ClusterMetadata,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
 )
 from outbox_sdk import DriverError
 
@@ -31,6 +32,15 @@ _RETRY_SECONDS = 0.05
 """Seconds between two requests."""
 
 _BROKER_DEFAULT = -1
+
+LATEST = -1
+EARLIEST = -2
+"""Instead of a time: the end of a partition, and its beginning. The protocol has the same numbers."""
+
+_SPECS = {
+    LATEST: OffsetSpec.latest(),  # type: ignore[no-untyped-call]  # confluent-kafka leaves it out
+    EARLIEST: OffsetSpec.earliest(),  # type: ignore[no-untyped-call]  # likewise
+}
 
 _PRODUCER_ONLY = frozenset(
     {
@@ -116,6 +126,45 @@ class KafkaAdmin:
             KafkaException: The topic does not exist, the broker refuses, or it does not answer in time.
         """
         return self._config(ConfigResource(ConfigResource.Type.TOPIC, topic), timeout)
+
+    def offsets(self, topics: Collection[str], when: int, timeout: float) -> dict[tuple[str, int], int]:
+        """Returns an offset of each partition, as readers of uncommitted records see it.
+
+        Args:
+            topics: The topics; those that do not exist are left out.
+            when: That of the first record of this time or a later one, in milliseconds since the epoch;
+                or ``LATEST`` or ``EARLIEST``.
+            timeout: Seconds to wait, also for partitions that have no leader.
+
+        Returns:
+            Topic and partition → offset; -1 for a time later than that of every record.
+
+        Raises:
+            DriverError: The broker cannot be reached or refuses.
+        """
+        deadline, found = time.monotonic() + timeout, dict[tuple[str, int], int]()
+        known = self.wait_for_cluster(timeout).topics
+        places = [(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
+        while missing := [place for place in places if place not in found]:
+            error = None
+            futures = self.client.list_offsets(
+                {
+                    TopicPartition(*place): _SPECS.get(when) or OffsetSpec.for_timestamp(when)
+                    for place in missing
+                },
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=timeout,
+            )
+            for place, future in futures.items():
+                try:
+                    found[place.topic, place.partition] = future.result().offset
+                except KafkaException as caught:
+                    error = caught.args[0]
+            if error is not None:
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise self._create_error("cannot read the offsets of partitions", error, self._settings)
+                time.sleep(_RETRY_SECONDS)
+        return found
 
     def create_topics(
         self,

@@ -106,6 +106,12 @@ class TopicUnderTest:
         return sorted(int(message.value or b"") for message in self.read())
 
 
+def checkpoint_of(sender: TransactionalSender, location: str = "") -> str | None:
+    """Returns the checkpoint of the lane's last attempt, if there is any."""
+    attempt = sender.attempt(location)
+    return attempt and attempt.checkpoint
+
+
 def gather(sender: Sender, count: int) -> Deliveries:
     """Polls until that number of records is reported."""
     gathered, deadline = Deliveries(), monotonic() + PATIENCE
@@ -115,6 +121,20 @@ def gather(sender: Sender, count: int) -> Deliveries:
         gathered.delivered += reports.delivered
         gathered.failed += reports.failed
     return gathered
+
+
+def every_kind(topic: str) -> list[MarkedRecord]:
+    """Returns records with all that a record may have, of which some are equal."""
+    headers: list[Header] = [("a", "1"), ("a", b"\x00\xff"), ("ü", "🌍"), ("none", None), ("empty", "")]
+    return [
+        MarkedRecord(1, topic, "k", "Grüße ✓ 🌍", headers, partition=0),
+        MarkedRecord(2, topic, "", b"\x00\xff", tuple(headers)),
+        MarkedRecord(3, topic, "ключ", None),
+        MarkedRecord(4, topic, "k", "", timestamp_ms=1_600_000_000_123),
+        MarkedRecord(5, topic, "k", "equal"),
+        MarkedRecord(6, topic, "k", "equal"),
+        MarkedRecord(7, topic, "other", "equal"),
+    ]
 
 
 def assert_in_order(messages: Sequence[Message]) -> None:
@@ -221,18 +241,18 @@ class TransactionalConformance(Publishing):
 
     def test_a_batch_and_its_checkpoint_are_there_together(self, under_test: TopicUnderTest) -> None:
         sender, first, second = under_test.open_transactional(), "2 first", "2 second"
-        assert sender.checkpoint() is None
+        assert checkpoint_of(sender) is None
         assert sender.publish(under_test.records(500), first) == []
-        assert sender.checkpoint() == first
+        assert checkpoint_of(sender) == first
         assert sender.publish(under_test.records(10, 501), f"{first},{second}") == []
         assert sender.publish([], second) == []
-        assert sender.checkpoint() == second
+        assert checkpoint_of(sender) == second
         sender.close()
         sender.close()
         messages = under_test.read()
         assert len(messages) == 510
         assert_in_order(messages)
-        assert under_test.open_transactional().checkpoint() == second
+        assert checkpoint_of(under_test.open_transactional()) == second
 
     @pytest.mark.parametrize("length", [1, MAX_CHECKPOINT])
     def test_a_checkpoint_may_be_any_ascii_text(self, under_test: TopicUnderTest, length: int) -> None:
@@ -240,8 +260,8 @@ class TransactionalConformance(Publishing):
         checkpoint = (characters * (length // len(characters) + 1))[-length:]
         sender = under_test.open_transactional()
         assert sender.publish(under_test.records(1), checkpoint) == []
-        assert sender.checkpoint() == checkpoint
-        assert under_test.open_transactional().checkpoint() == checkpoint
+        assert checkpoint_of(sender) == checkpoint
+        assert checkpoint_of(under_test.open_transactional()) == checkpoint
 
     def test_of_a_batch_that_fails_nothing_is_seen_and_its_culprits_are_named(
         self, under_test: TopicUnderTest
@@ -254,7 +274,6 @@ class TransactionalConformance(Publishing):
         ]
         failures = sender.publish([*under_test.records(5, 2), *faulty, *under_test.records(5, 20)], "another")
         assert [(failure.record.id, failure.retryable) for failure in failures] == [(12, False), (13, False)]
-        assert sender.checkpoint() == before
         assert sender.publish(under_test.records(2, 30), "another") == []
         assert under_test.values() == [1, 30, 31]
 
@@ -266,7 +285,7 @@ class TransactionalConformance(Publishing):
             with pytest.raises(DriverError) as caught:
                 first.publish(under_test.records(3, 10), "another")
             assert caught.value.retryable
-        assert second.checkpoint() == kept
+        assert checkpoint_of(second) == kept
         assert second.publish(under_test.records(1, 2), "another") == []
         assert under_test.values() == [1, 2]
 
@@ -274,14 +293,37 @@ class TransactionalConformance(Publishing):
         sender, first = under_test.open_transactional(), "first"
         assert sender.publish(under_test.records(1), first) == []
         assert sender.location
-        assert sender.checkpoint(sender.location) == first
+        assert checkpoint_of(sender, sender.location) == first
         successor = under_test.open_transactional()
         assert successor.location == sender.location
-        assert successor.checkpoint(sender.location) == first
+        assert checkpoint_of(successor, sender.location) == first
+
+    def test_records_of_the_last_attempt_are_found_one_by_one(self, under_test: TopicUnderTest) -> None:
+        sender, records = under_test.open_transactional(), every_kind(under_test.topic)
+        assert sender.publish(records, "published") == []
+        others = [each._replace(id=each.id + 100, value=b"other") for each in records]
+        for looking in (sender, under_test.open_transactional()):
+            attempt = looking.attempt()
+            assert attempt is not None
+            found = looking.find([*others, *records], attempt.trace)
+            assert sorted(found.published) == [record.id for record in records]
+            assert not found.undecided
+
+    def test_equal_records_of_an_earlier_transaction_are_not_taken_for_those_of_the_last(
+        self, under_test: TopicUnderTest
+    ) -> None:
+        sender, same = under_test.open_transactional(), every_kind(under_test.topic)
+        assert sender.publish(same, "first") == []
+        assert sender.publish(under_test.records(3, 50), "second") == []
+        attempt = sender.attempt()
+        assert attempt is not None
+        found = sender.find([*same, *under_test.records(3, 50)], attempt.trace)
+        assert sorted(found.published) == [50, 51, 52]
+        assert not found.undecided
 
     def test_lanes_have_checkpoints_of_their_own(self, under_test: TopicUnderTest) -> None:
         senders = [under_test.open_transactional(lane) for lane in range(2)]
         checkpoints = ["one", "two"]
         for sender, each in zip(senders, checkpoints, strict=True):
             assert sender.publish(under_test.records(1), each) == []
-        assert [sender.checkpoint() for sender in senders] == checkpoints
+        assert [checkpoint_of(sender) for sender in senders] == checkpoints

@@ -1,0 +1,161 @@
+"""Looks for the records of an attempt in the log: which of them are committed, and which may have been.
+
+A key's records are in one partition, where a transaction is committed or aborted as a whole. A record that is
+not there was aborted, unless the broker has deleted it since: with its topic, by its age, or by compaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message
+from outbox_kafka_client.admin import EARLIEST, LATEST, KafkaAdmin
+from outbox_sdk import Found, MarkedRecord
+
+from outbox_kafka.errors import driver_error
+from outbox_kafka.log_reader import COMMITTED, LogReader, Partition, Range
+from outbox_kafka.matches import Matches, Seen, key_of, octets
+from outbox_kafka.trace import Trace
+
+log = logging.getLogger("outbox.kafka")
+
+_TIMEOUT: Final = 10.0
+"""Seconds to wait for the broker's answer."""
+
+_MARGIN_MS: Final = 3_600_000
+"""Milliseconds that a record is kept less than its topic's retention says, as clocks differ."""
+
+
+class LogSearch:
+    """Finds an attempt's records.
+
+    Args:
+        settings: The user's settings.
+        lane: The lane's transactional id.
+        reader: Reads the log.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], lane: str, reader: LogReader) -> None:
+        self._lane = lane
+        self._reader = reader
+        self._admin = KafkaAdmin(settings, driver_error)
+
+    def find(self, records: Sequence[MarkedRecord], trace: Trace) -> Found:
+        """Looks for records; see :meth:`outbox_sdk.TransactionalSender.find`.
+
+        Reads what has been written since the attempt began, or less if it finds all of them sooner.
+
+        Raises:
+            DriverError: The broker cannot be reached or refuses, or another transaction stays open.
+        """
+        topics = {record.topic for record in records}
+        ends = self._admin.offsets(topics, LATEST, _TIMEOUT)
+        starts = self._starts(topics, trace, ends)
+        earliest = self._admin.offsets(topics, EARLIEST, _TIMEOUT)
+        ranges = {
+            place: Range(max(start, earliest.get(place, 0)), ends[place]) for place, start in starts.items()
+        }
+        log.info(
+            "%s: looks for %d records of an unfinished transaction in %d partitions",
+            *(self._lane, len(records), sum(start < end for start, end in ranges.values())),
+        )
+        matches = Matches(records, trace.time_ms, trace.ends)
+        for message in self._reader.read(ranges, COMMITTED):
+            matches.see(_seen(message))
+            if matches.complete and not trace.ends:
+                break
+        cut = {place[0] for place, start in starts.items() if start <= earliest.get(place, 0) > 0}
+        return self._found(matches, trace, cut, {topic for topic, _ in starts})
+
+    def _starts(
+        self, topics: Collection[str], trace: Trace, ends: Mapping[Partition, int]
+    ) -> dict[Partition, int]:
+        """Returns from where on the attempt's records may be: an offset that is not behind the first."""
+        timed = topics - trace.ends.keys()
+        found = self._admin.offsets(timed, trace.time_ms, _TIMEOUT)
+        starts = {}
+        for (topic, number), end in ends.items():
+            if topic in trace.ends:
+                starts[topic, number] = trace.ends[topic].get(number, 0)  # 0: the partition is younger
+            else:
+                start = found.get((topic, number), -1)
+                starts[topic, number] = end if start < 0 else start
+        return starts
+
+    def _found(self, matches: Matches, trace: Trace, cut: Collection[str], present: Collection[str]) -> Found:
+        """Returns what is certain, and what is not.
+
+        Args:
+            matches: What was seen.
+            trace: The attempt's.
+            cut: The topics of which the broker may have deleted records of the attempt by their age.
+            present: The topics that exist.
+        """
+        configs = {
+            topic: self._config(topic) for topic in {each.topic for each in matches.missing} & {*present}
+        }
+        published, undecided, reason = [], list[int](), ""
+        keys = set()
+        for number, key in matches.found:
+            if key in matches.repeated:
+                undecided.append(number)
+                reason = f"topic '{key[0]}' has such records more than once"
+            else:
+                published.append(number)
+                keys.add(key)
+        for record in matches.missing:
+            key = key_of(record)
+            compacted = "compact" in configs.get(record.topic, {}).get("cleanup.policy", "compact")
+            if compacted and key in keys:  # its partition has been committed, with a later record of the key
+                published.append(record.id)
+                continue
+            why = ""
+            if record.topic not in present:
+                why = f"topic '{record.topic}' does not exist"
+            elif compacted and (key in matches.others or record.value is None):
+                why = f"topic '{record.topic}' is compacted"
+            elif record.topic in cut and _may_be_expired(configs[record.topic], trace.time_ms):
+                why = f"topic '{record.topic}' has deleted old records"
+            if why:
+                undecided.append(record.id)
+                reason = why
+        if not undecided:
+            return Found(published)
+        return Found(published, undecided, self._is_committed(trace), reason)
+
+    def _config(self, topic: str) -> Mapping[str, str]:
+        try:
+            return self._admin.topic_config(topic, _TIMEOUT)
+        except KafkaException:  # not permitted: then everything may have happened
+            return {}
+
+    def _is_committed(self, trace: Trace) -> bool:
+        """Returns whether the attempt's checkpoint was committed."""
+        topic, number, offset = trace.at
+        ranges = {(topic, number): Range(offset, offset + 1)}
+        return any(True for _ in self._reader.read(ranges, COMMITTED))
+
+
+def _may_be_expired(config: Mapping[str, str], time_ms: int) -> bool:
+    """Returns whether a topic may have deleted records of a time because of their age, or of its size."""
+    if "delete" not in config.get("cleanup.policy", "delete"):
+        return False
+    if int(config.get("retention.bytes", 0)) >= 0:
+        return True
+    kept = int(config.get("retention.ms", 0))
+    return kept >= 0 and time.time() * 1000 - time_ms > kept - _MARGIN_MS
+
+
+def _seen(message: Message) -> Seen:
+    headers: Any = message.headers() or ()
+    return Seen(
+        topic=str(message.topic()),
+        partition=message.partition() or 0,
+        key=octets(message.key()) or b"",
+        value=octets(message.value()),
+        headers=tuple((name, octets(value)) for name, value in headers),
+        timestamp=message.timestamp(),
+    )
