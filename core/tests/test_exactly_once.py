@@ -41,7 +41,8 @@ def advanced(line, now, records, *locked):
 
 def named(publish):
     """Returns the batches that a checkpoint names."""
-    return decode(publish.checkpoint).batches
+    published, attempted = decode(publish.checkpoint)
+    return [*published, attempted]
 
 
 def only(commands, kind):
@@ -486,7 +487,11 @@ class World:
         """A process acquires: database fence, producer fence, checkpoint, recovery, in this order."""
         self.token += 1
         self.epoch += 1
-        locked = self.purge(decode(self.checkpoint).batches)
+        published, attempted = decode(self.checkpoint)
+        if attempted:  # it may be aborted
+            in_log = [number for number in attempted.ids() if number in self.delivered]
+            published = [*published, Batch.of(in_log, attempted.newest)]
+        locked = self.purge(published)
         self.checkpoint = encode(locked)
         line = SelectPublishPurge(LIMITS, FAILURES, self.chance.random, locked, [10.0] * self.sources)
         return Process(line, self.token, self.epoch)
@@ -510,13 +515,13 @@ class World:
         if isinstance(command, Publish):
             if process.epoch != self.epoch:
                 return None
+            assert len(command.checkpoint) <= MAX_CHECKPOINT
+            self.checkpoint = command.checkpoint
             poison = next((r for r in command.records if r.id % 17 == 0), None)
             if poison is not None or self.chance.random() < 0.1:
                 return [Failure(poison or command.records[0], "no", retryable=poison is None)]
             for r in command.records:
                 self.log[r.key].append(r.id)
-            assert len(command.checkpoint) <= MAX_CHECKPOINT
-            self.checkpoint = command.checkpoint
             return []
         if process.token != self.token:
             return None

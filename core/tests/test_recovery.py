@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
-from outbox_core.config.settings import Delivery, Failures, Limits
-from outbox_core.delivery.checkpoint import FormerBatch, encode
-from outbox_core.delivery.recovery import Entered, Opened, Recovery, TakenOver, take_over
+from outbox_core.config.settings import Delivery, Failures, Limits, Undecided
+from outbox_core.delivery.checkpoint import encode
+from outbox_core.delivery.recovery import Doubt, Entered, Opened, Recovered, Recovery, TakenOver, take_over
 from outbox_core.delivery.requests import (
     CloseSender,
     Enter,
-    FindMarked,
+    FindPublished,
     OpenSender,
     PurgeBatches,
     RaiseFence,
     ReadCheckpoint,
     ReadNotes,
     ReadParked,
+    ReadRows,
     ReadTableName,
     RunAll,
     WriteCheckpoint,
@@ -30,10 +31,13 @@ from outbox_core.lanes.plan import Plan
 from outbox_core.lanes.recovery import begin_leadership, enter_lane, open_lane
 from outbox_sdk import (
     Advanced,
+    Attempt,
     Batch,
     DriverError,
     Fence,
+    Found,
     LeadershipLost,
+    MarkedRecord,
     Origin,
     Parked,
     Takeover,
@@ -44,9 +48,10 @@ from .fakes import NOW
 
 BATCH = Batch(((10, 12),), "now")
 TEXT, NOTHING = encode([BATCH]), encode([])
-FORMER = FormerBatch(UUID(int=1), 10, 20)
-FORMER_TEXT = f"1 {UUID(int=1).hex}:10:20"
-"""The checkpoint of an earlier version."""
+PUBLISHED = Attempt(TEXT, "trace")
+ATTEMPTED = Attempt(encode([BATCH], Batch(((20, 23),), "later")), "trace")
+ROWS = [MarkedRecord(number, "t", "k", "v") for number in (20, 22, 23)]
+"""Those of the attempted batch that are still in the outbox."""
 HERE, THERE = "cluster/here", "cluster/there"
 
 
@@ -82,7 +87,19 @@ def test_a_lane_of_at_least_once_delivery_asks_for_its_fence_and_what_is_parked(
 def test_a_lane_asks_for_one_thing_after_the_other():
     own, former = name(0), name(0, "other")
     note = noted(0, sender="other", location=THERE)
-    replies = [FENCE, note, "public.box", THERE, TEXT, None, HERE, Advanced(3, []), None, None, NOBODY_PARKED]
+    replies = [
+        FENCE,
+        note,
+        "public.box",
+        THERE,
+        PUBLISHED,
+        None,
+        HERE,
+        Advanced(3, []),
+        None,
+        None,
+        NOBODY_PARKED,
+    ]
     requests, opened = conversation(RECOVERY.open(0), *replies)
     assert requests == [
         Enter(0, 1, 1),
@@ -103,41 +120,85 @@ def test_a_lane_asks_for_one_thing_after_the_other():
 def test_locked_rows_stay_in_the_checkpoint_of_a_lane_that_begins():
     locked = [Batch(((11, 11),), "now")]
     note = noted(0)
-    replies = [FENCE, note, "public.box", HERE, TEXT, Advanced(2, [], locked=locked), None, NOBODY_PARKED]
+    replies = [
+        FENCE,
+        note,
+        "public.box",
+        HERE,
+        PUBLISHED,
+        Advanced(2, [], locked=locked),
+        None,
+        NOBODY_PARKED,
+    ]
     requests, opened = conversation(RECOVERY.open(0), *replies)
     assert requests[-2] == WriteCheckpoint(name(0), encode(locked))
     assert (opened.recovered, opened.locked) == (2, locked)
 
 
-def test_a_batch_of_an_earlier_version_is_looked_for_by_its_leader_id():
-    replies = [
-        FENCE,
-        noted(0),
-        "public.box",
-        HERE,
-        FORMER_TEXT,
-        [10, 12],
-        Advanced(2, []),
-        None,
-        NOBODY_PARKED,
-    ]
-    requests, opened = conversation(RECOVERY.open(0), *replies)
-    assert requests[-4:-1] == [
-        FindMarked(FORMER),
-        PurgeBatches(FENCE, [Batch(((10, 10), (12, 12)))]),
+UNDECIDED = Found([20], [22], committed=True, reason="gone")
+
+
+@pytest.mark.parametrize(
+    ("found", "undecided", "purged"),
+    [
+        (Found([20, 22, 23]), Undecided.CHECKPOINT, [20, 22, 23]),
+        (Found([]), Undecided.PURGE, []),
+        (Found([23, 20]), Undecided.PUBLISH, [20, 23]),
+        (UNDECIDED, Undecided.CHECKPOINT, [20, 22]),
+        (UNDECIDED._replace(committed=False), Undecided.CHECKPOINT, [20]),
+        (UNDECIDED, Undecided.PUBLISH, [20]),
+        (UNDECIDED._replace(committed=False), Undecided.PURGE, [20, 22]),
+    ],
+)
+def test_of_the_last_attempt_that_is_purged_which_the_log_has(found, undecided, purged):
+    recovery = replace(RECOVERY, undecided=undecided)
+    replies = [FENCE, noted(0), "public.box", HERE, ATTEMPTED, ROWS, found]
+    requests, opened = conversation(recovery.open(0), *replies, Advanced(3, []), None, NOBODY_PARKED)
+    in_log = [BATCH, Batch.of(purged, "later")] if purged else [BATCH]
+    assert requests[-5:-1] == [
+        ReadRows(Batch(((20, 23),), "later")),
+        FindPublished(name(0), ROWS, "trace"),
+        PurgeBatches(FENCE, in_log),
         WriteCheckpoint(name(0), NOTHING),
     ]
-    assert opened.recovered == 2
+    counts = len(found.published), len(found.undecided)
+    assert opened.doubt == Doubt(3, *counts, found.reason, len(purged))
+    assert opened.doubt.is_torn == (0 < counts[0] < 3 - counts[1])
 
 
-def test_a_lane_waits_for_more_locked_rows_of_an_earlier_version_than_a_checkpoint_can_name(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_an_attempt_without_rows_is_not_looked_for():
+    replies = [FENCE, noted(0), "public.box", HERE, ATTEMPTED, [], Advanced(3, []), None, NOBODY_PARKED]
+    requests, opened = conversation(RECOVERY.open(0), *replies)
+    assert requests[-4:-1] == [
+        ReadRows(Batch(((20, 23),), "later")),
+        PurgeBatches(FENCE, [BATCH]),
+        WriteCheckpoint(name(0), NOTHING),
+    ]
+    assert opened.doubt is None
+
+
+def test_a_former_lane_is_looked_for_while_its_sender_is_open():
+    request = next(RECOVERY.recover(noted(0, of=2)))
+    assert isinstance(request, RunAll)
+    replies = [FENCE, noted(0, of=2), HERE, ATTEMPTED, ROWS, Found([22]), None, Advanced(2, []), None]
+    requests, recovered = conversation(request.steps[0], *replies)
+    assert [type(each) for each in requests[2:7]] == [
+        OpenSender,
+        ReadCheckpoint,
+        ReadRows,
+        FindPublished,
+        CloseSender,
+    ]
+    assert requests[7] == PurgeBatches(FENCE, [BATCH, Batch(((22, 22),), "later")])
+    assert recovered == Recovered(2, Doubt(3, 1, 0, "", 1))
+
+
+def test_a_lane_waits_for_more_locked_rows_than_a_checkpoint_can_name(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("outbox_core.delivery.recovery.MAX_CHECKPOINT", 4000)
     chance = random.Random(0)
     ids = sorted(chance.sample(range(200_000), 10_000))
     steps = RECOVERY.open(0)
-    for reply in (None, FENCE, noted(0), "public.box", HERE, FORMER_TEXT, ids):
+    for reply in (None, FENCE, noted(0), "public.box", HERE, Attempt(encode([Batch.of(ids)]))):
         steps.send(reply)
     with pytest.raises(DriverError, match="locked") as caught:
         steps.send(Advanced(0, [], locked=[Batch.of(ids)]))
@@ -148,7 +209,7 @@ def test_a_former_lane_with_locked_rows_is_not_settled():
     request = next(RECOVERY.recover(noted(0, of=2)))
     assert isinstance(request, RunAll)
     steps = request.steps[0]
-    replies = [FENCE, noted(0, of=2), HERE, TEXT, None]
+    replies = [FENCE, noted(0, of=2), HERE, PUBLISHED, None]
     requests = [next(steps), *(steps.send(reply) for reply in replies)]
     assert requests[-1] == PurgeBatches(FENCE, [BATCH])
     with pytest.raises(DriverError, match="locked") as caught:
@@ -156,13 +217,13 @@ def test_a_former_lane_with_locked_rows_is_not_settled():
     assert caught.value.retryable
 
 
-@pytest.mark.parametrize("text", ["3 x", "2 x", "", "1 x"])
+@pytest.mark.parametrize("text", ["4 x", "3 x", "", "2 x"])
 def test_a_checkpoint_that_nobody_can_read_is_not_taken_for_an_empty_one(text):
     steps = RECOVERY.open(0)
     for reply in [None, FENCE, noted(0), "public.box", HERE]:
         steps.send(reply)
     with pytest.raises(DriverError, match="cannot read the checkpoint") as caught:
-        steps.send(text)
+        steps.send(Attempt(text))
     assert not caught.value.retryable
 
 
@@ -171,16 +232,16 @@ def test_former_lanes_are_settled_at_the_same_time():
     assert isinstance(request, RunAll)
     assert [next(each) for each in request.steps] == [Enter(0, 1, 1), Enter(3, 1, 1)]
     with pytest.raises(StopIteration) as ended:
-        steps.send([5, 0])
-    assert ended.value.value == {0: 5, 3: 0}
+        steps.send([Recovered(5), Recovered()])
+    assert ended.value.value == {0: Recovered(5), 3: Recovered()}
 
 
 def test_a_leader_settles_former_lanes_once_the_fence_is_raised():
     steps = take_over(2, "one", lambda token: Recovery("box", 2, token, BATCHES))
-    requests, taken = conversation(steps, 7, noted(0, 3, of=4), [5, 0])
+    requests, taken = conversation(steps, 7, noted(0, 3, of=4), [Recovered(5), Recovered()])
     assert requests[:2] == [RaiseFence(2, "one"), ReadNotes()]
     assert next(requests[2].steps[0]) == Enter(0, 2, 7)
-    assert taken == TakenOver(7, {0: 5, 3: 0})
+    assert taken == TakenOver(7, {0: Recovered(5), 3: Recovered()})
 
 
 def test_an_error_ends_a_recovery_at_the_request_that_met_it():
@@ -220,7 +281,9 @@ class World:
     def settings(self, lanes, delivery=Delivery.EXACTLY_ONCE):
         made, limits = SimpleNamespace(create=lambda: self), Limits(send_concurrency=lanes)
         chosen = {"dialect": made, "publisher": made, "affinity": made}
-        return SimpleNamespace(name="one", outbox="box", **chosen, limits=limits, delivery=delivery)
+        return SimpleNamespace(
+            name="one", outbox="box", **chosen, limits=limits, delivery=delivery, failures=Failures()
+        )
 
     def origin(self):
         return None
@@ -285,9 +348,10 @@ class Sender:
         self.world = world
         self.name = name
 
-    def checkpoint(self, location=""):
+    def attempt(self, location=""):
         self.world.asked.append(f"checkpoint at {location or self.location}")
-        return self.world.checkpoints.get((self.name, location or self.location))
+        text = self.world.checkpoints.get((self.name, location or self.location))
+        return text and Attempt(text)
 
     def publish(self, records, checkpoint):
         assert (records, checkpoint) == ([], NOTHING)

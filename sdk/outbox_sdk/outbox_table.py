@@ -181,10 +181,13 @@ class OutboxTable(OutboxView, Protocol):
         """
         ...
 
-    def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
-        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``; they ascend.
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns those rows of a batch that are still in the outbox, ordered by id; changes nothing.
 
-        For checkpoints of earlier versions, which name a batch by the leader id that it was marked with.
+        They are as :meth:`advance` selects them; a row that is no longer a sound message carries a fault.
+        Includes rows of parked keys, and rows that others have locked, as they were committed; waits for
+        nobody. A younger row that has got the id of a deleted one (its ``create_time`` is later than
+        ``batch.newest``) is not of the batch. Needs no fence: who is no longer the leader only reads.
         """
         ...
 

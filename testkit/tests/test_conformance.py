@@ -200,6 +200,38 @@ class MarksWhatItSelects(Broken):
         return advanced
 
 
+class ReadsWholeRanges(Broken):
+    """Takes a batch for all rows from its first to its last."""
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        ends = ((batch.runs[0][0], batch.runs[-1][1]),) if batch.runs else ()
+        return self.sound.rows(Batch(ends, batch.newest))
+
+
+class ReadsYoungerRows(Broken):
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        return self.sound.rows(Batch(batch.runs))
+
+
+class ReadsOutOfOrder(Broken):
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        return self.sound.rows(batch)[::-1]
+
+
+class ReadsNoHeaders(Broken):
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        return [record._replace(headers=()) for record in self.sound.rows(batch)]
+
+
+class ReadsNoParkedRows(Broken):
+    def park(self, fence: Fence, leader_id: UUID | None, poisons: Sequence[Poison], *more: Any) -> int:
+        self.marked.update(poison.id for poison in poisons)
+        return self.sound.park(fence, leader_id, poisons, *more)
+
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        return [record for record in self.sound.rows(batch) if record.id not in self.marked]
+
+
 class TellsOfNoLockedRows(Broken):
     def advance(self, *arguments: Any) -> Advanced:
         return self.sound.advance(*arguments)._replace(locked=())
@@ -350,6 +382,11 @@ CASES: list[tuple[type[Broken], str, dict[str, object]]] = [
     (SelectsBehindItsLatestBatch, *SIMULATION),
     (SelectsNoMarkedRows, "test_a_selection_changes_nothing_in_the_rows", {}),
     (MarksWhatItSelects, "test_a_selection_changes_nothing_in_the_rows", {}),
+    (ReadsWholeRanges, "test_the_rows_of_a_batch_are_read_if_they_are_there_and_no_others", {"step": 2}),
+    (ReadsYoungerRows, "test_an_id_that_is_given_out_anew_is_no_row_of_the_old_batch", {}),
+    (ReadsOutOfOrder, "test_the_rows_of_a_batch_are_read_as_they_were_selected", {}),
+    (ReadsNoHeaders, "test_the_rows_of_a_batch_are_read_as_they_were_selected", {}),
+    (ReadsNoParkedRows, "test_rows_of_parked_keys_are_read_by_whomever_and_nothing_is_changed", {}),
     (ParksOnlyMarkedRows, "test_a_key_is_parked_without_a_leader_id_whatever_its_rows_carry", {}),
     (ParksOnlyMarkedRows, *SIMULATION),
     (MarksHoweverManyBytes, "test_a_mark_claims_no_more_bytes_than_it_may", {}),

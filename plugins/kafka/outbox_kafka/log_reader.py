@@ -60,7 +60,7 @@ class Range(NamedTuple):
     end: int
 
 
-class TransactionOpen(DriverError):
+class OpenTransactionError(DriverError):
     """Partitions show nothing behind the beginning of a transaction, which does not end.
 
     Attributes:
@@ -122,7 +122,7 @@ class LogReader:
             isolation: ``COMMITTED`` or ``UNCOMMITTED``.
 
         Raises:
-            TransactionOpen: Nothing has happened for too long.
+            OpenTransactionError: Nothing has happened for too long.
             DriverError: The broker cannot be reached or refuses.
         """
         rest = {place: range_ for place, range_ in ranges.items() if range_.start < range_.end}
@@ -146,7 +146,7 @@ class LogReader:
                             del rest[place]
                             consumer.incremental_unassign([TopicPartition(*place)])
                 if rest and time.monotonic() - progress.moved > self._timeout:
-                    raise TransactionOpen(self._message(_OPEN, next(iter(rest))), list(rest))
+                    raise OpenTransactionError(self._message(_OPEN, next(iter(rest))), list(rest))
                 progress.say(len(rest))
 
     def last(self, topic: str, number: int, key: str, is_wanted: Callable[[Message], bool]) -> Message | None:

@@ -11,7 +11,7 @@ from outbox_sdk import MAX_CHECKPOINT, AccessDenied, Attempt, DriverError, Failu
 from outbox_kafka.checkpoint import CANCELLED, CheckpointStore
 from outbox_kafka.chunks import chunks
 from outbox_kafka.errors import driver_error, is_missing_topic, reason
-from outbox_kafka.log_reader import Partition, TransactionOpen
+from outbox_kafka.log_reader import OpenTransactionError, Partition
 from outbox_kafka.produce import missing_topic_failures
 from outbox_kafka.timestamps import diagnose
 from outbox_kafka.topic_cache import TopicCache
@@ -88,7 +88,7 @@ class KafkaTransactionalSender:
         """Looks into the log; see :meth:`outbox_sdk.TransactionalSender.find`."""
         try:
             return self._store.find(records, trace)
-        except TransactionOpen as error:
+        except OpenTransactionError as error:
             self._end_late_transactions(error.places)
             return self._store.find(records, trace)
 

@@ -151,6 +151,18 @@ def test_a_selection_without_a_deletion_locks_nothing() -> None:
     assert "FOR UPDATE" not in "".join(sql for sql, _ in fake.log)
 
 
+def test_the_rows_of_a_batch_are_read_by_lists_of_ids_without_a_lock() -> None:
+    # As Oracle returns them: in any order.
+    rows = [(9, "t", "k", "v", None, None, 1.5), (5, "t", None, EMPTY, None, None, None)]
+    fake, table = connect(**marking(rows))
+    first, second = table.rows(Batch(((1, 9),)))
+    assert [(each.id, each.key, each.value) for each in (first, second)] == [(5, "", ""), (9, "k", "v")]
+    assert fake.verbs == ["SELECT", "commit"]
+    assert {fake.log[0][1][f"id{n}"] for n in range(10)} == {*range(1, 10)}
+    assert "FOR UPDATE" not in fake.log[0][0]
+    assert len(table.rows(Batch(((1, 2_500),)))) == 6, "three lists of a thousand at most"
+
+
 def test_parking_binds_few_ids_and_keeps_what_is_empty() -> None:
     heads = [
         (5, "t", None, EMPTY, None, None, 1.5),

@@ -51,7 +51,8 @@ class BatchStatements:
         finish: $6, $7 and $8 the batches to delete. Returns nothing when the fence is lost, else the number
             of rows deleted.
         finish_free: As ``finish``, without the rows that others have locked.
-        left: $1, $2 and $3 as those of ``finish``. The ids of their rows that are there, ordered.
+        left: $1, $2 and $3 as those of ``finish``. The ids of their rows that are there, in any order.
+        rows: As ``left``, with the columns of a selected row.
     """
 
     def __init__(
@@ -85,7 +86,10 @@ class BatchStatements:
                 FOR UPDATE OF o SKIP LOCKED
             ), purged AS (DELETE FROM {outbox} WHERE id = ANY (ARRAY(SELECT id FROM free)) RETURNING id)
             {deleted}"""
-        self.left = f"SELECT o.id FROM {self._rows(1)} ORDER BY o.id"
+        # In no order: for one the whole table would be compared with each run, as sessions do not sort.
+        self.left = f"SELECT id FROM {self._rows(1)}"
+        columns = f"id, kafka_topic, kafka_key, {', '.join(_LARGE)}{self._extras}"
+        self.rows = f"SELECT {columns}, NULL::float8, NULL::bigint[] FROM {self._rows(1)}"
 
     def _select(self, source: int, *, lane: bool, bounded: bool) -> str:
         return f"{self._looked}, {self._selected(self._sources[source], lane=lane, bounded=bounded)}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import NamedTuple
 
 import psycopg
-from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence
+from outbox_sdk import UNBOUNDED, Advanced, Batch, Fence, MarkedRecord
 
 from outbox_postgres.batch_statements import BatchStatements
 from outbox_postgres.layout import Layout
-from outbox_postgres.rows import Claimed, claimed
+from outbox_postgres.rows import Claimed, claimed, records
 from outbox_postgres.session import Session, array
 from outbox_postgres.sources import Source
 from outbox_postgres.starts import Starts
@@ -79,6 +80,11 @@ class Batches:
             self._note(taken, pending)
         return Advanced(purged + taken.purged, taken.records, taken.newest, locked)
 
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns the rows of a batch that are there; see :meth:`outbox_sdk.OutboxTable.rows`."""
+        rows = self._session.fetch(self.sql.rows, _runs([batch]), "read the rows of a batch")
+        return sorted(records(rows, raw=self._layout.raw), key=itemgetter(0))
+
     def _finish(self, fence: Fence, finished: Sequence[Batch]) -> tuple[int, list[Batch]]:
         """Deletes batches; returns how many rows, and those that others have locked."""
         if not self._were_locked(finished):
@@ -95,7 +101,7 @@ class Batches:
         for batch in finished:
             rows = self._session.fetch(self.sql.left, _runs([batch]), "look for locked rows")
             if rows:
-                locked.append(Batch.of([row[0] for row in rows], batch.newest))
+                locked.append(Batch.of(sorted(row[0] for row in rows), batch.newest))
         if locked and not self._locked:
             number = sum(batch.rows for batch in locked)
             log.warning(

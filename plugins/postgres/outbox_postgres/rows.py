@@ -58,19 +58,19 @@ def claimed(cursor: psycopg.Cursor[Any], *, raw: bool = False) -> Claimed | None
     purged, found, basis = first[-1]
     marked: list[MarkedRecord] = []
     while rows := cursor.fetchmany(PORTION):
-        marked += map(_record, rows) if raw else records(rows)
+        marked += records(rows, raw=raw)
     # The UPDATE returns rows in the order of the index, which SQL does not guarantee.
     marked.sort(key=_id)
     return Claimed(purged, found, basis, marked, readable(first[1] or ""))
 
 
-def records(rows: Sequence[Row]) -> list[MarkedRecord]:
-    """Makes rows into records.
+def records(rows: Sequence[Row], *, raw: bool = False) -> list[MarkedRecord]:
+    """Makes rows into records, whose texts may be bytes if they are ``raw``.
 
     The only code in Python that runs for every row: the two usual shapes, no header and one, are therefore
     built without a call. A row that cannot be a message becomes a record with a fault.
     """
-    if rows and len(rows[0]) > _PLAIN:
+    if raw or (rows and len(rows[0]) > _PLAIN):
         return [_record(row) for row in rows]
     return [
         # tuple.__new__ takes two thirds of the time of the named tuple's own constructor.

@@ -93,7 +93,6 @@ class Statements:
             Returns nothing when the fence is lost.
         transactional_lanes: $1 name. The lanes that use transactions, each with what ``set_transactional``
             was given.
-        marked_ids: $1 leader id, $2 first, $3 last. The ids of the rows between them that carry it.
         identity: $1 name. The outbox's identity, or nothing before the first ``identify``.
         identify: $1 name. Draws the outbox's identity where there is none.
         lane_statuses: $1 name.
@@ -133,9 +132,6 @@ class Statements:
         self.transactional_lanes = f"""
             SELECT lane, transacting, sender, marker_place FROM {fence}
             WHERE name = $1 AND transacting > 0 ORDER BY lane"""
-        self.marked_ids = f"""
-            SELECT id FROM {outbox} WHERE id BETWEEN $2::bigint AND $3::bigint AND leader_id = $1
-            ORDER BY id"""
         self.identity = f"SELECT identity FROM {fence} WHERE name = $1 AND lane = {GUARD}"
         self.identify = f"""
             INSERT INTO {fence} (name, lane, lanes, token, attempt, holder, since)

@@ -127,10 +127,9 @@ class PostgresTable(PostgresView):
         source = source if self._sourced else 0
         return self._batches.advance(fence, finished, pending, limit, max_bytes, source)
 
-    def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
-        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``."""
-        rows = self._session.fetch(self._sql.marked_ids, (leader_id, first, last), "look for marked rows")
-        return [row[0] for row in rows]
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns the rows of a batch that are still in the outbox."""
+        return self._batches.rows(batch)
 
     def set_transactional(self, fence: Fence, noted: TransactionalLane | None) -> None:
         """Stores durably that the lane publishes in transactions and how, or that it no longer does."""

@@ -11,6 +11,7 @@ import pytest
 from outbox_sdk import (
     OLDEST,
     SCHEMA,
+    Batch,
     ColumnIs,
     Deed,
     DriverError,
@@ -102,7 +103,7 @@ def test_marks_and_all_that_belongs_to_them(attacked: Outbox) -> None:
     hand.mark(10, source=1)
     assert hand.purge(marked[0].id) == 1
     assert hand.reset(marked[1].id) == 1
-    assert table.marked_ids(hand.leader, 0, 2**62)
+    assert table.rows(Batch(((0, 2**62),), "2999-01-01"))
     head = marked[2].id
     assert hand.park([head], head) == 1
     assert table.parked().keys == 1

@@ -68,7 +68,7 @@ def test_an_advance_reads_the_batches_it_deletes_and_the_rows_it_selects(
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_a_batch_with_gaps_is_deleted_by_its_ids(outbox: Outbox, analyzed: bool) -> None:
+def test_a_batch_with_gaps_is_deleted_and_read_by_its_ids(outbox: Outbox, analyzed: bool) -> None:
     outbox.fill(5000, keys=2500)
     lane, _ = outbox.lead_batches(2)
     batch, _ = lane.batch(200)
@@ -76,9 +76,10 @@ def test_a_batch_with_gaps_is_deleted_by_its_ids(outbox: Outbox, analyzed: bool)
     if analyzed:
         outbox.admin.execute("ANALYZE outbox")
     sql = lane.table._batches.sql
-    for statement in sql.finish, sql.finish_free:
-        parameters = (*lane.table._batches._layout.held(lane.fence), *_runs([batch]))
-        types = "text, int, int, bigint, bigint, bigint[], bigint[], text[]"
+    held, runs = lane.table._batches._layout.held(lane.fence), _runs([batch])
+    deletions = [(sql.finish, (*held, *runs)), (sql.finish_free, (*held, *runs))]
+    for statement, parameters in [*deletions, (sql.left, runs), (sql.rows, runs)]:
+        types = "text, int, int, bigint, bigint, " * (parameters != runs) + "bigint[], bigint[], text[]"
         found = scans(carried_out(lane.table, statement, parameters, types))
         assert {index for index, *_ in found} == {"outbox_pkey"}
         # The server tells how many rows it found for a run, on average and rounded.

@@ -117,6 +117,15 @@ def test_an_advance_deletes_a_batch_by_its_ids_and_selects_in_one_transaction() 
     assert json.loads(fake.log[2][1]["without"]) == [*range(1, 41), *range(50, 90, 2)]
 
 
+def test_the_rows_of_a_batch_are_read_by_their_ids_without_a_lock() -> None:
+    rows = [(9, "t", "k", "v", None, None, 1.5), (5, "t", "k", "", None, None, None)]
+    fake, table = connect({r"^SELECT id, kafka_topic.*OPENJSON": rows})
+    assert [(each.id, each.value) for each in table.rows(Batch.of(range(5, 11, 2)))] == [(5, ""), (9, "v")]
+    assert fake.verbs == ["SELECT", "commit"]
+    assert json.loads(fake.log[0][1]["ids"]) == [5, 7, 9]
+    assert " WITH (" not in fake.log[0][0]
+
+
 def test_parking_keeps_the_head_as_bytes() -> None:
     heads = [(5, "t", "", "", None, None), (6, "t", "k", None, None, None), (7, "t", "q", "é", None, None)]
     keys = [(row[0], f"{row[2]}.") for row in heads]

@@ -11,10 +11,13 @@ leaves out, and it is selected as it would have been a moment later.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from time import time
 
 from outbox_sdk.fence import Fence
 from outbox_sdk.portable.by_ids import SelectByIds, bounds, without_runs
 from outbox_sdk.portable.choosing import Choosing, Row, Wanted
+from outbox_sdk.portable.rows import records
 from outbox_sdk.portable.session import Session
 from outbox_sdk.portable.statements import Statements
 from outbox_sdk.record import Batch, MarkedRecord
@@ -63,11 +66,10 @@ class Batches:
         """
         deleted, locked = 0, list[Batch]()
         for batch in batches:
-            guarded = bool(batch.newest and self._idiom.time_text)
             if self._sql.free is None or (waits and not self._found_locked(batch)):
-                deleted += self._delete(batch, guarded=guarded)
+                deleted += self._delete(batch)
                 continue
-            rows, left = self._delete_free(batch, self._sql.free, guarded=guarded)
+            rows, left = self._delete_free(batch, self._sql.free)
             deleted += rows
             if left:
                 locked.append(Batch.of(left, batch.newest))
@@ -91,11 +93,23 @@ class Batches:
         statements = (self._sql.selected_rows, self._sql.selected_heads)
         return self._choosing.read(chosen, max_bytes, statements), newest
 
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns the rows of a batch that are there, ordered by id."""
+        guard, at = self._guard(batch), time()
+        statement = self._sql.selected_old if guard else self._sql.selected_rows
+        found = self._session.fetch_by_ids(statement, batch.ids(), **guard)
+        return sorted(records(found, self._idiom, at), key=itemgetter(0))
+
     def _found_locked(self, batch: Batch) -> bool:
         return bool(self._locked) and not self._locked.isdisjoint(batch.ids())
 
-    def _delete(self, batch: Batch, *, guarded: bool) -> int:
-        guard = {"newest": batch.newest} if guarded else {}
+    def _guard(self, batch: Batch) -> dict[str, str]:
+        """Returns the parameter by which statements leave out younger rows, if there is one."""
+        return {"newest": batch.newest} if batch.newest and self._idiom.time_text else {}
+
+    def _delete(self, batch: Batch) -> int:
+        guard = self._guard(batch)
+        guarded = bool(guard)
         most, deleted = _LISTED_RUNS[-1], 0
         if not self._sql.remove_runs(1, guarded=guarded) or batch.rows < _SHORT_RUN * len(batch.runs):
             change = self._sql.remove_old if guarded else self._sql.remove
@@ -106,11 +120,11 @@ class Batches:
             deleted += self._session.execute(statement, **bounds(runs), **guard)
         return deleted
 
-    def _delete_free(self, batch: Batch, free: SelectByIds, *, guarded: bool) -> tuple[int, list[int]]:
+    def _delete_free(self, batch: Batch, free: SelectByIds) -> tuple[int, list[int]]:
         """Deletes rows that nobody has locked; returns how many, and the ids of the others."""
-        guard = {"newest": batch.newest} if guarded else {}
-        change = self._sql.remove_old if guarded else self._sql.remove
-        present = self._sql.present_old if guarded else self._sql.present
+        guard = self._guard(batch)
+        change = self._sql.remove_old if guard else self._sql.remove
+        present = self._sql.present_old if guard else self._sql.present
         ids = _ids(self._session.fetch_by_ids(present, batch.ids(), **guard))
         ours = _ids(self._session.fetch_by_ids(free, ids))
         deleted = self._session.execute_by_ids(change, ours, **guard)

@@ -101,15 +101,12 @@ class Statements:
         idiom, outbox, time_text = self.idiom, self.outbox, self.idiom.time_text
         seen = idiom.snapshot_read(outbox)
         self.present = SelectByIds("id", seen)
-        self.present_old, self.remove_old = self.present, self.remove
+        self.present_old, self.selected_old, self.remove_old = self.present, self.selected_rows, self.remove
         if time_text:
             old = f"(create_time IS NULL OR {time_text} <= {{newest}})"
             self.present_old = SelectByIds("id", seen, old)
+            self.selected_old = SelectByIds(self._marked, seen, old)
             self.remove_old = ChangeByIds(outbox, condition=old, index=idiom.id_index)
-        self.marked_ids = (
-            f"SELECT id FROM {seen} WHERE id BETWEEN {{first}} AND {{last}} AND leader_id = {{leader}}"
-            " ORDER BY id"
-        )
 
     def _fence_statements(self) -> None:
         idiom, fence = self.idiom, self.fence

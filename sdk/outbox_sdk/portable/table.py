@@ -123,12 +123,10 @@ class PortableTable(PortableView):
                 raise
         return advance(waits=False)
 
-    def marked_ids(self, leader_id: UUID, first: int, last: int) -> list[int]:
-        """Returns the ids of the rows from ``first`` to ``last`` that carry ``leader_id``."""
-        leader = self._idiom.uuid_parameter(leader_id)
-        with self._session.transaction("look for marked rows", reads=True):
-            rows = self._session.fetch(self._sql.marked_ids, first=first, last=last, leader=leader)
-        return [int(row[0]) for row in rows]
+    def rows(self, batch: Batch) -> list[MarkedRecord]:
+        """Returns the rows of a batch that are still in the outbox."""
+        with self._session.transaction("read the rows of a batch", reads=True):
+            return self._batches.rows(batch)
 
     def purge(self, fence: Fence, leader_id: UUID, ids: Sequence[int]) -> int:
         """Deletes rows that still carry ``leader_id``, durably."""

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from time import sleep
-from uuid import uuid4
 
 import pytest
-from outbox_sdk import Batch, Capability, LeadershipLost
+from outbox_sdk import Batch, Capability, LeadershipLost, Record
 
 from outbox_testkit.conformance.base import Conformance, needs
-from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain, texts
+from outbox_testkit.conformance.stashing import HEADERS, TEXTS, assert_same
+from outbox_testkit.conformance.under_test import ALL, Box, Hand, content, plain, texts
 
 CLOCK_STEP = 0.05
 """Seconds by which the clock of a virtual machine may step back."""
+
+
+def assert_read(box: Box, records: list[Record]) -> None:
+    """Stashes records, selects them, and reads them again, over the same connection and over another."""
+    box.stash(*records)
+    hand = box.lead()
+    selected = hand.advance()
+    for record, stashed in zip(selected, records, strict=True):
+        assert_same(record, stashed)
+    for table in (hand.table, box.connect()):
+        assert content(table.rows(hand.last())) == content(selected)
+    hand.advance(0, finished=[hand.last()])
 
 
 class BatchConformance(Conformance):
@@ -177,6 +189,7 @@ class BatchConformance(Conformance):
         first, found = hand.batch(10_000)
         assert found == values[:10_000]
         assert texts(hand.advance(10_000, pending=[first])) == values[10_000:]
+        assert texts(hand.table.rows(Batch.of([*first.ids(), *hand.last().ids()]))) == values
         assert texts(hand.advance(10_000, finished=[first])) == values[10_000:]
         assert hand.purged == 10_000
         wide = box.lead_all(2)
@@ -214,16 +227,58 @@ class BatchConformance(Conformance):
         assert hand.park_selected(ids[-1] + 1) == 0, "a row that is gone is left out"
         assert hand.table.parked().keys == 2
 
-    def test_rows_with_a_leader_id_are_found_for_a_checkpoint_of_an_earlier_version(self, box: Box) -> None:
-        hand, _ = box.lead(), box.fill(12)
-        ids = hand.ids(8)
-        hand.reset(ids[2], ids[5])
-        theirs = uuid4()
-        assert hand.table.marked_ids(theirs, ids[0], ids[-1]) == []
-        carried = [ids[n] for n in (0, 1, 3, 4, 6, 7)]
-        assert hand.table.marked_ids(hand.leader, ids[0], ids[-1]) == carried
-        assert hand.table.marked_ids(hand.leader, ids[1], ids[4]) == carried[1:4]
-        assert hand.table.marked_ids(hand.leader, ids[-1] + 1, ids[-1] + 9) == []
+    def test_the_rows_of_a_batch_are_read_as_they_were_selected(self, box: Box) -> None:
+        assert_read(box, [Record("orders", text, text, ((text, text),)) for text in TEXTS])
+        assert_read(box, [Record("orders", "k", f"v{number}", each) for number, each in enumerate(HEADERS)])
+        assert_read(box, [plain("", value) for value in ("", None, "é" * 10_000, "v" * 1_000_000)])
+
+    @needs(Capability.BYTES_VALUES)
+    def test_the_rows_of_a_batch_are_read_with_values_of_bytes(self, bytes_box: Box) -> None:
+        values = [bytes(range(256)), b"", None, b"\\x00 '\"%s", bytes(range(256)) * 4000, "Grüße 🌍"]
+        assert_read(bytes_box, [Record("orders", "k", value) for value in values])
+
+    @pytest.mark.parametrize("step", [1, 2, 40])
+    def test_the_rows_of_a_batch_are_read_if_they_are_there_and_no_others(self, box: Box, step: int) -> None:
+        hand, values = box.lead(), box.fill(5000, keys=7)
+        ids = [record.id for record in hand.advance(ALL)]
+        newest = hand.advanced.newest
+        batch, wanted = Batch.of(ids[::step], newest), values[::step]
+        assert texts(hand.table.rows(batch)) == wanted
+        hand.advance(0, finished=[Batch.of(ids[::3], newest)])
+        gone = {*values[::3]}
+        assert texts(hand.table.rows(batch)) == [value for value in wanted if value not in gone]
+        hand.advance(0, finished=[batch])
+        assert hand.table.rows(batch) == hand.table.rows(Batch(())) == []
+        assert box.survey() == [value for value in values if value not in gone.union(wanted)]
+
+    def test_rows_of_parked_keys_are_read_by_whomever_and_nothing_is_changed(self, box: Box) -> None:
+        former, values = box.lead(), box.fill(9, keys=3)
+        batch, _ = former.batch(8)
+        assert former.park_selected(batch.ids()[1]) == 1
+        hand = box.lead()
+        marked = hand.ids(3)
+        for table in (former.table, hand.table):
+            assert texts(table.rows(batch)) == values[:8]
+        assert hand.reset(*marked) == 3, "the rows carry what they carried"
+        assert hand.table.parked().keys == 1
+        assert hand.batch()[1] == [value for number, value in enumerate(values) if number % 3 != 1]
+
+    @pytest.mark.parametrize("change", ["DELETE FROM {table}", "UPDATE {table} SET kafka_topic = 't'"])
+    def test_rows_that_others_have_locked_are_read_as_they_were_committed(
+        self, impatient_box: Box, change: str
+    ) -> None:
+        box = impatient_box
+        box.fill(9)
+        hand, somebody = box.lead(), box.application()
+        selected = hand.advance()
+        cursor = somebody.cursor()
+        cursor.execute(f"{change.format(table=box.options.table)} WHERE id >= {selected[4].id}")
+        assert content(hand.table.rows(hand.last())) == content(selected)
+        cursor.close()
+        somebody.commit()
+        found = content(hand.table.rows(hand.last()))
+        rest = [] if change.startswith("DELETE") else [each._replace(topic="t") for each in selected[4:]]
+        assert found == content([*selected[:4], *rest])
 
     def test_an_id_that_is_given_out_anew_is_no_row_of_the_old_batch(self, box: Box) -> None:
         box.fill(5)
@@ -236,6 +291,8 @@ class BatchConformance(Conformance):
         assert again.batch(ALL)[1] == values
         found = again.last()
         assert found.ids()[:5] == old.ids(), "the statements of OutboxUnderTest.restart do not do it"
+        assert texts(again.table.rows(old)) == ([] if old.newest else values[:5])
+        assert texts(again.table.rows(found)) == values
         again.advance(0, finished=[old])
         assert again.purged == (0 if old.newest else 5)
         assert texts(again.advance()) == (values if old.newest else values[5:])

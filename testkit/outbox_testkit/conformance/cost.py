@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from time import perf_counter
 
+from outbox_sdk import Batch
+
 from outbox_testkit.conformance.base import Conformance
 from outbox_testkit.conformance.under_test import Box, Hand
 
@@ -44,6 +46,8 @@ class CostConformance(Conformance):
 
         assert_no_dearer("select", lambda: few.advance(5), lambda: many.advance(5))
         assert_no_dearer("advance", lambda: advance(few), lambda: advance(many))
+        few_rows, many_rows = (Batch.of([record.id for record in hand.advance(100)[::2]]) for hand in hands)
+        assert_no_dearer("read", lambda: few.table.rows(few_rows), lambda: many.table.rows(many_rows))
         backlog, left = large.connect().backlog(), MANY - MANY // 4 - 15 * TIMES
         assert backlog.records == left if backlog.exact else left / 2 < backlog.records < left * 2
         assert backlog.oldest is not None

@@ -10,7 +10,7 @@ import pytest
 from outbox_sdk import Capability, DriverError, Intake, LeadershipLost
 
 from outbox_testkit.conformance.base import Conformance, needs
-from outbox_testkit.conformance.under_test import ALL, Box, texts
+from outbox_testkit.conformance.under_test import ALL, Box, content, texts
 
 _COLUMNS = (
     "id INTEGER NOT NULL PRIMARY KEY, aggregatetype VARCHAR(100), aggregateid VARCHAR(100),"
@@ -77,7 +77,9 @@ class IntakeConformance(Conformance):
     def test_a_batch_takes_in(self, taking: Box) -> None:
         self.add(taking, 1, 10)
         hand = taking.lead()
-        batch, values = hand.batch(limit=6)
+        records = hand.advance(6)
+        batch, values = hand.last(), texts(records)
+        assert content(hand.table.rows(batch)) == content(records), "with partition and timestamp"
         following, later = hand.batch(limit=6, pending=[batch])
         assert values + later == [f"v{number}" for number in range(1, 11)]
         hand.advance(finished=[batch, following])

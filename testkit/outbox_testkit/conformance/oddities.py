@@ -9,7 +9,7 @@ import pytest
 from outbox_sdk import DeadLetterStatus, MarkedRecord
 
 from outbox_testkit.conformance.base import Conformance
-from outbox_testkit.conformance.under_test import ALL, Box, Hand, plain
+from outbox_testkit.conformance.under_test import ALL, Box, Hand, content, plain
 
 ODD: Final = {
     "no topic": "kafka_topic = NULL",
@@ -51,6 +51,9 @@ class OddRowConformance(Conformance):
             plain("before", "before"), plain("odd", "odd"), plain("odd", "tail"), plain("after", "after")
         )
         permitted = _write(box, assignment)
+        hand = box.lead()
+        selected = hand.advance()
+        assert content(hand.table.rows(hand.last())) == content(selected)
         hands = box.lead_all(2)
         for bounded in (False, True):
             for hand in hands:

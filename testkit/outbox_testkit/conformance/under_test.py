@@ -256,6 +256,11 @@ def texts(records: Sequence[MarkedRecord]) -> list[str]:
     return [value.decode() if isinstance(value, bytes) else value or "" for value in values]
 
 
+def content(records: Sequence[MarkedRecord]) -> list[MarkedRecord]:
+    """Returns records by which two reads of the same rows are compared: without when a row was created."""
+    return [record._replace(created=None, headers=tuple(record.headers)) for record in records]
+
+
 def _close(connection: Any) -> None:
     # The server may have ended the connection already; that is not part of the test.
     with suppress(Exception):
