@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import get_args
 
@@ -9,11 +10,15 @@ import pytest
 from outbox_core.delivery.checkpoint import decode, encode
 from outbox_core.delivery.commands import Advance, Publish
 from outbox_core.delivery.exactly_once import SelectPublishPurge
+from outbox_core.delivery.recovery import Recovery
+from outbox_core.delivery.requests import FindPublished, PurgeBatches, ReadCheckpoint, WriteCheckpoint
+from outbox_sdk import Found
 
 from .model.ablations import ABLATIONS, BOUNDED, GAPS, SCOPES, ablate
 from .model.checker import explore
 from .model.comparison import Comparison
 from .model.protocol import ExactlyOnce
+from .model.recovery import recoveries
 from .model.scope import Fault
 from .model.world import ONCE
 
@@ -103,7 +108,7 @@ def test_the_model_can_do_whatever_the_state_machine_decides():
 
 def forgetful_of_the_checkpoint(command):
     if isinstance(command, Publish):
-        return Publish(command.records, encode(decode(command.checkpoint).batches[-1:]))
+        return Publish(command.records, encode([], decode(command.checkpoint).attempted))
     return command
 
 
@@ -122,3 +127,69 @@ def test_the_comparison_tells_when_the_code_does_what_the_model_cannot(monkeypat
     monkeypatch.setattr(SelectPublishPurge, "decide", decide_otherwise)
     with pytest.raises(AssertionError):
         run_many()
+
+
+def recover_all(*, locking=False):
+    """Runs the recoveries of some scopes; returns how often each ends how, and how many found a torn one."""
+    endings: Counter[str] = Counter()
+    torn = 0
+    telling = [scope for scope in BOUNDED if "torn" in scope.name or "forgotten" in scope.name]
+    for scope in telling:
+        for recovery in recoveries(scope, locking=locking):
+            endings[recovery.run()] += 1
+            torn += recovery.doubt is not None and recovery.doubt.is_torn
+    return endings, torn
+
+
+def test_a_recovery_does_what_the_model_does():
+    endings, torn = recover_all()
+    assert endings.keys() == {"opened", "settled", "fenced", "refused"}
+    assert endings["settled"] > 100
+    assert torn > 100
+
+
+@pytest.mark.slow("protocol")
+def test_a_recovery_does_what_the_model_does_while_rows_are_locked():
+    endings, torn = recover_all(locking=True)
+    assert endings["locked"] > 30
+    assert torn > 100
+
+
+def as_if_nothing_was_torn(request):
+    """Yields no such request, and takes all records for published."""
+    return Found([each.id for each in request.records]) if isinstance(request, FindPublished) else None
+
+
+def at_the_own_location(request):
+    return replace(request, location="") if isinstance(request, ReadCheckpoint) else request
+
+
+def without_what_is_locked(request):
+    return replace(request, checkpoint=encode([])) if isinstance(request, WriteCheckpoint) else request
+
+
+def without_the_attempt(request):
+    return replace(request, batches=request.batches[:-1]) if isinstance(request, PurgeBatches) else request
+
+
+def otherwise(steps, change):
+    """Drives a recovery with other requests."""
+    reply = None
+    try:
+        while True:
+            request = steps.send(reply)
+            changed = change(request)
+            reply = changed if isinstance(changed, Found) else (yield changed or request)
+    except StopIteration as end:
+        return end.value
+
+
+@pytest.mark.slow("protocol")
+@pytest.mark.parametrize(
+    "change", [as_if_nothing_was_torn, at_the_own_location, without_what_is_locked, without_the_attempt]
+)
+def test_the_comparison_tells_when_a_recovery_does_something_else(monkeypatch, change):
+    open_lane = Recovery.open
+    monkeypatch.setattr(Recovery, "open", lambda self, lane: otherwise(open_lane(self, lane), change))
+    with pytest.raises(AssertionError):
+        recover_all(locking=True)

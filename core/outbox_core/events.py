@@ -83,6 +83,27 @@ class TakeoverBegan:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptSettled:
+    """A lane of exactly-once delivery has found out what became of a transaction of unknown outcome.
+
+    Attributes:
+        lane: The lane's number.
+        records: How many of the transaction's records were in the outbox.
+        published: How many of these are in the log. If it is neither none nor all of those that are decided,
+            the broker has torn the transaction.
+        undecided: Of how many the log does not tell.
+        purged: How many are purged: those in the log, and undecided ones as ``failures.undecided`` says. The
+            others are published again.
+    """
+
+    lane: int
+    records: int
+    published: int
+    undecided: int
+    purged: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderRevoked:
     """Leadership is handed over; the lanes have drained. A handler may block to finish work of its own."""
 
@@ -109,7 +130,7 @@ class MeterRead:
     stats: Stats
 
 
-LaneEvent = LeaderRefreshed | BatchMoved | TakeoverBegan
+LaneEvent = LeaderRefreshed | BatchMoved | TakeoverBegan | AttemptSettled
 """The events of lanes, which the leader passes on."""
 Event = LeaderAcquired | LaneEvent | LeaderRevoked | LeaderFenced | MeterRead
 EventHandler = Callable[[Event], None]

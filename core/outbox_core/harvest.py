@@ -234,6 +234,8 @@ class Harvest:
             case TakeOver():
                 self._begun = begin_leadership(self._settings)
                 self.totals.succeed(self._begun.silence)
+                for event in self._begun.settled:
+                    self._emit(event)
                 return self._begun.token
             case Resign(then):
                 # On a thread of its own, as it waits for the lanes, which are watched meanwhile.

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 from outbox_core.delivery.stages import BatchStage
-from outbox_core.events import BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
+from outbox_core.events import AttemptSettled, BatchMoved, LaneEvent, LeaderRefreshed, TakeoverBegan
 from outbox_core.leadership import messages
 from outbox_core.leadership.leader import Leadership
 from outbox_core.leadership.protocol import LogLine, Orders, Refusal, Report
@@ -32,6 +32,7 @@ EVENTS = (
     LeaderRefreshed(UUID(int=7), 1),
     BatchMoved(1, 9, 3, BatchStage.PURGED, 2),
     TakeoverBegan(2, 1, deliberate=True),
+    AttemptSettled(1, 9, 3, 1, 4),
 )
 REPORT = Report(
     7,

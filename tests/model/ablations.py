@@ -15,7 +15,6 @@ _MODES = (Setting(), Setting(once=False))
 _NAMES = (Setting(), Setting(name=1))
 _PLACES = (Setting(), Setting(place=1))
 _MOVED = (Setting(), Setting(name=1, place=1))
-_VERSIONS = (Setting(former=True), Setting())
 _LATE = frozenset({1})
 
 
@@ -27,6 +26,8 @@ def _any(*menu: Fault) -> frozenset[Fault]:
     return frozenset(menu)
 
 
+_NONE = _any_rows()
+_TORN = _any("tear", "crash")
 _FAULTS = _any("crash", "doubt", "abort", "timeout", "loss", "restart", "age")
 SCOPES = (
     Scope("two leaders, a fault", _ALIKE, (0, 0), menu=_FAULTS | {"bump"}),
@@ -64,23 +65,20 @@ SCOPES = (
     ),
     Scope("selections without the fence", _ALIKE, (0, 0), menu=_any("blind", "crash", "doubt")),
     Scope("selections without the fence, two names", _NAMES, (0, 0), terms=2, faults=0, menu=_any("blind")),
-    Scope("two versions", _VERSIONS, (0, 0), terms=2, faults=0),
-    Scope(
-        "two versions, a fault", _VERSIONS, (0, 0), menu=_any("crash", "doubt", "abort", "restart", "lock")
-    ),
-    Scope(
-        "two versions, two faults", _VERSIONS, (0,), terms=0, faults=2, menu=_any("crash", "doubt", "timeout")
-    ),
-    Scope("2 lanes and 1, two versions", (Setting(2, former=True), Setting(1)), (0, 1), terms=1, faults=0),
-    Scope(
-        "a former version, then at-least-once",
-        (Setting(former=True), Setting(once=False), Setting()),
-        (0,),
-        terms=2,
-        faults=0,
-    ),
+    Scope("torn transactions", _ALIKE, (0, 1), limits=(2,), faults=2, menu=_any("tear", "crash")),
+    Scope("torn, three keys", _ALIKE, (0, 1, 2), limits=(3,), faults=2, menu=_any("tear")),
+    Scope("torn, a later row", _ALIKE, (0, 1, 0), limits=(2,), menu=_any("tear")),
+    Scope("torn, equal records", _ALIKE, (0, 0, 1), _NONE, (1, 2), 0, 2, _TORN, (), (0, 0, 1)),
+    Scope("torn, two faults", _ALIKE, (0, 1), limits=(2,), faults=2, menu=_any("tear", "restart", "doubt")),
+    Scope("torn, locked rows", _ALIKE, (0, 1), _NONE, (1, 2), 0, 3, _TORN | {"lock", "doubt"}),
+    Scope("torn, parked keys", _ALIKE, (0, 1, 0), _NONE, (2,), 0, 2, _any("tear", "park", "abort")),
+    Scope("torn, ids given out anew", _ALIKE, (0, 1, 0, 0), _any_rows(2, 3), (2,), 0, 3, _TORN, (0, 1, 0, 1)),
+    Scope("torn, a late log", _ALIKE, (0, 1), limits=(2,), menu=_any("tear", "late log")),
+    Scope("torn, 2 lanes and 1", _LANES, (1, 3), limits=(2,), terms=0, faults=2, menu=_TORN),
+    Scope("torn, both modes", _MODES, (0, 1), limits=(2,), faults=2, menu=_TORN),
+    Scope("torn, other name and place", _MOVED, (0, 1), limits=(2,), menu=_any("tear")),
     Scope("lanes run twice", _ALIKE, (0, 0), terms=0, menu=_any("rerun")),
-    Scope("late checkpoints", _ALIKE, (0,), menu=_any("crash", "doubt", "late checkpoint")),
+    Scope("a late log", _ALIKE, (0,), menu=_any("crash", "doubt", "late log")),
     Scope("forgotten checkpoints", _ALIKE, (0,), faults=2, menu=_any("crash", "forget")),
     Scope("2 lanes and 1, locked rows", _LANES, (0, 1), terms=0, faults=2, menu=_any("lock", "crash")),
     Scope("both modes, locked rows", _MODES, (0,), terms=2, menu=_any("lock", "crash"), faults=2),
@@ -100,24 +98,23 @@ SCOPES = (
     Scope("two names, two faults", _NAMES, (0,), terms=0, faults=2, menu=_any("crash", "doubt")),
     Scope("two places, changed twice", _PLACES, (0, 0), terms=2, faults=0),
     Scope("two places, two faults", _PLACES, (0,), terms=0, faults=2, menu=_any("crash", "doubt")),
-    Scope(
-        "other name and place, twice", _MOVED, (0,), terms=2, menu=_any("crash", "doubt", "late checkpoint")
-    ),
+    Scope("other name and place, twice", _MOVED, (0,), terms=2, menu=_any("crash", "doubt", "late log")),
 )
 """All that the protocol is tried in."""
 BOUNDED = (
     Scope("two leaders, in small", _ALIKE, (0, 0), faults=0),
     Scope("two faults, in small", _ALIKE, (0,), terms=0, faults=2, menu=_FAULTS),
     Scope("three batches, in small", _ALIKE, (0, 0, 0), terms=0, menu=_FAULTS),
-    Scope(
-        "late checkpoints, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late checkpoint")
-    ),
+    Scope("a late log, in small", _ALIKE, (0,), terms=0, faults=2, menu=_any("crash", "late log")),
     Scope("parked keys, in small", _ALIKE, (0, 0), limits=(1, 2), terms=0, menu=_any("park")),
     Scope(
         "locked rows, in small", _ALIKE, (0, 1), limits=(2,), terms=0, faults=2, menu=_any("lock", "crash")
     ),
     Scope("ids given out anew, in small", _ALIKE, (0, 0), _LATE, terms=0, menu=_any("crash"), ids=(0, 0)),
-    Scope("two versions, in small", _VERSIONS, (0,), menu=_any("crash")),
+    Scope("torn, in small", _ALIKE, (0, 1), limits=(2,), terms=0, menu=_any("tear")),
+    Scope("torn twice, in small", _ALIKE, (0, 1, 0), limits=(2,), terms=0, faults=2, menu=_TORN),
+    Scope("torn, both modes, in small", _MODES, (0, 1), limits=(2,), menu=_any("tear")),
+    Scope("torn, other name and place, in small", _MOVED, (0, 1), _NONE, (2,), 0, 2, _TORN),
     Scope("forgotten checkpoints, in small", _ALIKE, (0,), menu=_any("forget")),
     Scope("lanes run twice, in small", _ALIKE, (0,), terms=0, menu=_any("rerun")),
     Scope("2 lanes and 1, in small", _LANES, (1,), faults=0),
@@ -156,7 +153,6 @@ _LOCKED = Scope("locked", _ALIKE, (0, 0), terms=0, faults=2, menu=_any("lock", "
 _LOCKED_DRAINED = Scope("locked, drained", _MODES, (0,), faults=1, menu=_any("lock"))
 _LOCKED_CHANGED = Scope("locked, lanes changed", _LANES, (1,), terms=0, faults=2, menu=_any("lock", "crash"))
 _REUSED = Scope("reused ids", _ALIKE, (0, 0, 0), _any_rows(1, 2), terms=0, menu=_any("crash"), ids=(0, 0, 1))
-_UPGRADED = Scope("upgraded", _VERSIONS, (0,), faults=0)
 _LOCKED_CRASHES = Scope("locked, two crashes", _ALIKE, (0,), terms=0, faults=3, menu=_any("lock", "crash"))
 _PARKED_LATE = Scope("parked late", _ALIKE, (0,), terms=0, faults=2, menu=_any("park", "doubt"))
 _RENAMED = Scope("renamed, no terms", _NAMES, (0,), terms=0, faults=0)
@@ -171,7 +167,9 @@ _CHANGED_FORGOTTEN = Scope(
 _NAMED = Scope("renamed", _NAMES, (0,), terms=2, faults=0)
 _MOVED_TWICE = Scope("moved", _PLACES, (0,), terms=0, faults=2, menu=_any("crash"))
 _FORGOTTEN_ALIVE = Scope("forgotten, alive", _ALIKE, (0,), faults=2, menu=_any("crash", "forget"))
-_UNSTABLE = Scope("late checkpoint", _ALIKE, (0,), terms=0, menu=_any("crash", "late checkpoint"))
+_TORN_ALONE = Scope("torn", _ALIKE, (0,), terms=0, menu=_any("tear"))
+_EQUAL = Scope("equal", _ALIKE, (0, 0), terms=0, menu=_any("crash"), contents=(0, 0))
+_UNSTABLE = Scope("late log", _ALIKE, (0,), terms=0, menu=_any("crash", "late log"))
 
 ABLATIONS = (
     Ablation("delete the set", "loss", _LATE_ROW),
@@ -195,12 +193,14 @@ ABLATIONS = (
     Ablation("settling waits for locked rows", "duplicate", _LOCKED_CHANGED),
     Ablation("producer fence", "duplicate", _ZOMBIE),
     Ablation("init before checkpoint", "duplicate", _ZOMBIE),
-    Ablation("stable checkpoint", "duplicate", _UNSTABLE),
+    Ablation("read the last attempt", "duplicate", _TORN_ALONE),
+    Ablation("look for each record", "loss", _TORN_ALONE),
+    Ablation("heed the trace", "loss", _EQUAL),
+    Ablation("stable log", "duplicate", _UNSTABLE),
     Ablation("raise the fence before the checkpoint is read", "duplicate", _RENAMED),
     Ablation("fence before the checkpoint is written", "duplicate", _FORGOTTEN_ALIVE),
     Ablation("purge before emptying the checkpoint", "duplicate", _CRASHES),
     Ablation("refuse a forgotten checkpoint", "duplicate", _FORGOTTEN),
-    Ablation("heed a former version's checkpoint", "duplicate", _UPGRADED),
     Ablation("database fence", "duplicate", _SWITCHED),
     Ablation("attempt in the fence", "parked", _PARKED_LATE),
     Ablation("settle former lanes", "duplicate", _CHANGED),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .lane_view import LaneView, Step, told, told_rows
-from .names import fresh
-from .servers import FENCED, LOST, Outcome, Servers
-from .world import Advance, Call, Checkpoint, Lane, Note, Selected, Wish
+from .broker import FENCED, Outcome
+from .lane_view import LaneView, Step, told, told_checkpoint, told_rows
+from .servers import LOST, Servers
+from .world import Advance, Batches, Call, Lane, Note, Selected, Wish
 
 
 def run(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[Step]:
@@ -69,7 +69,7 @@ def advanced(
 
 def _fill(view: LaneView, servers: Servers, selected: Selected) -> Iterator[Step]:
     if outcome := servers.execute(view.world, next(view.under_way())):
-        words = f"sends {told_rows(selected)} with checkpoint {told(view.checkpoint(selected))}"
+        words = f"sends {told_rows(selected)} with checkpoint {told_checkpoint(view.checkpoint(selected))}"
         yield _unless_fenced(view, words, outcome, view.lane._replace(publishing=selected, selected=None))
 
 
@@ -96,17 +96,15 @@ def _ask(view: LaneView, servers: Servers, limits: tuple[int, ...]) -> Iterator[
         if purged and (lane.publishing or not may):
             may = (0, *may)
         for limit in may:
-            name = fresh(view.world) if limit and view.setting.former else 0
             words = f"asks to purge {told(purged)}" if purged else "asks"
             words += f" to select {limit}" if limit else ""
-            words += f" as batch {name}" if name else ""
-            call = Call("advance", (view.right, purged, wish._replace(limit=limit, name=name)))
+            call = Call("advance", (view.right, purged, wish._replace(limit=limit)))
             yield view.step(
                 words, lane=lane._replace(advance=Advance(call), finished=finished, locked=locked)
             )
 
 
-def _kept(lane: Lane) -> Iterator[tuple[Checkpoint, Checkpoint]]:
+def _kept(lane: Lane) -> Iterator[tuple[Batches, Batches]]:
     """Returns which finished batches, and which locked rows, an advance may leave for a later one."""
     for finished in ((), lane.finished) if lane.finished else ((),):
         for locked in ((), lane.locked) if lane.locked else ((),):

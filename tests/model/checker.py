@@ -66,6 +66,18 @@ def explore(model: Model[State], sought: str = "") -> Found:
     return _Exploration(model).run(sought)
 
 
+def reachable(model: Model[State]) -> Iterator[State]:
+    """Returns every state that a model can come to, breadth first; none behind a violation."""
+    found = {model.first()}
+    states = list(found)
+    for state in states:  # which grow meanwhile
+        yield state
+        for _, successor in () if model.wrong(state) else model.steps(state):
+            if successor not in found:
+                found.add(successor)
+                states.append(successor)
+
+
 class _Exploration(Generic[State]):
     """States are known by their numbers, in the order in which they were found."""
 

@@ -13,7 +13,7 @@ from outbox_sdk import Advanced, Batch, Failure, MarkedRecord
 
 from .protocol import ExactlyOnce
 from .scope import Scope, Setting
-from .world import ABSENT, FREE, GONE, Checkpoint, Lane, World
+from .world import ABSENT, FREE, GONE, Batches, Lane, World
 
 _KEYS = (0, 0, 1, 0, 0, 2, 0)
 _SCOPE = Scope(
@@ -94,7 +94,12 @@ class Comparison:
             transaction = self.world.channels[0].transaction
             assert transaction is not None
             assert transaction.rows == tuple(record.id for record in command.records)
-            assert self._rows(transaction.checkpoint) == self._rows_of(decode(command.checkpoint).batches)
+            assert transaction.checkpoint is not None
+            (published, attempted), theirs = transaction.checkpoint, decode(command.checkpoint)
+            assert attempted is not None
+            assert theirs.attempted is not None
+            assert self._rows(published) == self._rows_of(theirs.published)
+            assert self._rows((attempted,)) == self._rows_of((theirs.attempted,))
         elif isinstance(command, Park):
             self._park = command
             assert [self._lane.poison] == [poison.id for poison in command.poisons]
@@ -117,7 +122,7 @@ class Comparison:
                 return True
         return False
 
-    def _rows(self, batches: Checkpoint) -> set[int]:
+    def _rows(self, batches: Batches) -> set[int]:
         """Returns the rows of batches that are not purged; others do not matter."""
         return self._present(row for batch in batches for row in batch.ids)
 

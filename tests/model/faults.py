@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, combinations
 
 from .batches import advanced, committed
+from .broker import with_channel, with_checkpoint, with_committed
 from .lane_view import LaneView, Step, end, harvesting, told_channel, with_process, with_strays
 from .lanes import Lanes
 from .scope import Fault
-from .servers import with_channel, with_checkpoint
 from .world import Advance, Call, Lane, Process, Rows, World
 
 _BROKER = ("open", "fill", "commit", "freshen")
@@ -83,8 +83,8 @@ def lock(lanes: Lanes, world: World) -> Iterator[Step]:
     """Others have locked rows that are to be deleted."""
     outbox = lanes.servers.outbox
     for view in lanes.lane_views(world):
-        lane, setting = view.lane, view.setting
-        if setting.former or not setting.once:
+        lane = view.lane
+        if not view.setting.once:
             continue
         finished = (
             lane.advance.call.arguments[1] if lane.advance else lane.known if lane.phase == "purge" else ()
@@ -116,6 +116,26 @@ def loss(_: Lanes, world: World) -> Iterator[Step]:
             yield words, with_channel(world, number, after)
 
 
+def tear(lanes: Lanes, world: World) -> Iterator[Step]:
+    """The coordinator crashes after it was asked to commit: each partition is committed or aborted.
+
+    That of the checkpoint as well. Nobody is told; the client finds its producer fenced.
+    """
+    for number, channel in enumerate(world.channels):
+        transaction = channel.transaction
+        if not transaction or transaction.prepared:
+            continue
+        keys = sorted({lanes.keys[row] for row in transaction.rows})
+        for some in chain.from_iterable(combinations(keys, size) for size in range(len(keys) + 1)):
+            rows = tuple(row for row in transaction.rows if lanes.keys[row] in some)
+            for checkpoint in (transaction.checkpoint, None):
+                words = (
+                    f"the broker tears the transaction of {told_channel(world, number)}: rows {list(rows)} "
+                )
+                words += f"are committed, the checkpoint is {'committed' if checkpoint else 'aborted'}"
+                yield words, lanes.servers.prepare(world, number, rows, checkpoint)
+
+
 def restart(lanes: Lanes, world: World) -> Iterator[Step]:
     """The database crashes and comes back; what was not durable is lost, or it is not."""
     after = world
@@ -132,7 +152,8 @@ def forget(_: Lanes, world: World) -> Iterator[Step]:
     for number, channel in enumerate(world.channels):
         for place, checkpoint in enumerate(channel.checkpoints):
             if checkpoint is not None:
-                after = with_channel(world, number, with_checkpoint(channel, place, None))
+                forgotten = with_committed(with_checkpoint(channel, place, None), place, None)
+                after = with_channel(world, number, forgotten)
                 yield f"the broker forgets the checkpoint of {told_channel(world, number)}", after
 
 
@@ -170,6 +191,7 @@ FAULTS: Mapping[Fault, Callable[[Lanes, World], Iterator[Step]]] = {
     "lock": lock,
     "timeout": timeout,
     "loss": loss,
+    "tear": tear,
     "restart": restart,
     "forget": forget,
     "age": age,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .scope import Rule, Setting
 from .servers import Right
-from .world import Batch, Call, Checkpoint, Lane, Note, Process, Selected, Transaction, World
+from .world import Batches, Call, Checkpoint, Lane, Note, Process, Selected, Transaction, World
 
 Step = tuple[str, World]
 """What happens, in words, and what comes of it."""
@@ -94,7 +94,7 @@ class LaneView:
         if "checkpoint lists what is being purged" in self.off:
             purging = ()
         locked = () if "checkpoint lists what is locked" in self.off else lane.locked
-        return (*locked, *purging, *lane.finished, selected.batch)
+        return Checkpoint((*locked, *purging, *lane.finished), selected.batch)
 
 
 def harvesting(setting: Setting, most: int) -> tuple[Lane, ...]:
@@ -137,13 +137,17 @@ def with_process(world: World, number: int, process: Process) -> World:
     return world._replace(processes=(*world.processes[:number], process, *world.processes[number + 1 :]))
 
 
-def told(batches: Checkpoint | None) -> str:
+def told(batches: Batches) -> str:
     """Returns batches in words."""
-    return "none" if batches is None else f"[{', '.join(_told(batch) for batch in batches)}]"
+    return f"[{', '.join(str(list(batch.ids)) for batch in batches)}]"
 
 
-def _told(batch: Batch) -> str:
-    return f"batch {batch.name}" if batch.name else str(list(batch.ids))
+def told_checkpoint(checkpoint: Checkpoint | None) -> str:
+    """Returns a checkpoint in words."""
+    if checkpoint is None:
+        return "none"
+    attempted = checkpoint.attempted
+    return told(checkpoint.published) + (f" and perhaps {list(attempted.ids)}" if attempted else "")
 
 
 def told_rows(selected: Selected | None) -> str:

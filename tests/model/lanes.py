@@ -1,10 +1,11 @@
 """What lanes do one thing after the other: acquire, settle, and deliver at least once.
 
-The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the checkpoint, find the rows of
-batches of a former version, purge; then, to harvest, write the checkpoint anew, with the rows that could not
-be purged, and note that the lane transacts. Where another name is noted, that is opened first, and the own
-one when its checkpoint is known. To settle a lane is to purge until nothing is left. What a lane makes of an
-answer belongs to the step in which the server carries out what was asked.
+The order is that of ``outbox_core.delivery.recovery``: enter, open, look at the checkpoint of the last
+attempt, read which of the attempt's rows are in the outbox, find which of these are in the log, purge; then,
+to harvest, write the checkpoint anew, with the rows that could not be purged, and note that the lane
+transacts. Where another name is noted, that is opened first, and the own one when it is known what is in the
+log. To settle a lane is to purge until nothing is left. What a lane makes of an answer belongs to the step in
+which the server carries out what was asked.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from .batches import run
-from .lane_view import LaneView, Step, harvesting, lane_views, raised, told, told_rows
+from .broker import FENCED
+from .lane_view import LaneView, Step, harvesting, lane_views, raised, told, told_checkpoint, told_rows
 from .names import fresh
 from .scope import Rule, Scope
-from .servers import FENCED, LOST, Servers
-from .world import NOTHING, ONCE, UNRAISED, Call, Checkpoint, Lane, Phase, Wish, World
+from .servers import LOST, Servers
+from .world import NOTHING, ONCE, UNRAISED, Call, Checkpoint, Lane, Phase, Rows, Wish, World
 
 
 class Lanes:
@@ -77,7 +79,8 @@ class Lanes:
             "open": ("open", (lane.channel,)),
             "look": ("look", self._noted_at(view)),
             "raise": ("bump", (view.setting.lanes,)),
-            "find": ("find", (lane.known,)),
+            "read": ("read", (lane.attempted,)),
+            "find": ("find", (*self._noted_at(view), lane.unsure)),
             "purge": ("advance", (right, lane.known, NOTHING)),
             "empty": ("freshen", (lane.channel, lane.epoch, view.setting.place, self._left(lane))),
             "note": ("set_transactional", (right, None if lane.settles else view.note)),
@@ -100,9 +103,7 @@ class Lanes:
             return view.anew("is fenced by the broker, and starts anew", world=after)
         if refusal := self._refusal(view, answer):
             return view.step(refusal, after, view.lane._replace(phase="refused"))
-        words, lane = _heeded(view.lane, answer)
-        if lane.phase == "look" and "heed a former version's checkpoint" in self.off:
-            lane = lane._replace(known=tuple(batch for batch in lane.known if not batch.name))
+        words, lane = self._heeded(view.lane, answer)
         phase = self._next(view, lane)
         if phase in ("run", "over"):
             lane = lane._replace(noted=None)
@@ -113,14 +114,12 @@ class Lanes:
         """Returns why a lane does not start, empty if it does."""
         if view.lane.phase != "look":
             return ""
-        if view.setting.former and any(not batch.name for batch in answer or ()):
-            return "cannot read the checkpoint, and refuses"
         if answer is None and view.lane.noted and self._refuses(view.lane):
             return "finds the checkpoint forgotten, and refuses"
         return ""
 
     def _left(self, lane: Lane) -> Checkpoint:
-        return () if "recovery lists what is locked" in self.off else lane.locked
+        return Checkpoint(() if "recovery lists what is locked" in self.off else lane.locked)
 
     def _noted_at(self, view: LaneView) -> tuple[int, int]:
         """Returns the channel and the place of the checkpoint that is noted, else of the lane's own."""
@@ -136,7 +135,7 @@ class Lanes:
             return "send" if lane.phase == "mark" and lane.selected else "mark"
         waits = lane.settles and "settling waits for locked rows" not in self.off
         if lane.phase == "purge" and lane.locked and waits:
-            return "find"
+            return "purge"
         order = self._order(lane, view.setting.name)
         for phase in order[order.index(lane.phase) + 1 :]:
             if self._needed(phase, lane, view):
@@ -146,14 +145,14 @@ class Lanes:
     def _order(self, lane: Lane, name: int) -> list[Phase]:
         """Returns the phases in which a lane is acquired under a name, or settled."""
         if lane.settles:
-            return ["enter", "recall", "former", "look", "find", "purge", "note"]
-        order: list[Phase] = ["enter", "recall", "open", "look", "find", "purge", "empty", "note"]
+            return ["enter", "recall", "former", "look", "read", "find", "purge", "note"]
+        order: list[Phase] = ["enter", "recall", "open", "look", "read", "find", "purge", "empty", "note"]
         if "init before checkpoint" in self.off:
-            order = ["enter", "recall", "look", "open", "find", "purge", "empty", "note"]
+            order = ["enter", "recall", "look", "read", "find", "open", "purge", "empty", "note"]
         if "purge before emptying the checkpoint" in self.off:
-            order = ["enter", "recall", "open", "look", "find", "empty", "purge", "note"]
+            order = ["enter", "recall", "open", "look", "read", "find", "empty", "purge", "note"]
         if lane.noted and lane.noted.name != name and "heed the former sender's checkpoint" not in self.off:
-            order = ["enter", "recall", "former", "look", "open", "find", "purge", "empty", "note"]
+            order = ["enter", "recall", "former", "look", "read", "find", "open", "purge", "empty", "note"]
         if "raise the fence before the checkpoint is read" in self.off:
             order.remove("enter")
             look = order.index("look") + 1
@@ -166,17 +165,22 @@ class Lanes:
 
     def _needed(self, phase: Phase, lane: Lane, view: LaneView) -> bool:
         noted = lane.noted
-        if phase == "find":
-            return any(batch.name for batch in lane.known)
-        if phase == "raise":
-            return view.process.token == UNRAISED
-        if phase == "purge" and "fence before the checkpoint is written" in self.off:
-            return bool(lane.known)
-        if lane.settles:
-            return phase in ("recall", "note") or noted is not None
-        if phase != "note":
-            return True
-        return not noted if "note another name or place" in self.off else noted != view.note
+        match phase:
+            case "read":
+                needed = lane.attempted is not None
+            case "find":
+                needed = bool(lane.unsure)
+            case "raise":
+                needed = view.process.token == UNRAISED
+            case "purge" if "fence before the checkpoint is written" in self.off:
+                needed = bool(lane.known)
+            case "recall":
+                needed = True
+            case "note" if not lane.settles:
+                needed = not noted if "note another name or place" in self.off else noted != view.note
+            case _:
+                needed = phase == "note" or not lane.settles or noted is not None
+        return needed
 
     def _refuses(self, lane: Lane) -> bool:
         if lane.settles:
@@ -191,42 +195,54 @@ class Lanes:
         words, lane = f"sends {told_rows(view.lane.selected)}", view.lane._replace(phase="clear")
         return view.step(words, self.servers.send(view.world, rows), lane)
 
+    def _heeded(self, lane: Lane, answer: Any) -> tuple[str, Lane]:
+        """Returns what was answered, in words, and what a lane keeps of it."""
+        match lane.phase:
+            case "enter":
+                words, lane = "enters", lane._replace(attempt=answer)
+            case "recall":
+                words, lane = "looks at its note", lane._replace(noted=answer)
+            case "former":
+                words = "opens the former producer"
+            case "open":
+                words, lane = "opens its producer", lane._replace(epoch=answer)
+            case "look":
+                published, attempted = answer or Checkpoint()
+                words = f"reads the checkpoint {told_checkpoint(answer)}"
+                lane = lane._replace(known=published, attempted=attempted)
+            case "raise":
+                words = "bumps the fence"
+            case "empty":
+                words = f"commits the checkpoint {told(lane.locked)}"
+            case "note":
+                words = "deletes the note" if lane.settles else "notes that it transacts"
+            case _:
+                words, lane = self._changed(lane, answer)
+        return words, lane
 
-def _heeded(lane: Lane, answer: Any) -> tuple[str, Lane]:
-    """Returns what was answered, in words, and what a lane keeps of it."""
-    match lane.phase:
-        case "enter":
-            words, lane = "enters", lane._replace(attempt=answer)
-        case "recall":
-            words, lane = "looks at its note", lane._replace(noted=answer)
-        case "former":
-            words = "opens the former producer"
-        case "open":
-            words, lane = "opens its producer", lane._replace(epoch=answer)
-        case "look":
-            words, lane = f"reads the checkpoint {told(answer)}", lane._replace(known=answer or ())
-        case "raise":
-            words = "bumps the fence"
-        case "empty":
-            words = f"commits the checkpoint {told(lane.locked)}"
-        case "note":
-            words = "deletes the note" if lane.settles else "notes that it transacts"
-        case _:
-            words, lane = _changed(lane, answer)
-    return words, lane
+    def _changed(self, lane: Lane, answer: Any) -> tuple[str, Lane]:
+        """Returns the same where rows were looked for, marked or purged."""
+        match lane.phase:
+            case "read":
+                words = f"reads rows {list(answer)} of the attempt"
+                lane = lane._replace(unsure=answer, attempted=lane.attempted if answer else None)
+            case "find":
+                words = f"finds rows {list(answer)} in the log"
+                lane = self._found(lane, answer)
+            case "purge":
+                words, left = f"purges {told(lane.known)}", answer.locked
+                words += f" but for {told(left)}" if left else ""
+                lane = lane._replace(known=left if lane.settles else (), locked=left)
+            case "mark":
+                words, lane = f"marks {told_rows(answer)}", lane._replace(selected=answer)
+            case _:
+                words, lane = f"purges {told_rows(lane.selected)}", lane._replace(selected=None)
+        return words, lane
 
-
-def _changed(lane: Lane, answer: Any) -> tuple[str, Lane]:
-    """Returns the same where rows were looked for, marked or purged."""
-    match lane.phase:
-        case "find":
-            words, lane = f"finds {told(answer)}", lane._replace(known=answer)
-        case "purge":
-            words, left = f"purges {told(lane.known)}", answer.locked
-            words += f" but for {told(left)}" if left else ""
-            lane = lane._replace(known=left if lane.settles else (), locked=left)
-        case "mark":
-            words, lane = f"marks {told_rows(answer)}", lane._replace(selected=answer)
-        case _:
-            words, lane = f"purges {told_rows(lane.selected)}", lane._replace(selected=None)
-    return words, lane
+    def _found(self, lane: Lane, rows: Rows) -> Lane:
+        """Returns a lane that takes rows of the attempt for published, and the others for not published."""
+        found = self.servers.outbox.batch(rows)
+        if found and lane.attempted:
+            batch = found.batch._replace(newest=lane.attempted.newest)
+            lane = lane._replace(known=(*lane.known, batch))
+        return lane._replace(attempted=None, unsure=())

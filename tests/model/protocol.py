@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .broker import with_channel
 from .faults import FAULTS, in_vain
-from .lane_view import Step, told, told_channel, with_process
+from .lane_view import Step, told_channel, with_process
 from .lanes import Lanes
 from .numbers import simplified
 from .scope import Rule, Scope
-from .servers import Servers, with_channel, with_checkpoint, with_parked
+from .servers import Servers, with_parked
 from .world import (
     ABSENT,
     FREE,
@@ -48,7 +49,9 @@ class ExactlyOnce:
         database = Database((FenceRow(),) * lanes, rows)
         names = 1 + max(setting.name for setting in scope.settings)
         places = 1 + max(setting.place for setting in scope.settings)
-        channels = (Channel(checkpoints=(None,) * places),) * lanes * names
+        heeded = {"read the last attempt", "look for each record"} & self._off
+        channel = Channel(checkpoints=(None,) * places, committed=(None,) * places if heeded else ())
+        channels = (channel,) * lanes * names
         processes = (Process(),) * len(scope.settings)
         log = (UNSENT,) * len(rows)
         return World(database, database, channels, log, processes, (), scope.terms, scope.faults)
@@ -66,8 +69,7 @@ class ExactlyOnce:
         """Returns whether the outbox is empty, or an operator is asked for."""
         if all(leader_id == GONE for leader_id in world.database.rows):
             return True
-        refusals = "forget" in self._scope.menu or any(setting.former for setting in self._scope.settings)
-        return refusals and any(
+        return "forget" in self._scope.menu and any(
             lane.phase == "refused" for process in world.processes for lane in process.lanes
         )
 
@@ -83,7 +85,7 @@ class ExactlyOnce:
             elif world.terms and not process.draining:
                 yield f"process {number + 1} is told to hand over", _drained(world, number)
         yield from self._lanes.steps(world)
-        yield from self._coordinate(world)
+        yield from self.coordinate(world)
         for place, call in enumerate(world.strays):
             yield from self._stray(world, place, call)
         for row in self._scope.late:
@@ -115,28 +117,21 @@ class ExactlyOnce:
         world, token = self._servers.bump(world, setting.lanes)
         process = Process(token, self._lanes.begin(world, number))
         delivery = "exactly-once" if setting.once else "at-least-once"
-        delivery += ", a former version" if setting.former else ""
         words = f"process {number + 1} is elected and bumps the fence: {setting.lanes} lanes, {delivery}"
         yield words, with_process(world, number, process)
 
     # --- what happens by itself ---------------------------------------------------------------------
 
-    def _coordinate(self, world: World) -> Iterator[Step]:
+    def coordinate(self, world: World) -> Iterator[Step]:
+        """Returns what the broker may do by itself."""
         for number, channel in enumerate(world.channels):
-            whose, transaction, late = told_channel(world, number), channel.transaction, channel.late
-            if transaction and transaction.prepared and late is None:
-                done = channel._replace(transaction=None)
-                if "late checkpoint" in self._scope.menu:
-                    done = done._replace(late=transaction)
-                else:
-                    done = with_checkpoint(done, transaction.place, transaction.checkpoint)
-                words = (
-                    f"the broker completes the commit of {whose}, checkpoint {told(transaction.checkpoint)}"
-                )
-                yield words, with_channel(world, number, done)
-            if late is not None:
-                shown = with_checkpoint(channel._replace(late=None), late.place, late.checkpoint)
-                yield f"the broker shows the checkpoint of {whose}", with_channel(world, number, shown)
+            whose = told_channel(world, number)
+            if channel.transaction and channel.transaction.prepared:
+                done = self._servers.completed(channel, late="late log" in self._scope.menu)
+                yield f"the broker completes the transaction of {whose}", with_channel(world, number, done)
+            if channel.late:
+                shown = channel._replace(late=False)
+                yield f"the broker shows what {whose} has committed", with_channel(world, number, shown)
 
     # --- applications -------------------------------------------------------------------------------
 

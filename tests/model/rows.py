@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .scope import Rule, Scope
-from .world import FREE, GONE, Batch, Checkpoint, Database, Rows, Selected, Wish
-
-UNGUARDED = 99
-"""The newest row of a batch that does not tell it."""
+from .world import FREE, GONE, ONCE, Batch, Batches, Database, Rows, Selected, Wish
 
 
 class Outbox:
@@ -22,6 +19,7 @@ class Outbox:
     def __init__(self, scope: Scope, off: frozenset[Rule]) -> None:
         self._keys = scope.keys
         self._ids = scope.ids or tuple(range(len(scope.keys)))
+        self._contents = scope.contents or tuple(range(len(scope.keys)))
         self._off = off
 
     def batch(self, rows: Sequence[int], name: int = 0) -> Selected | None:
@@ -29,9 +27,7 @@ class Outbox:
         ids = tuple(self._ids[row] for row in rows)
         return Selected(Batch(ids, max(rows), name), tuple(rows)) if rows else None
 
-    def selected(
-        self, database: Database, lane: int, lanes: int, wish: Wish, purged: Checkpoint
-    ) -> list[int]:
+    def selected(self, database: Database, lane: int, lanes: int, wish: Wish, purged: Batches) -> list[int]:
         """Returns the rows that a lane selects or marks next, in the order of their ids."""
         rows = database.rows
         left_out = () if "leave out what is pending" in self._off else wish.pending
@@ -48,11 +44,10 @@ class Outbox:
                 row in database.parked
                 or (key in parked and "leave out the whole parked key" not in self._off)
             )
-            if not (wish.name and rows[row] == wish.name)
         ]
         return sorted(free, key=self._ids.__getitem__)[: wish.limit]
 
-    def of(self, rows: Rows, batches: Checkpoint) -> set[int]:
+    def of(self, rows: Rows, batches: Batches) -> set[int]:
         """Returns the rows of batches that are not purged yet."""
         guarded = "guard the deletion" not in self._off
         return {
@@ -62,16 +57,21 @@ class Outbox:
             if any(self._has(batch, row, leader_id, guarded=guarded) for batch in batches)
         }
 
-    def ranges(self, rows: Rows, batches: Checkpoint) -> set[int]:
+    def ranges(self, rows: Rows, batches: Batches) -> set[int]:
         """Returns all rows between the first and the last of a batch: what would be wrong to purge."""
         wide = tuple(each._replace(ids=tuple(range(each.ids[0], each.ids[-1] + 1))) for each in batches)
         return self.of(rows, wide)
 
-    def former(self, rows: Rows, batches: Checkpoint) -> Checkpoint:
-        """Returns batches of a former version as sets of ids."""
-        found = [self.batch(sorted(self.of(rows, (each,)))) for each in batches if each.name]
-        sets = tuple(each.batch._replace(newest=UNGUARDED) for each in found if each)
-        return (*(each for each in batches if not each.name), *sets)
+    def found(self, rows: Rows, log: Rows) -> Rows:
+        """Returns those of an attempt's rows of which transactions have brought a record into the log.
+
+        A row of the attempt that is there was brought by the attempt: had an earlier transaction brought it,
+        the attempt might as well bring it twice.
+        """
+        if "heed the trace" not in self._off:
+            return tuple(row for row in rows if log[row] == ONCE)
+        seen = {self._contents[row] for row, place in enumerate(log) if place == ONCE}
+        return tuple(row for row in rows if self._contents[row] in seen)
 
     def replaced(self, row: int, rows: Rows) -> list[int]:
         """Returns the rows that had a row's id before."""

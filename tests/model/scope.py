@@ -30,12 +30,14 @@ Rule = Literal[
     # of recovery
     "producer fence",
     "init before checkpoint",
-    "stable checkpoint",
+    "read the last attempt",
+    "look for each record",
+    "heed the trace",
+    "stable log",
     "raise the fence before the checkpoint is read",
     "fence before the checkpoint is written",
     "purge before emptying the checkpoint",
     "refuse a forgotten checkpoint",
-    "heed a former version's checkpoint",
     # of the database's fence
     "database fence",
     "attempt in the fence",
@@ -68,23 +70,20 @@ Fault = Literal[
     "forget",  # the broker forgets a checkpoint
     "age",  # no fault: a lane that is settled starts anew, which writes its checkpoint anew
     "rerun",  # an engine runs the lanes of a term once more, while they still run elsewhere
-    "late checkpoint",  # no fault: checkpoints can be read some time after their transaction is committed
+    "tear",  # of a transaction: the broker commits some of its partitions, and nobody is told
+    "late log",  # no fault: what is committed can be read some time after its transaction has ended
     "blind",  # no fault: who only selects may miss that the fence is lost
 ]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a process is configured: lanes, delivery, their names at the broker, and the checkpoint's place.
-
-    A ``former`` version names batches: it writes the name into their rows, durably, and into checkpoints.
-    """
+    """How a process is configured: lanes, delivery, their names at the broker, and the checkpoint's place."""
 
     lanes: int = 1
     once: bool = True
     name: int = 0
     place: int = 0
-    former: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,15 @@ class Scope:
     Attributes:
         name: What it is about.
         settings: One for each process.
-        keys: The key of each row, in the order of their times; a row belongs to lane key mod lanes.
+        keys: The key of each row, in the order of their times; a row belongs to lane key mod lanes. Each key
+            has a partition of its own.
         late: Rows that are committed some time, the others are there from the start.
         limits: How many rows a selection may ask for.
         terms: How often a process is elected while another leads, or asked to hand over.
         faults: How many faults happen at most.
         menu: Which may happen.
         ids: The id of each row, where ids are given out anew; else the rows are numbered.
+        contents: What each row says, where some say the same; else each says something else.
     """
 
     name: str
@@ -112,3 +113,4 @@ class Scope:
     faults: int = 1
     menu: frozenset[Fault] = frozenset()
     ids: tuple[int, ...] = ()
+    contents: tuple[int, ...] = ()

@@ -1,35 +1,30 @@
-"""What database and broker do when they are asked: each call is one step, or has to wait."""
+"""What the database does when it is asked, each call in one step; and what both servers do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from .rows import Outbox
+from .broker import DONE, Broker, Outcome
 from .scope import Rule, Scope
 from .world import (
-    ABSENT,
     GONE,
     ONCE,
-    REPEATABLE,
-    UNSENT,
+    Batch,
+    Batches,
     Call,
-    Channel,
-    Checkpoint,
     Database,
     FenceRow,
     Note,
     Rows,
     Selected,
-    Transaction,
     Wish,
     World,
 )
 
-DONE, LOST, FENCED = "done", "lost", "fenced"
-"""Answers: as asked; the database's fence is no longer the caller's; the broker refuses the producer."""
+LOST = "lost"
+"""The answer that the database's fence is no longer the caller's; others are as the broker's."""
 
-Outcome = tuple[World, Any]
 Right = tuple[int, int, int, int]
 """Lane, lanes, token, attempt; as ``outbox_sdk.Fence``."""
 
@@ -38,16 +33,14 @@ class Advanced(NamedTuple):
     """What an advance answers; as ``outbox_sdk.Advanced``."""
 
     selected: Selected | None
-    locked: Checkpoint
+    locked: Batches
 
 
-class Servers:
+class Servers(Broker):
     """The servers of a scope, with or without some rules."""
 
     def __init__(self, scope: Scope, off: frozenset[Rule]) -> None:
-        self.outbox = Outbox(scope, off)
-        self._keys = scope.keys
-        self._off = off
+        super().__init__(scope, off)
         self._blind = "blind" in scope.menu
 
     def execute(self, world: World, call: Call) -> Outcome | None:
@@ -64,9 +57,11 @@ class Servers:
                 return "database fence" not in self._off and world.database.fence[lane][:2] != (lanes, token)
             case Call("advance" | "mark" | "park" | "set_transactional", (right, *_)):
                 return not self._held(world, right)
-            case Call("fill" | "commit" | "freshen", (number, epoch, *_)):
+            case Call("commit", (number, epoch)):
+                return not self._commits(world.channels[number], epoch)
+            case Call("fill" | "freshen", (number, epoch, *_)):
                 return not self._produces(world.channels[number], epoch)
-        return False
+        return call.name in ("recall", "read", "find")
 
     # --- the database -------------------------------------------------------------------------------
 
@@ -89,15 +84,12 @@ class Servers:
         self,
         world: World,
         right: Right,
-        finished: Checkpoint,
+        finished: Batches,
         wish: Wish,
         *,
         locked: frozenset[int] = frozenset(),
     ) -> Outcome:
-        """Deletes batches and selects the next; answers with it, and with the rows that others have locked.
-
-        A former version marks the rows that it selects.
-        """
+        """Deletes batches and selects the next; answers with it, and with rows that others have locked."""
         blind = self._blind and wish.limit and not finished
         if not self._held(world, right) and not blind:
             return world, LOST
@@ -105,10 +97,10 @@ class Servers:
         chosen = self.outbox.selected(before, right[0], right[1], wish, finished)
         whose = self.outbox.ranges if "delete the set" in self._off else self.outbox.of
         purged = whose(before.rows, finished) - locked
-        after = before._replace(rows=_without(_with_name(before.rows, chosen, wish.name), purged))
+        after = before._replace(rows=_without(before.rows, purged))
         disk = world.disk if purged and "durable purge" in self._off else after
         left = self.outbox.batch(sorted(locked & self.outbox.of(after.rows, finished)))
-        answer = Advanced(self.outbox.batch(chosen, wish.name), (left.batch,) if left else ())
+        answer = Advanced(self.outbox.batch(chosen), (left.batch,) if left else ())
         return world._replace(database=after, disk=disk), answer
 
     def mark(self, world: World, right: Right, name: int, limit: int) -> Outcome:
@@ -116,13 +108,13 @@ class Servers:
         if not self._held(world, right):
             return world, LOST
         before = world.database
-        chosen = self.outbox.selected(before, right[0], right[1], Wish(limit, (), name), ())
+        chosen = self.outbox.selected(before, right[0], right[1], Wish(limit, ()), ())
         after = before._replace(rows=_with_name(before.rows, chosen, name))
         return world._replace(database=after), self.outbox.batch(chosen, name)
 
-    def find(self, world: World, known: Checkpoint) -> Outcome:
-        """Looks for the rows of batches of a former version; answers with sets."""
-        return world, self.outbox.former(world.database.rows, known)
+    def read(self, world: World, batch: Batch) -> Outcome:
+        """Answers with the rows of a batch that are in the outbox."""
+        return world, tuple(sorted(self.outbox.of(world.database.rows, (batch,))))
 
     def park(self, world: World, right: Right, row: int) -> Outcome:
         """Parks the key of a row, unless the row is gone."""
@@ -145,7 +137,7 @@ class Servers:
         """Answers with the note."""
         return world, world.database.fence[lane].noted
 
-    def eligible(self, world: World, right: Right, wish: Wish, finished: Checkpoint) -> bool:
+    def eligible(self, world: World, right: Right, wish: Wish, finished: Batches) -> bool:
         """Returns whether a selection finds rows, or that the fence is lost."""
         if not self._held(world, right):
             return True
@@ -157,98 +149,6 @@ class Servers:
         row = world.database.fence[right[0]]
         length = 2 if "attempt in the fence" in self._off else 3
         return row[:length] == right[1 : length + 1]
-
-    # --- the broker ---------------------------------------------------------------------------------
-
-    def open(self, world: World, number: int) -> Outcome | None:
-        """Initializes a producer: aborts an open transaction, waits for a prepared one; answers the epoch."""
-        channel = world.channels[number]
-        if "producer fence" in self._off:
-            return world, channel.epoch
-        if channel.transaction and channel.transaction.prepared:
-            return None
-        channel = channel._replace(epoch=channel.epoch + 1, transaction=None)
-        return with_channel(world, number, channel), channel.epoch
-
-    def look(self, world: World, number: int, place: int) -> Outcome | None:
-        """Reads the checkpoint; waits for one that cannot be read yet."""
-        channel = world.channels[number]
-        if "checkpoint" in self._off:
-            return world, ()
-        if channel.late is not None and "stable checkpoint" not in self._off:
-            return None
-        return world, channel.checkpoints[place]
-
-    def fill(self, world: World, number: int, epoch: int, transaction: Transaction) -> Outcome | None:
-        """Begins a transaction with rows and checkpoint; waits for the end of the one before."""
-        channel = world.channels[number]
-        if not self._produces(channel, epoch):
-            return world, FENCED
-        if channel.transaction or channel.late is not None:
-            return None
-        transaction = transaction._replace(early=self._early(world, transaction.rows))
-        return with_channel(world, number, channel._replace(transaction=transaction)), DONE
-
-    def commit(self, world: World, number: int, epoch: int) -> Outcome:
-        """Makes sure that the open transaction is committed; the coordinator does that some time later."""
-        channel = world.channels[number]
-        transaction = channel.transaction
-        if not self._produces(channel, epoch) or transaction is None or transaction.prepared:
-            return world, FENCED
-        world = self.deliver(world, transaction.rows, ONCE, early=transaction.early)
-        prepared = Transaction((), transaction.place, transaction.checkpoint, prepared=True)
-        return with_channel(world, number, channel._replace(transaction=prepared)), DONE
-
-    def freshen(
-        self, world: World, number: int, epoch: int, place: int, checkpoint: Checkpoint
-    ) -> Outcome | None:
-        """Commits a checkpoint and no rows, all at once: before the commit that is nothing to anybody."""
-        channel = world.channels[number]
-        if not self._produces(channel, epoch):
-            return world, FENCED
-        if channel.transaction or channel.late is not None:
-            return None
-        return with_channel(world, number, with_checkpoint(channel, place, checkpoint)), DONE
-
-    def _produces(self, channel: Channel, epoch: int) -> bool:
-        return channel.epoch == epoch or "producer fence" in self._off
-
-    def send(self, world: World, rows: Rows) -> World:
-        """Appends rows without a transaction."""
-        return self.deliver(world, rows, REPEATABLE, early=self._early(world, rows))
-
-    def deliver(self, world: World, rows: Rows, kind: int, *, early: bool) -> World:
-        """Has consumers of committed messages see rows, and judges what they see."""
-        wrong = world.wrong or ("order" if early else "")
-        log = list(world.log)
-        for row in rows:
-            if log[row] == ONCE:
-                wrong = wrong or "duplicate"
-            if kind == ONCE and row in world.database.parked:
-                wrong = wrong or "parked"
-            log[row] = max(log[row], kind)
-        return world._replace(log=tuple(log), wrong=wrong)
-
-    def _early(self, world: World, rows: Rows) -> bool:
-        """Returns whether a row of the same key, with a lower id, is yet to come."""
-        return any(
-            world.log[other] == UNSENT and other not in rows and world.database.rows[other] != ABSENT
-            for row in rows
-            for other in range(row)
-            if self._keys[other] == self._keys[row]
-        )
-
-
-def with_channel(world: World, number: int, channel: Channel) -> World:
-    """Returns a world with another state of one lane at the broker."""
-    return world._replace(channels=(*world.channels[:number], channel, *world.channels[number + 1 :]))
-
-
-def with_checkpoint(channel: Channel, place: int, checkpoint: Checkpoint | None) -> Channel:
-    """Returns a channel with another checkpoint at a place."""
-    return channel._replace(
-        checkpoints=(*channel.checkpoints[:place], checkpoint, *channel.checkpoints[place + 1 :])
-    )
 
 
 def with_parked(database: Database, heads: Iterable[int]) -> Database:

@@ -18,7 +18,7 @@ Rows = tuple[int, ...]
 
 
 class Batch(NamedTuple):
-    """As ``outbox_sdk.Batch``, or rows that carry a name: of a former version, or of at-least-once delivery.
+    """As ``outbox_sdk.Batch``, or rows that carry a name: those of at-least-once delivery.
 
     Attributes:
         ids: The rows' ids, in ascending order.
@@ -31,7 +31,19 @@ class Batch(NamedTuple):
     name: int = 0
 
 
-Checkpoint = tuple[Batch, ...]
+Batches = tuple[Batch, ...]
+
+
+class Checkpoint(NamedTuple):
+    """As ``outbox_core.delivery.checkpoint.Checkpoint``.
+
+    Attributes:
+        published: The batches that were known to be committed when it was written.
+        attempted: The one that its own transaction publishes.
+    """
+
+    published: Batches = ()
+    attempted: Batch | None = None
 
 
 class Note(NamedTuple):
@@ -63,17 +75,17 @@ class Transaction(NamedTuple):
     """What a producer has begun.
 
     Attributes:
-        rows: In the order of their ids; none once it is sure that they are committed.
+        rows: In the order of their ids; none once it is sure which of them are committed.
         place: Where it writes the checkpoint.
-        checkpoint: What it makes the checkpoint.
-        early: Whether a row lies ahead of one that should come first.
-        prepared: Whether it is sure to be committed.
+        checkpoint: What it makes the checkpoint; ``None`` once it is sure that the checkpoint is aborted.
+        early: Those of its rows that lie ahead of one that should come first.
+        prepared: Whether it is sure what becomes of it.
     """
 
     rows: Rows
     place: int
-    checkpoint: Checkpoint
-    early: bool = False
+    checkpoint: Checkpoint | None
+    early: Rows = ()
     prepared: bool = False
 
 
@@ -83,14 +95,17 @@ class Channel(NamedTuple):
     Attributes:
         epoch: The producer epoch.
         transaction: The one that is open or prepared.
-        checkpoints: The last committed one at each place; ``None`` where there is none.
-        late: A transaction that is committed and whose checkpoint cannot be read yet.
+        checkpoints: The last one at each place, committed or not; ``None`` where there is none.
+        late: Whether it cannot be read yet what is committed of the last transaction.
+        committed: The last committed checkpoint at each place. Nobody heeds these but for ablations, without
+            which there are none.
     """
 
     epoch: int = 0
     transaction: Transaction | None = None
     checkpoints: tuple[Checkpoint | None, ...] = (None,)
-    late: Transaction | None = None
+    late: bool = False
+    committed: tuple[Checkpoint | None, ...] = ()
 
 
 class Call(NamedTuple):
@@ -110,12 +125,11 @@ class Selected(NamedTuple):
 class Wish(NamedTuple):
     """What an advance shall select: how many rows, outside of which batches.
 
-    A former version has them carry ``name``. What is not behind the id ``after`` is left out by an ablation.
+    What is not behind the id ``after`` is left out by an ablation.
     """
 
     limit: int
-    pending: Checkpoint
-    name: int = 0
+    pending: Batches
     after: int = -1
 
 
@@ -130,7 +144,7 @@ class Advance(NamedTuple):
 
 
 Acquiring = Literal[
-    "enter", "recall", "former", "open", "look", "raise", "find", "purge", "empty", "note", "refused"
+    "enter", "recall", "former", "open", "look", "raise", "read", "find", "purge", "empty", "note", "refused"
 ]
 Working = Literal["run", "over"]
 Repeating = Literal["mark", "send", "clear"]
@@ -149,7 +163,9 @@ class Lane(NamedTuple):
         attempt: The fence's, as the lane knows it.
         noted: What the fence noted of the lane when it was looked at; of no use any more once the lane runs.
         epoch: The producer's.
-        known: The batches that the checkpoint named.
+        known: The batches that are in the log, as the checkpoint says, or the log.
+        attempted: The batch of the last transaction, of which the log has to tell.
+        unsure: The rows of it that are in the outbox.
         publishing: The batch whose transaction is open.
         selected: The batch that comes next; in at-least-once delivery, what is marked.
         advance: What is out at the database.
@@ -166,12 +182,14 @@ class Lane(NamedTuple):
     attempt: int = 0
     noted: Note | None = None
     epoch: int = 0
-    known: Checkpoint = ()
+    known: Batches = ()
+    attempted: Batch | None = None
+    unsure: Rows = ()
     publishing: Selected | None = None
     selected: Selected | None = None
     advance: Advance | None = None
-    finished: Checkpoint = ()
-    locked: Checkpoint = ()
+    finished: Batches = ()
+    locked: Batches = ()
     poison: int | None = None
     last: int = -1
 

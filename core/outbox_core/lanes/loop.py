@@ -24,7 +24,7 @@ from outbox_core.delivery.exactly_once import SelectPublishPurge
 from outbox_core.delivery.sources import ages
 from outbox_core.lanes.lane import LIFE_SECONDS, AtLeastOnceLane, ExactlyOnceLane
 from outbox_core.lanes.plan import Plan
-from outbox_core.lanes.recovery import enter_lane, open_lane
+from outbox_core.lanes.recovery import enter_lane, open_lane, settled
 from outbox_core.lanes.takeovers import clusters_of
 from outbox_core.lanes.telemetry import Telemetry
 from outbox_core.lanes.turn import Executors, Lane, Reply, batch_executors, record_executors, take_turn
@@ -125,6 +125,8 @@ class LaneLoop:
         sender = self._tracing().transactional(untraced)
         metrics.recovered += opened.recovered
         metrics.purged += opened.recovered
+        if opened.doubt:
+            self._telemetry.add_event(settled(name, opened.doubt))
 
         def publish(request: Request) -> Answer:
             assert isinstance(request, Publish)  # noqa: S101 - nothing else is submitted

@@ -32,6 +32,7 @@ from outbox_core.delivery.requests import (
     WriteNote,
 )
 from outbox_core.drive import drive
+from outbox_core.events import AttemptSettled
 from outbox_core.lanes.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -65,11 +66,13 @@ class Begun(NamedTuple):
         token: The fence token.
         silence: Seconds since a lane of the former leader was last heard of; ``None`` if none ever was.
         taken_over: The clusters whose rows are taken over at once, as an operator said.
+        settled: What became of transactions of former lanes.
     """
 
     token: int
     silence: float | None
     taken_over: tuple[int, ...] = ()
+    settled: tuple[AttemptSettled, ...] = ()
 
 
 def begin_leadership(settings: HarvestSettings) -> Begun:
@@ -89,7 +92,15 @@ def begin_leadership(settings: HarvestSettings) -> Begun:
         taken_over = driver.taken_over() if origin else ()
     for lane, (rows, doubt) in recovered.items():
         _log(f"former lane {lane}", rows, doubt)
-    return Begun(token, driver.silence, taken_over)
+    doubts = [(lane, doubt) for lane, (_, doubt) in recovered.items()]
+    return Begun(
+        token, driver.silence, taken_over, tuple(settled(lane, doubt) for lane, doubt in doubts if doubt)
+    )
+
+
+def settled(lane: int, doubt: Doubt) -> AttemptSettled:
+    """Returns the event that tells of a doubt."""
+    return AttemptSettled(lane, doubt.records, doubt.published, doubt.undecided, doubt.purged)
 
 
 def _recovery(plan: Plan) -> Recovery:

@@ -64,7 +64,7 @@ def findings(
     found.append(Finding(Level.OK, "Kafka broker", f"reached, one of {brokers}"))
     if is_mock(cluster):
         return [*found, mock_finding()] if transactional else found
-    found.extend(_permissions(admin, cluster, shared, options))
+    found.extend(_permissions(admin, cluster, shared, options, reads=transactional))
     log = _transaction_log(admin, cluster) if transactional else TransactionLog()
     if transactional:
         found.append(_checkpoints(admin, shared, options.checkpoint_topic))
@@ -151,11 +151,16 @@ def _delivery_timeout(producer: Mapping[str, Any]) -> Finding:
 
 
 def _permissions(
-    admin: KafkaAdmin, cluster: ClusterMetadata, shared: Mapping[str, Any], options: KafkaOptions
+    admin: KafkaAdmin,
+    cluster: ClusterMetadata,
+    shared: Mapping[str, Any],
+    options: KafkaOptions,
+    *,
+    reads: bool,
 ) -> Sequence[Finding]:
     """Checks what this client may do with the cluster and with the topics of records."""
     topics = topics_to_check(options.topics, cluster.topics, options.checkpoint_topic)
-    access = look_up_access(admin.client, topics, _TIMEOUT)
+    access = look_up_access(admin.client, topics, _TIMEOUT, reads=reads)
     try:
         description = admin.client.describe_cluster(
             include_authorized_operations=True, request_timeout=_TIMEOUT

@@ -1,4 +1,4 @@
-"""Checks whether this client may write to the topics of records, for ``outbox check``."""
+"""Checks whether this client may write to the topics of records, and read them, for ``outbox check``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ _SHOWN: Final = 5
 
 
 class Access(Enum):
-    """Whether this client may write to a topic."""
+    """What this client may do with a topic."""
 
     WRITABLE = auto()
+    UNREADABLE = auto()
+    """It may write, and may not read, which exactly-once delivery needs."""
     REFUSED = auto()
     MISSING = auto()
     HIDDEN = auto()
@@ -62,20 +64,23 @@ def topics_to_check(patterns: Sequence[str], visible: Iterable[str], own: str) -
     return sorted(matching | set(filter(is_name, patterns)))
 
 
-def look_up_access(admin: AdminClient, topics: Sequence[str], timeout: float) -> Mapping[str, Access]:
+def look_up_access(
+    admin: AdminClient, topics: Sequence[str], timeout: float, *, reads: bool
+) -> Mapping[str, Access]:
     """Asks the broker what this client may do with topics.
 
     Args:
         admin: The client.
         topics: Their names.
         timeout: Seconds to wait for the answer.
+        reads: Whether it has to read them, too.
     """
     if not topics:
         return {}
     futures = admin.describe_topics(
         TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout
     )
-    return {topic: _access(future) for topic, future in futures.items()}
+    return {topic: _access(future, reads=reads) for topic, future in futures.items()}
 
 
 def topic_findings(
@@ -91,12 +96,17 @@ def topic_findings(
     """
     user = _user(settings)
     topics = {state: [topic for topic in access if access[topic] is state] for state in Access}
-    named = [topic for topic in topics[Access.REFUSED] if topic in patterns]
-    matched = [topic for topic in topics[Access.REFUSED] if topic not in patterns]
-    for level, refused in ((Level.ERROR, named), (Level.WARNING, matched)):
-        if refused:
-            message = f"{user} may not write to {_listed(refused)}: a record for it parks its key"
-            yield Finding(level, _SUBJECT, message, _grant("Write", refused, settings))
+    for state, operation, consequence in (
+        (Access.REFUSED, "write", "a record for it parks its key"),
+        (Access.UNREADABLE, "read", "a lane whose transaction has an unknown outcome cannot begin anew"),
+    ):
+        named = [topic for topic in topics[state] if topic in patterns]
+        matched = [topic for topic in topics[state] if topic not in patterns]
+        for level, refused in ((Level.ERROR, named), (Level.WARNING, matched)):
+            if refused:
+                to = "to " * (operation == "write")
+                message = f"{user} may not {operation} {to}{_listed(refused)}: {consequence}"
+                yield Finding(level, _SUBJECT, message, _grant(operation.title(), refused, settings))
     if hidden := topics[Access.HIDDEN]:
         message = f"whether {user} may write to {_listed(hidden)} cannot be seen: the broker does not tell"
         yield Finding(Level.WARNING, _SUBJECT, message, _grant("Describe", hidden, settings))
@@ -109,7 +119,7 @@ def topic_findings(
         yield Finding(Level.WARNING, _SUBJECT, message, _grant("Write", ["TOPIC"], settings))
 
 
-def _access(future: Future[TopicDescription]) -> Access:
+def _access(future: Future[TopicDescription], *, reads: bool) -> Access:
     try:
         granted = future.result().authorized_operations
     except KafkaException as caught:
@@ -119,7 +129,9 @@ def _access(future: Future[TopicDescription]) -> Access:
         return Access.MISSING if is_missing_topic(error) else Access.HIDDEN
     if granted is None:
         return Access.HIDDEN
-    return Access.WRITABLE if AclOperation.WRITE in granted else Access.REFUSED
+    if AclOperation.WRITE not in granted:
+        return Access.REFUSED
+    return Access.UNREADABLE if reads and AclOperation.READ not in granted else Access.WRITABLE
 
 
 def _user(settings: Mapping[str, Any]) -> str:

@@ -64,6 +64,13 @@ def transaction_findings(
         yield _log(log.replicas, log.min_in_sync, brokers)
     elif factor is not None and min_in_sync is not None:
         yield _future_log(int(factor), int(min_in_sync), brokers, certain=log.missing)
+    session = broker.get("broker.session.timeout.ms")
+    if brokers > 1 and session is not None:
+        message = (
+            f"a broker that is killed and started again within {session} ms may tear a transaction; the lane "
+            "publishes again what was aborted. It is rarer if brokers are started later (docs/reliability.md)"
+        )
+        yield Finding(Level.OK, "Kafka broker restarts", message)
     longest = broker.get("transaction.max.timeout.ms")
     if longest is not None and transaction_timeout_ms(producer) > int(longest):
         yield Finding(

@@ -85,7 +85,9 @@ class Matches:
             self._found[first.id] = key
         elif not fitting:
             self.others.add(key)
-        if fitting and (first is None or (appended and seen.topic not in self._exact)):
+        # The time is the attempt's alone. Equal rows of it that were purged are seen, and not missing.
+        ambiguous = fitting and (appended or fitting[0].timestamp_ms)
+        if ambiguous and (first is None or (appended and seen.topic not in self._exact)):
             self.repeated.add(key)
 
     @property

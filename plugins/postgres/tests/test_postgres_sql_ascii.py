@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from outbox_sdk import UNBOUNDED, DeadLetterStatus
+from outbox_sdk import UNBOUNDED, Batch, DeadLetterStatus
 from outbox_servers.services import Postgres
 from psycopg.conninfo import make_conninfo
 
@@ -51,7 +51,8 @@ def test_what_is_no_text_is_a_fault_of_its_row_and_parks_its_key(
 ) -> None:
     write(outbox, column, r"x\377")
     hand, letters = outbox.lead(), outbox.dead_letters()
-    odd, tail, sound = hand.mark(max_bytes=max_bytes)
+    odd, tail, sound = marked = hand.mark(max_bytes=max_bytes)
+    assert hand.table.rows(Batch(((1, 3),))) == [record._replace(created=None) for record in marked]
     assert fault in (odd.fault or "")
     assert tail.key == odd.key
     assert (sound.key, sound.value, sound.fault) == ("é", "ü", None)
