@@ -12,14 +12,18 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from .brokers import SETUPS, Setup
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, Fault
 from .hosts import HOSTS
 from .outage import measure
 from .report import Report
 from .rounds import FAULTS, deck, run_batch
 from .site import SESSION, Site
+from .table import Ran, table
 
 BATCH = 8
 """Rounds between two audits."""
@@ -37,14 +41,16 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     seed = options.seed if options.seed is not None else secrets.randbelow(1 << 32)
     report = Report(options.report, fresh=options.fresh) if options.report else None
-    wrong = 0
-    for engine in options.engines:
-        if options.outage:
-            wrong += measure_outages(options, engine, report)
-            continue
-        for database, delivery in itertools.product(options.database, options.delivery):
-            wrong += run(options, (database, engine, delivery), seed, report)
-    return 1 if wrong else 0
+    if options.outage:
+        return 1 if sum(measure_outages(options, engine, report) for engine in options.engines) else 0
+    ran: list[Ran] = []
+    try:
+        for place in itertools.product(options.engines, options.database, options.delivery, SETUPS):
+            ran.extend(run(options, Place(*place), seed, report))  # keeps what was run before an error
+    finally:
+        if ran:
+            tell(f"\n{table(ran)}")
+    return 1 if any(each.round.wrong for each in ran) else 0
 
 
 def measure_outages(options: argparse.Namespace, engine: str, report: Report | None) -> int:
@@ -61,33 +67,41 @@ def measure_outages(options: argparse.Namespace, engine: str, report: Report | N
     return wrong
 
 
-def run(
-    options: argparse.Namespace, combination: tuple[str, str, str], seed: int, report: Report | None
-) -> int:
-    """Runs the rounds of one database, engine and delivery; returns how many failed."""
-    database, engine, delivery = combination
-    faults = [each for each in options.kinds if each.fits(HOSTS[database], engine, delivery)]
+class Place(NamedTuple):
+    """Where rounds run."""
+
+    engine: str
+    database: str
+    delivery: str
+    setup: Setup
+
+
+def run(options: argparse.Namespace, place: Place, seed: int, report: Report | None) -> Iterator[Ran]:
+    """Runs the rounds that fit a place; yields them batch by batch."""
+    engine, database, delivery, setup = place
+    fitting = [each for each in options.kinds if each.fits(HOSTS[database], engine, delivery)]
+    faults = [each for each in fitting if each.setup is setup]
     if not faults:
-        return 0
+        return
     chance = random.Random(f"{seed} {engine}")
     folder = _folder(options, engine)
-    where = f"{database}, engine {engine}, {delivery}"
+    where = f"{database}, {setup.title}, engine {engine}, {delivery}"
     tell(f"{where}, seed {seed}, {len(faults)} kinds; logs in {folder}")
     began, wrong = time.monotonic(), 0
     ends = began + 60 * options.minutes if options.minutes else float("inf")
     most = None if options.minutes and not options.rounds else (options.rounds or 1) * len(faults)
     cards = itertools.islice(deck(faults, chance), most)
-    settings = {"harvesters": options.harvesters, "session": options.session}
+    settings = {"harvesters": options.harvesters, "session": options.session, "setup": setup}
     with Site(folder, engine, chance, database=database, delivery=delivery, **settings) as site:
         while time.monotonic() < ends and (batch := list(itertools.islice(cards, BATCH))):
             rounds = run_batch(site, batch, tell)
             wrong += sum(bool(each.wrong) for each in rounds)
             if report:
                 report.add(seed, rounds, site)
+            yield from (Ran((database, engine, delivery), each) for each in rounds)
     tell(f"{where}: {wrong} rounds failed in {time.monotonic() - began:.0f} s")
     if not wrong and not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
-    return wrong
 
 
 def _folder(options: argparse.Namespace, engine: str) -> Path:
@@ -98,7 +112,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--rounds", type=int, help="of each kind (default 1, or no limit with --minutes)")
     parser.add_argument(
-        "--minutes", type=float, help="minutes after which no further batch starts, for each engine"
+        "--minutes",
+        type=float,
+        help="minutes after which no further batch starts, for each engine, delivery and number of brokers",
     )
     parser.add_argument("--kinds", type=_kinds, default=FAULTS, help="comma-separated (default: all)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="comma-separated (default: both)")

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from .brokers import ONE, Setup
 from .host import Host, Power
 from .site import Site
 
@@ -41,6 +42,7 @@ class Fault(ABC):
         engines: The engines to which it applies.
         deliveries: The modes of delivery to which it applies.
         needs: What the database's host must be able to do.
+        setup: Which brokers it needs.
         graceful: Whether a leader that it ends hands over, and so leaves no stale copy.
     """
 
@@ -50,6 +52,7 @@ class Fault(ABC):
     engines: ClassVar[Collection[str]] = ENGINES
     deliveries: ClassVar[Collection[str]] = DELIVERIES
     needs: ClassVar[frozenset[Power]] = frozenset()
+    setup: ClassVar[Setup] = ONE
     graceful: ClassVar[bool] = False
 
     def fits(self, host: type[Host], engine: str, delivery: str) -> bool:

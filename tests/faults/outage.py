@@ -11,7 +11,7 @@ import psutil
 
 from ..harvesters import Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
 from .judge import CATCH_UP_SECONDS
-from .rounds import PAUSE_SECONDS, RECOVERY_SECONDS, flows
+from .rounds import RECOVERY_SECONDS, flows
 from .site import Site
 
 BEFORE_SECONDS = 15.0
@@ -60,7 +60,7 @@ def measure(site: Site, away: str, seconds: float) -> dict[str, Any]:
     _, leader = site.chief()
     pids = {each.pid for each in site.slots.values()}
     meter = Meter(leader)
-    with site.shop.selling(PAUSE_SECONDS):
+    with site.shop.selling(site.setup.pause):
         site.shop.wait_for_sales(50)
         cpu, _ = _observe(meter, BEFORE_SECONDS)
         cpu_before, memory_before = cpu * seconds / BEFORE_SECONDS, meter.memory()

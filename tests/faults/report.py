@@ -22,8 +22,10 @@ from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, DELIVERIES, ENGINES, EXACTLY_ONCE
 from .hosts import HOSTS
 from .judge import Round
+from .replica_report import enter, findings, replicas
 from .rounds import FAULTS
 from .site import Site
+from .table import head
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
@@ -60,6 +62,7 @@ _SUMS = {
 }
 """The same for the table of databases."""
 FAILOVER_BEGIN, FAILOVER_END = "<!-- failover: begin -->", "<!-- failover: end -->"
+REPLICAS_BEGIN, REPLICAS_END = "<!-- replicas: begin -->", "<!-- replicas: end -->"
 _TIMES = ("median stall", "longest stall", "its lower bound", "median takeover", "longest takeover")
 _OUTAGE_COLUMNS = (
     *(
@@ -115,10 +118,12 @@ class Report:
                 kind["wrong"] += bool(each.wrong)
                 for name in counts:
                     kind[name] += getattr(each, name)
+                enter(kind, each)
                 if each.stall is not None and each.strike is not None:
                     kind["stalls"].append([round(each.stall, 2), round(each.strike.floor, 2)])
                 if each.takeover is not None:
                     kind.setdefault("takeovers", []).append(round(each.takeover, 2))
+            data["findings"] += findings(seed, rounds, site)
             self._save(data)
 
     def add_outage(self, outage: Mapping[str, Any]) -> None:
@@ -131,7 +136,8 @@ class Report:
             self._save(data)
 
     def _load(self) -> dict[str, Any]:
-        empty: dict[str, Any] = {"kinds": {}, "seeds": [], "versions": {}, "date": "", "outages": []}
+        lists: dict[str, Any] = {"seeds": [], "outages": [], "findings": []}
+        empty = {"kinds": {}, "versions": {}, "date": "", **lists}
         with suppress(FileNotFoundError):
             empty.update(json.loads(self._data.read_text()))
         return empty
@@ -141,6 +147,8 @@ class Report:
         text = _between(self._path.read_text(), KINDS_BEGIN, KINDS_END, _kinds())
         text = _between(text, DATABASES_BEGIN, DATABASES_END, _databases(data))
         text = _between(text, FAILOVER_BEGIN, FAILOVER_END, _failovers(data))
+        parts = replicas(_found(data), data["findings"])
+        text = _between(text, REPLICAS_BEGIN, REPLICAS_END, parts)
         text = _between(text, BEGIN, END, _faults(data))
         self._path.write_text(_between(text, OUTAGES_BEGIN, OUTAGES_END, _outages(data)))
 
@@ -200,7 +208,7 @@ def _kinds() -> str:
         where += only([host.title for host in HOSTS.values() if fault.needs <= host.powers], titles)
         said = f" ({', '.join(where)} only)" if where else ""
         rows.append(f"| `{fault.name}` | {fault.title}{said} | {fault.bound} |\n")
-    return _head(("fault", "what it does", "lower bound of the stall"), 3) + "".join(rows)
+    return head(("fault", "what it does", "lower bound of the stall"), 3) + "".join(rows)
 
 
 def _found(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
@@ -220,7 +228,7 @@ def _databases(data: Mapping[str, Any]) -> str:
         cells += [f"{longest:.2f} s, `{fault}`", str(sum(kind["wrong"] for kind in kinds.values()))]
         rows.append(f"| {' | '.join(cells)} |\n")
     columns = ("database", "delivery", "engine", "rounds", *_SUMS.values(), "longest stall", "went wrong")
-    return _head(columns, 3) + "".join(rows)
+    return head(columns, 3) + "".join(rows)
 
 
 def _failovers(data: Mapping[str, Any]) -> str:
@@ -237,7 +245,7 @@ def _failovers(data: Mapping[str, Any]) -> str:
             rows.append(f"| {' | '.join(cells)} |\n")
     times = ("median until flow", "worst until flow", "longest fault")
     columns = ("fault", "database", "delivery", "rounds", *times, *_SUMS.values(), "went wrong")
-    return _head(columns, 3) + "".join(rows)
+    return head(columns, 3) + "".join(rows)
 
 
 def _faults(data: Mapping[str, Any]) -> str:
@@ -248,7 +256,7 @@ def _faults(data: Mapping[str, Any]) -> str:
         names = [fault.name for fault in FAULTS if fault.name in kinds]
         rounds = sum(kinds[name]["rounds"] for name in names)
         parts.append(f"\n### {title}, `{delivery}` on engine `{engine}`: {rounds:,} rounds\n\n")
-        parts.append(_head(("fault", "rounds", *counts.values(), *_TIMES, "went wrong"), 1))
+        parts.append(head(("fault", "rounds", *counts.values(), *_TIMES, "went wrong"), 1))
         parts += [_row(name, kinds[name], counts) for name in names]
     return "".join(parts)
 
@@ -275,10 +283,4 @@ def _outages(data: Mapping[str, Any]) -> str:
         cells += [f"{each[name]:.0f} MB" for name in ("memory_before", "memory_most", "memory_after")]
         cells += [f"{each['back']:.1f} s", str(each["lost"]), str(each["out_of_order"])]
         rows.append(f"| {' | '.join(cells)} |\n")
-    return _head(_OUTAGE_COLUMNS, 2) + "".join(rows)
-
-
-def _head(columns: Sequence[str], words: int) -> str:
-    """Returns the head of a table; the first ``words`` columns contain text, the others numbers."""
-    rule = "|---" * words + "|--:" * (len(columns) - words)
-    return f"| {' | '.join(columns)} |\n{rule}|\n"
+    return head(_OUTAGE_COLUMNS, 2) + "".join(rows)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ..harvesters import until  # noqa: TID252 - pytest gives tests no absolute name
+from .evidence import gather
 from .failover_faults import FAILOVER_FAULTS
 from .fault import AT_LEAST_ONCE, EXACTLY_ONCE, Fault
 from .judge import Round, find_secrets, judge, longest_wait
@@ -14,6 +15,7 @@ from .network_faults import NETWORK_FAULTS
 from .operator_faults import OPERATOR_FAULTS
 from .postgres_faults import POSTGRES_FAULTS
 from .process_faults import PROCESS_FAULTS
+from .replica_faults import REPLICA_FAULTS
 from .server_faults import SERVER_FAULTS
 from .site import Site
 from .transactions import enter_transactions
@@ -25,11 +27,10 @@ FAULTS: tuple[Fault, ...] = (
     *NETWORK_FAULTS,
     *FAILOVER_FAULTS,
     *OPERATOR_FAULTS,
+    *REPLICA_FAULTS,
 )
 RECOVERY_SECONDS = {AT_LEAST_ONCE: 60.0, EXACTLY_ONCE: 120.0}
 """Within this time records of every lane must flow again; the longest pause of a harvester is far shorter."""
-PAUSE_SECONDS = 0.06
-"""The pause between two transactions of a writer, so that the fault is measured and not the machine."""
 NEWEST = 2000
 """The number of latest messages that are checked to see whether records flow."""
 CALM_SECONDS = 0.5
@@ -49,7 +50,7 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list
     """Injects faults one after the other while the shop sells, and audits the result."""
     rounds: list[Round] = []
     site.heal()
-    with site.shop.selling(PAUSE_SECONDS):
+    with site.shop.selling(site.setup.pause):
         site.shop.wait_for_sales(50)
         for fault in faults:
             rounds.append(one_round(site, fault))
@@ -63,8 +64,10 @@ def run_batch(site: Site, faults: Sequence[Fault], tell: ReportFailures) -> list
         if each.wrong:
             site.note("wrong", fault=each.fault.name, findings=each.wrong)
             tell(f"VIOLATION in {each.fault.name}: " + "; ".join(each.wrong))
+    if evidence := gather(site, rounds):
+        tell(f"EVIDENCE: {evidence}")
     tell(result.summary())
-    site.renew_shop()
+    site.renew_shop(keep=any(each.wrong for each in rounds))
     return rounds
 
 

@@ -8,7 +8,7 @@ import random
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,14 +16,15 @@ from typing import Self
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 from outbox_sdk import LaneStatus
-from outbox_servers.services import KafkaBroker
+from outbox_servers.services import KafkaBroker, KafkaCluster
 
 from ..harvesters import Fleet, Harvester, until  # noqa: TID252 - pytest gives tests no absolute name
-from ..shop import PARTITIONS, Shop  # noqa: TID252 - pytest gives tests no absolute name
+from .brokers import ONE, Brokers, Setup
 from .heartbeats import Beats
 from .host import Power
 from .hosts import HOSTS
-from .proxy import POSTGRES, Proxy, Speech
+from .proxy import Proxy
+from .site_shop import SiteShop
 from .witness import Witness
 
 SESSION = 6.0
@@ -34,7 +35,7 @@ START_SECONDS = {"inline": 60.0, "spark": 300.0}
 
 
 class Site:
-    """One database, one broker, several harvesters; a context manager that starts and ends all of them.
+    """One database, one broker or more, several harvesters; a context manager that starts and ends them.
 
     Args:
         folder: The folder for settings, logs and history.
@@ -45,6 +46,7 @@ class Site:
         options: Options of the dialect, by the names that a configuration has for them.
         harvesters: How many processes compete.
         session: The election's session time-out in seconds.
+        setup: Which brokers.
 
     Attributes:
         password: Of the harvesters' database user; no log and no output may contain it.
@@ -66,6 +68,7 @@ class Site:
         options: Mapping[str, str] | None = None,
         harvesters: int = 3,
         session: float = SESSION,
+        setup: Setup = ONE,
     ) -> None:
         self.folder = folder
         self.engine = engine
@@ -76,7 +79,8 @@ class Site:
         self.session = session
         self.password = f"s3cret-{secrets.token_hex(8)}"
         self.host = HOSTS[database](folder, self.password)
-        self.lanes = self.host.lanes
+        self.setup = setup
+        self.lanes = min(self.host.lanes, setup.most_lanes)
         self.slots: dict[str, Harvester] = {}
         self.may_end: set[str] = set()
         self.election = ""
@@ -103,13 +107,12 @@ class Site:
     def _open(self) -> None:
         self._stack.callback(self._history.close)
         self.witness: Witness
-        self.kafka: KafkaBroker
         self._stack.enter_context(self.host)
-        self.to_database = self._proxy(lambda: self.detour or self.host.server.port, self.host.speech)
-        self.to_kafka = self._proxy(lambda: self.kafka.proxied_port)
-        self.kafka = self._stack.enter_context(KafkaBroker(proxy_port=self.to_kafka.port))
+        self.to_database = Proxy(lambda: self.detour or self.host.server.port, self.host.speech)
+        self._stack.callback(self.to_database.close)
+        self.brokers = self._stack.enter_context(Brokers(self.setup, self.folder))
         self._stack.callback(self._keep_logs)
-        self.shop = Shop(self.host.database, self.kafka, self._new_topic())
+        self.shop = SiteShop(self.host.database, self.brokers, self._new_topic())
         self.shop.open(LARGEST_MESSAGE)
         self.host.database.dialect.create()
         self.host.admit()
@@ -119,17 +122,24 @@ class Site:
         self._look()
         self._stack.callback(lambda: self.witness.close())  # noqa: PLW0108 - the witness at that time
         facts = {"engine": self.engine, "delivery": self.delivery, "session": self.session}
-        self.note("site", database=self.database, **facts)
+        self.note("site", database=self.database, brokers=self.setup.title, **facts)
 
     def _keep_logs(self) -> None:
-        servers = [self.kafka, self.host.server] if Power.SERVER in self.host.powers else [self.kafka]
-        for server in servers:
-            shutil.copy(server.log, self.folder)
+        logs = [self.kafka.log] if isinstance(self.kafka, KafkaBroker) else []  # others are there
+        if Power.SERVER in self.host.powers:
+            logs.append(self.host.server.log)
+        for log in logs:
+            shutil.copy(log, self.folder)
 
-    def _proxy(self, target: Callable[[], int], speech: Speech = POSTGRES) -> Proxy:
-        proxy = Proxy(target, speech)
-        self._stack.callback(proxy.close)
-        return proxy
+    @property
+    def kafka(self) -> KafkaBroker | KafkaCluster:
+        """The broker, or all of them."""
+        return self.brokers.kafka
+
+    @property
+    def to_kafka(self) -> Proxy:
+        """The proxy before the broker, or before the first of them."""
+        return self.brokers.proxies[0]
 
     # --- what is kept of it -------------------------------------------------------------------------
 
@@ -142,9 +152,16 @@ class Site:
 
     # --- the shop -----------------------------------------------------------------------------------
 
-    def renew_shop(self) -> None:
-        """Starts the shop anew, with a new topic and without sales."""
+    def renew_shop(self, *, keep: bool = True) -> None:
+        """Starts the shop anew, with a new topic and without sales.
+
+        Args:
+            keep: Whether several brokers keep the former topic: the more topics, the later they start.
+        """
         self.witness.close()
+        self.brokers.settle()
+        if self.setup.copies > 1 and not keep:
+            self.shop.delete_topic()
         self.shop.database.clear()
         self.shop.commits.clear()
         self.shop.topic = self._new_topic()
@@ -155,7 +172,7 @@ class Site:
         return f"shop-{next(self._topics)}"
 
     def _look(self) -> None:
-        self.witness = Witness(self.kafka.bootstrap, self.shop.topic, PARTITIONS)
+        self.witness = Witness(self.kafka.bootstrap, self.shop.topic, self.setup.partitions)
 
     # --- the harvesters -----------------------------------------------------------------------------
 
@@ -167,7 +184,7 @@ class Site:
             engine=self.engine,
             delivery=self.delivery,
             elector={"driver": "neli-kafka", "sessionTimeout": f"{self.session:g}s"},
-            baseKafkaConfig={"bootstrap.servers": f"127.0.0.1:{self.to_kafka.port}"},
+            baseKafkaConfig={"bootstrap.servers": self.brokers.bootstrap},
             producerKafkaConfig={"delivery.timeout.ms": round(self.session * 1000 * 2 / 3)},
             dialect={"driver": self.shop.database.driver, **self.options},
             dataSource=self.host.source(name, self.to_database.port),
@@ -201,14 +218,13 @@ class Site:
 
     def restore(self) -> None:
         """Undoes what a failed fault has left behind, and kills all harvesters."""
-        for proxy in self.to_database, self.to_kafka:
-            proxy.delay = 0.0
-            proxy.speak()
+        self.to_database.delay = 0.0
+        self.to_database.speak()
         self.to_database.end_idle(None)
         self.detour = None
         self.shop.calm.clear()
         self.host.restore()
-        self.kafka.start()
+        self.brokers.restore()
         for letter, harvester in self.slots.items():
             self.may_end.add(letter)
             harvester.close()
